@@ -1,0 +1,48 @@
+"""Names of things are hashes of their bytes: 32 bytes, lower-case hex as text."""
+
+import hashlib
+import re
+from typing import Self
+
+from dpdpca_protocol.errors import MessageError
+
+_HEX64 = re.compile(r"[0-9a-f]{64}")
+
+
+class Digest(bytes):
+    """A SHA-256 value. Subclasses keep kinds apart; the text form is `hex()`."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: bytes) -> Self:
+        if len(value) != 32:
+            raise MessageError("malformed", f"{cls.__name__} has {len(value)} bytes instead of 32")
+        return super().__new__(cls, value)
+
+    @classmethod
+    def of(cls, content: bytes) -> Self:
+        return cls(hashlib.sha256(content).digest())
+
+    @classmethod
+    def parse(cls, untrusted: str) -> Self:
+        if not isinstance(untrusted, str) or not _HEX64.fullmatch(untrusted):
+            raise MessageError("malformed", f"a {cls.__name__} must be 64 lower-case hex digits")
+        return cls(bytes.fromhex(untrusted))
+
+    def __str__(self) -> str:
+        return self.hex()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.hex()[:12]}…)"
+
+
+class StudyId(Digest):
+    """SHA-256 of a manifest's canonical bytes."""
+
+    __slots__ = ()
+
+
+class PartyId(Digest):
+    """SHA-256 of a party's raw Ed25519 public key; the `keyid` of its requests."""
+
+    __slots__ = ()
