@@ -1,0 +1,76 @@
+"""The proxy's signed chain of a study's events: what happened, in which order, provable offline."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.signing import FORMAT, IdentityKey, Statement, sign_statement, verify_statement
+
+KINDS = frozenset(
+    {"manifest", "receipt", "withdrawal", "closed", "count", "release", "components", "cancelled", "failed"}
+)
+FIRST = Digest(bytes(32))
+"""What the first event names as its predecessor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One link: `previous` is the digest of the event before, `detail` holds digests and counts only."""
+
+    study: StudyId
+    index: int
+    previous: Digest
+    time: str
+    kind: str
+    detail: Mapping[str, Any]
+
+    def sign(self, proxy: IdentityKey) -> Statement:
+        body = {
+            "detail": dict(self.detail),
+            "format": FORMAT,
+            "index": self.index,
+            "kind": self.kind,
+            "previous": self.previous.hex(),
+            "study": self.study.hex(),
+            "time": self.time,
+        }
+        return sign_statement("event", body, proxy)
+
+    @classmethod
+    def parse(cls, body: Mapping[str, Any]) -> "Event":
+        expected = {"detail", "format", "index", "kind", "previous", "study", "time"}
+        if set(body) != expected or body["format"] != FORMAT:
+            raise MessageError("malformed", f"an event has the members {', '.join(sorted(expected))}")
+        if body["kind"] not in KINDS or not isinstance(body["detail"], dict) or not isinstance(body["time"], str):
+            raise MessageError("malformed", "an event is of an unknown kind or shape")
+        if type(body["index"]) is not int or body["index"] < 0:
+            raise MessageError("malformed", "an event's index is a whole number from 0")
+        return cls(
+            StudyId.parse(body["study"]), body["index"], Digest.parse(body["previous"]), body["time"],
+            body["kind"], body["detail"],
+        )
+
+
+def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) -> tuple[Event, ...]:
+    """The events of `study`, if each is signed by `proxy`, names its predecessor and none is missing.
+
+    Raises:
+        MessageError, AuthenticationError: a link is malformed, forged, out of place or of another study.
+    """
+    events: list[Event] = []
+    previous = FIRST
+    for index, encoded in enumerate(untrusted):
+        statement = verify_statement("event", encoded, proxy)
+        event = Event.parse(statement.body)
+        if event.study != study or event.index != index or event.previous != previous:
+            raise MessageError(
+                "transcript-broken", f"event {index} of the transcript does not follow event {index - 1}",
+                "keep both copies of the transcript: together they show who altered it",
+            )
+        if events and event.time < events[-1].time:
+            raise MessageError("transcript-broken", f"event {index} of the transcript is older than the one before")
+        events.append(event)
+        previous = statement.digest
+    return tuple(events)

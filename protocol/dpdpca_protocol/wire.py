@@ -1,0 +1,22 @@
+"""Constants that both ends of a request must agree on."""
+
+SIGNATURE_LABEL = "sig1"
+SIGNATURE_TAG = "dpdpca"
+SIGNATURE_ALGORITHM = "ed25519"
+SIGNED_COMPONENTS = ("@method", "@authority", "@path", "@query")
+SIGNED_BODY_COMPONENTS = ("content-digest", "content-type")
+NONCE_BYTES = 16
+WINDOW_SECONDS = 300
+"""How far a request's `created` may be from the verifier's clock, either way."""
+
+JSON_MEDIA_TYPE = "application/json"
+CHUNK_MEDIA_TYPE = "application/octet-stream"
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+PROBLEM_TYPE_PREFIX = "urn:dpdpca:problem:"
+
+STATEMENT_LIMIT_BYTES = 64 * 1024
+"""Largest signed statement or JSON body, but for the two below."""
+MANIFEST_LIMIT_BYTES = 4 * 1024 * 1024
+"""A manifest names up to thousands of features."""
+COMPONENTS_LIMIT_BYTES = 256 * 1024 * 1024
+"""Published components, one sealed copy an owner."""
