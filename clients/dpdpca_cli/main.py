@@ -1,0 +1,166 @@
+"""`dpdpca`: finds the role, runs its command, and turns every failure into one line and an exit status.
+
+Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. A traceback appears only with --debug, which is
+accepted anywhere on the line.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as installed_version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from dpdpca_protocol.errors import DpdpcaError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One group of commands: what its help says, where its typer apps are, and the extra that installs it."""
+
+    help: str
+    apps: tuple[str, ...]
+    extra: str
+    is_group: bool = True
+
+    def load(self, name: str) -> Any:
+        first, *others = (self._app(module) for module in self.apps)
+        if not self.is_group:
+            command: Any = typer.main.get_command(first)
+        else:
+            command = typer.main.get_group(first)
+            for other in others:
+                command.commands.update(typer.main.get_group(other).commands)
+        command.name = name
+        return command
+
+    def _app(self, module: str) -> typer.Typer:
+        app = importlib.import_module(module).app
+        assert isinstance(app, typer.Typer)
+        return app
+
+
+PARTS = {
+    "owner": Part("A data owner: what this machine agrees to send.", ("dpdpca_owner.commands",), "owner"),
+    "proxy": Part("The proxy: gathers ciphertexts, adds noise.", ("dpdpca_proxy.commands",), "proxy"),
+    "user": Part(
+        "The data user: asks, holds the secret key, gets the components.",
+        ("dpdpca_user.commands", "dpdpca_user_service.commands"),
+        "user",
+    ),
+    "demo": Part(
+        "A whole study on this machine, with real data.", ("dpdpca_cli.demo",), "demo", is_group=False
+    ),
+}
+
+
+class _LazyParts(TyperGroup):
+    """Lists the parts without importing them; the one that is called replaces its stand-in."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name in PARTS:
+            command = PARTS[name].load(name)
+        return name, command, rest
+
+
+app = typer.Typer(
+    cls=_LazyParts,
+    help="Principal components over data that several owners hold and none may show.",
+    epilog="Example: dpdpca demo",
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def root(
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks; accepted anywhere on the line.")
+    ] = False,
+) -> None:
+    """Holds the options of every command; `--debug` is read before parsing begins."""
+
+
+def _stand_in(part: Part) -> typer.Typer:
+    stand_in = typer.Typer(help=part.help)
+    stand_in.callback()(lambda: None)
+    return stand_in
+
+
+for _name, _part in PARTS.items():
+    app.add_typer(_stand_in(_part), name=_name, help=_part.help)
+
+
+@app.command(epilog="Example: dpdpca version --json")
+def version(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """The version of this installation."""
+    number = installed_version("dpdpca")
+    typer.echo(json.dumps({"version": number}) if as_json else f"dpdpca {number}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command line and leave the process with its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    sys.exit(_run(words, debug))
+
+
+def _run(words: list[str], debug: bool) -> int:
+    try:
+        outcome = typer.main.get_command(app).main(words, prog_name="dpdpca", standalone_mode=False)
+    except typer.TyperException as error:
+        return _report_usage(error)
+    except typer.Abort:
+        return _fail("stopped; nothing more was done", 1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except Exception as error:
+        if debug:
+            raise
+        return _fail(*_explain(error, words))
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
+    """The line for `error`, and the status. What an unexpected error says may hold data and is kept back."""
+    if isinstance(error, DpdpcaError):
+        return str(error), 2 if isinstance(error, UsageError) else 1
+    if isinstance(error, ModuleNotFoundError):
+        if (error.name or "").startswith("dpdpca_"):
+            return f"this installation lacks its own part {error.name}; install dpdpca again", 1
+        part = PARTS.get(next((word for word in words if word in PARTS), ""))
+        extra = part.extra if part else "demo"
+        return f"the Python package {error.name} is not installed; run: pip install 'dpdpca[{extra}]'", 1
+    if isinstance(error, OSError) and error.strerror:
+        place = f" ({error.filename})" if error.filename else ""
+        return f"the system refused: {error.strerror}{place}", 1
+    return f"unexpected {type(error).__name__}; run again with --debug and report it", 1
+
+
+def _report_usage(error: typer.TyperException) -> int:
+    context = getattr(error, "ctx", None)
+    message = error.format_message()
+    if context is not None and (not message or "\n" in message):
+        typer.echo(context.get_help(), err=True)
+        return error.exit_code
+    hint = f"; try: {context.command_path} --help" if context is not None else ""
+    return _fail(f"{message.rstrip('.')}{hint}", error.exit_code)
+
+
+def _fail(line: str, status: int) -> int:
+    """Print `line` as one line without control characters: parts of it may come from a peer."""
+    inert = "".join(letter if letter.isprintable() else " " for letter in line)
+    typer.echo(f"dpdpca: {inert}", err=True)
+    return status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Where a role keeps its state: an option, else DPDPCA_<ROLE>_HOME, else the user's configuration folder."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import platformdirs
+
+RoleName = Literal["owner", "proxy", "user"]
+
+
+def home_folder(role: RoleName, option: Path | None, environment: Mapping[str, str]) -> Path:
+    """The folder of `role`, not yet made.
+
+    Args:
+        role: whose state.
+        option: what the command line says; wins over everything else.
+        environment: usually `os.environ`; an empty value counts as absent.
+    """
+    if option is not None:
+        return option.expanduser()
+    named = environment.get(f"DPDPCA_{role.upper()}_HOME")
+    if named:
+        return Path(named).expanduser()
+    return platformdirs.user_config_path("dpdpca", appauthor=False) / role

@@ -1,0 +1,108 @@
+"""Files that only their owner may read, written so that a crash leaves the old content or the new one.
+
+A file appears under its name only when its bytes are on the disk: temporary file in the same folder, fsync,
+rename, fsync of the folder. Modes do not depend on the umask.
+"""
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
+
+_FILE_MODE = 0o600
+_FOLDER_MODE = 0o700
+_OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def private_dir(path: Path) -> Path:
+    """`path` as a folder of mode 0700, made with its parents if it is not there.
+
+    A folder that is there already keeps its mode: it may be one that other programs need.
+
+    Returns:
+        `path`.
+
+    Raises:
+        PolicyError: the folder exists and others may write into it, so they could swap a key.
+    """
+    if not path.is_dir():
+        for missing in reversed([path, *(p for p in path.parents if not p.exists())]):
+            with suppress(FileExistsError):
+                missing.mkdir(_FOLDER_MODE)
+                missing.chmod(_FOLDER_MODE)
+        _sync_folder(path.parent)
+    if path.stat().st_mode & _OTHERS_MAY_WRITE:
+        raise PolicyError(
+            "folder-not-private",
+            f"others may write into {path}",
+            f"run: chmod go-w '{path}', or name another folder",
+        )
+    return path
+
+
+def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
+    """Put `content` at `path` with mode 0600, all or nothing.
+
+    Args:
+        path: its folder must exist.
+        content: the whole file.
+        replace: False refuses to touch a file that is there, as for a key.
+
+    Raises:
+        ConflictError: the file exists and `replace` is False.
+        OSError: the disk says no; the old file is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), _FILE_MODE)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            temporary.replace(path)
+        else:
+            _link_new(temporary, path)
+        _sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_private(path: Path) -> bytes:
+    """The bytes at `path`, if nobody but its owner can read or change them.
+
+    Raises:
+        NotFoundError: there is no such file.
+        PolicyError: the group or others have access.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError as error:
+        raise NotFoundError("no-such-file", f"there is no file {path}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        # The open file is asked, not the name, so that nobody swaps it between the question and the reading.
+        if os.fstat(file.fileno()).st_mode & _OTHERS_MAY_READ:
+            raise PolicyError(
+                "file-not-private", f"others may read or change {path}", f"run: chmod 600 '{path}'"
+            )
+        return file.read()
+
+
+def _link_new(temporary: Path, path: Path) -> None:
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError as error:
+        raise ConflictError("file-exists", f"{path} exists already and is kept as it is") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

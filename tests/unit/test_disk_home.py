@@ -1,0 +1,13 @@
+"""Where state lives: option before environment before the configuration folder."""
+
+from pathlib import Path
+
+from dpdpca_disk.home import home_folder
+
+
+def test_the_option_wins_then_the_environment_then_the_configuration_folder() -> None:
+    environment = {"DPDPCA_OWNER_HOME": "/srv/owner", "DPDPCA_PROXY_HOME": ""}
+    assert home_folder("owner", Path("/elsewhere"), environment) == Path("/elsewhere")
+    assert home_folder("owner", None, environment) == Path("/srv/owner")
+    assert home_folder("proxy", None, environment).parts[-2:] == ("dpdpca", "proxy")
+    assert home_folder("user", None, {}).parts[-2:] == ("dpdpca", "user")

@@ -1,0 +1,79 @@
+"""Private files: modes under any umask, refusal of exposed keys, old content kept when a write fails."""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(params=[0o000, 0o022, 0o177], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def test_modes_do_not_depend_on_the_umask(tmp_path: Path, umask: int) -> None:
+    folder = private_dir(tmp_path / "a" / "b")
+    write_private(folder / "key", b"secret")
+    assert (mode(tmp_path / "a"), mode(folder), mode(folder / "key")) == (0o700, 0o700, 0o600)
+    assert read_private(folder / "key") == b"secret"
+
+
+@pytest.mark.parametrize("exposed", [0o640, 0o604, 0o620, 0o602])
+def test_a_key_that_others_can_reach_is_refused_with_what_to_do(tmp_path: Path, exposed: int) -> None:
+    write_private(tmp_path / "key", b"secret")
+    (tmp_path / "key").chmod(exposed)
+    with pytest.raises(PolicyError, match="chmod 600"):
+        read_private(tmp_path / "key")
+
+
+def test_an_existing_key_is_never_overwritten_unless_asked(tmp_path: Path) -> None:
+    write_private(tmp_path / "key", b"first")
+    with pytest.raises(ConflictError):
+        write_private(tmp_path / "key", b"second", replace=False)
+    assert read_private(tmp_path / "key") == b"first"
+    write_private(tmp_path / "key", b"second")
+    assert read_private(tmp_path / "key") == b"second"
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_write_that_fails_keeps_the_old_bytes_and_leaves_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_private(tmp_path / "key", b"old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_private(tmp_path / "key", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+    assert read_private(tmp_path / "key") == b"old"
+
+
+def test_a_folder_that_others_may_write_into_is_refused_and_a_foreign_one_is_not_changed(
+    tmp_path: Path,
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(PolicyError, match="chmod go-w"):
+        private_dir(shared)
+    shared.chmod(0o755)
+    assert mode(private_dir(shared)) == 0o755
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="nothing-here"):
+        read_private(tmp_path / "nothing-here")
