@@ -73,7 +73,9 @@ def open_at_rest(sealed: bytes, key: bytes, context: bytes) -> bytes:
         ) from error
 
 
-def seal_with_passphrase(plaintext: bytes, passphrase: bytes, context: bytes, randomness: Randomness) -> bytes:
+def seal_with_passphrase(
+    plaintext: bytes, passphrase: bytes, context: bytes, randomness: Randomness
+) -> bytes:
     """`plaintext` under scrypt(passphrase), salt in front (RFC 7914; N = 2¹⁶, r = 8, p = 1)."""
     salt = randomness.bytes(_SALT_BYTES)
     return salt + seal_at_rest(plaintext, _passphrase_key(passphrase, salt), context, randomness)

@@ -149,8 +149,16 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
             signature, domain_tag(kind) + canonical_json(envelope["body"])
         )
     except (InvalidSignature, ValueError) as error:
-        raise AuthenticationError("bad-signature", f"the signature of the {kind} statement is false") from error
+        raise AuthenticationError(
+            "bad-signature", f"the signature of the {kind} statement is false"
+        ) from error
     return Statement(kind, envelope["body"], claimed, untrusted)
+
+
+def check_members(body: Mapping[str, Any], *names: str) -> None:
+    """Raises MessageError unless `body` has these members, `format` besides, and no other."""
+    if set(body) != {"format", *names} or body["format"] != FORMAT:
+        raise MessageError("malformed", f"the statement has the members format, {', '.join(names)}")
 
 
 def hex_bytes(untrusted: Any, length: int, what: str) -> bytes:

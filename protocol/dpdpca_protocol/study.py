@@ -72,11 +72,14 @@ def next_study_state(
     if following is None:
         slug = "study-closed" if event is _E.CLOSE else "wrong-state"
         raise ConflictError(
-            slug, f"a {release} study that is {state} does not {event}", "read the study's state and its transcript"
+            slug,
+            f"a {release} study that is {state} does not {event}",
+            "read the study's state and its transcript",
         )
     if event is _E.CANCEL and noise_drawn:
         raise ConflictError(
-            "noise-already-drawn", "the noise of this study is drawn, so it can no longer be cancelled",
+            "noise-already-drawn",
+            "the noise of this study is drawn, so it can no longer be cancelled",
             "wait for the release",
         )
     return following
@@ -121,7 +124,9 @@ def next_share_state(
     """
     if study is not StudyState.OPEN:
         raise ConflictError(
-            "study-closed", f"the study is {study}: it takes no more shares", "ask the data user for a new study"
+            "study-closed",
+            f"the study is {study}: it takes no more shares",
+            "ask the data user for a new study",
         )
     if version <= signed_version:
         raise ConflictError(
@@ -131,5 +136,7 @@ def next_share_state(
         )
     following = SHARE_TRANSITIONS.get((state, event))
     if following is None:
-        raise ConflictError("wrong-state", f"a share that is {state} cannot {event}", "read the share's state")
+        raise ConflictError(
+            "wrong-state", f"a share that is {state} cannot {event}", "read the share's state"
+        )
     return following

@@ -6,7 +6,14 @@ from typing import Any
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.signing import FORMAT, IdentityKey, Statement, sign_statement, verify_statement
+from dpdpca_protocol.signing import (
+    FORMAT,
+    IdentityKey,
+    Statement,
+    check_members,
+    sign_statement,
+    verify_statement,
+)
 
 KINDS = frozenset(
     {"manifest", "receipt", "withdrawal", "closed", "count", "release", "components", "cancelled", "failed"}
@@ -40,16 +47,22 @@ class Event:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Event":
-        expected = {"detail", "format", "index", "kind", "previous", "study", "time"}
-        if set(body) != expected or body["format"] != FORMAT:
-            raise MessageError("malformed", f"an event has the members {', '.join(sorted(expected))}")
-        if body["kind"] not in KINDS or not isinstance(body["detail"], dict) or not isinstance(body["time"], str):
+        check_members(body, "detail", "index", "kind", "previous", "study", "time")
+        if (
+            body["kind"] not in KINDS
+            or not isinstance(body["detail"], dict)
+            or not isinstance(body["time"], str)
+        ):
             raise MessageError("malformed", "an event is of an unknown kind or shape")
         if type(body["index"]) is not int or body["index"] < 0:
             raise MessageError("malformed", "an event's index is a whole number from 0")
         return cls(
-            StudyId.parse(body["study"]), body["index"], Digest.parse(body["previous"]), body["time"],
-            body["kind"], body["detail"],
+            StudyId.parse(body["study"]),
+            body["index"],
+            Digest.parse(body["previous"]),
+            body["time"],
+            body["kind"],
+            body["detail"],
         )
 
 
@@ -66,11 +79,14 @@ def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) 
         event = Event.parse(statement.body)
         if event.study != study or event.index != index or event.previous != previous:
             raise MessageError(
-                "transcript-broken", f"event {index} of the transcript does not follow event {index - 1}",
+                "transcript-broken",
+                f"event {index} of the transcript does not follow event {index - 1}",
                 "keep both copies of the transcript: together they show who altered it",
             )
         if events and event.time < events[-1].time:
-            raise MessageError("transcript-broken", f"event {index} of the transcript is older than the one before")
+            raise MessageError(
+                "transcript-broken", f"event {index} of the transcript is older than the one before"
+            )
         events.append(event)
         previous = statement.digest
     return tuple(events)

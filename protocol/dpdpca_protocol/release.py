@@ -1,0 +1,219 @@
+"""What leaves the proxy once: the joint and the masked release, and how the data user opens them.
+
+The functions take noise and mask as arguments; `draw_…` makes them. Paper: Wang & Chang 2018, Algorithm 1,
+with the corrections that docs/spec.md lists.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+
+from gmpy2 import invert, mpz, powmod
+
+from dpdpca_protocol.errors import CryptographicError, UsageError
+from dpdpca_protocol.gaussian import TAIL, discrete_gaussian
+from dpdpca_protocol.packing import BlockLayout, pack
+from dpdpca_protocol.paillier.cipher import pack_ciphertexts, raw_encrypt, rerandomize
+from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.suite import PaillierSuite
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyScatter:
+    """A decrypted release, in exact integers.
+
+    Attributes:
+        count: N.
+        scaled_scatter: N·S̃, d × d, symmetric, in grid² units; S̃ = S + noise.
+        sum: ṽ, length d, in grid units (joint release), or None (masked release, which has no mean).
+    """
+
+    count: int
+    scaled_scatter: tuple[tuple[int, ...], ...]
+    sum: tuple[int, ...] | None
+
+
+def triangle_index(d: int, i: int, j: int) -> int:
+    """Position of entry (i, j), i ≤ j, in an upper triangle laid out by rows."""
+    return i * d - i * (i - 1) // 2 + (j - i)
+
+
+def _tail_bound(variance: Fraction) -> int:
+    """⌈κ·σ⌉: draws beyond it are redrawn, their mass is part of δ."""
+    square = TAIL * TAIL * variance
+    root = isqrt(square.numerator // square.denominator)
+    return root if root * root >= square else root + 1
+
+
+def draw_triangle_noise(d: int, variance: Fraction) -> list[int]:
+    """Symmetric noise as an upper triangle by rows: `variance` on the diagonal, half of it off the diagonal.
+
+    Guarantee: with variance t² this is the Gaussian mechanism for the Frobenius norm (docs/claims.md, T3).
+    """
+    half = variance / 2
+    diagonal = discrete_gaussian(variance, d, _tail_bound(variance))
+    others = iter(discrete_gaussian(half, d * (d - 1) // 2, _tail_bound(half)))
+    return [diagonal[i] if i == j else next(others) for i in range(d) for j in range(i, d)]
+
+
+def draw_joint_noise(d: int, variance: Fraction, sum_weight: Fraction) -> list[int]:
+    """Noise in the order of the joint release: none on N, variance t²/a on v, `draw_triangle_noise` on R.
+
+    Args:
+        d: encoded features.
+        variance: t², in grid⁴ units.
+        sum_weight: a = α², in grid² units.
+    """
+    sum_variance = variance / sum_weight
+    return [
+        0,
+        *discrete_gaussian(sum_variance, d, _tail_bound(sum_variance)),
+        *draw_triangle_noise(d, variance),
+    ]
+
+
+def draw_mask(d: int, mask_bits: int, randomness: Randomness) -> list[int]:
+    """b, uniform in [−B/2, B/2) with B = 2^mask_bits, for each coordinate of v."""
+    half = 1 << (mask_bits - 1)
+    return [randomness.below(2 * half) - half for _ in range(d)]
+
+
+def make_joint_release(suite: PaillierSuite, aggregate: Sequence[mpz], noise: Sequence[int]) -> list[mpz]:
+    """The aggregate with the noise multiplied in.
+
+    The randomness of what leaves is the sum of the owners' α and says nothing about the data.
+    """
+    return suite.add_plain_vector(aggregate, noise)
+
+
+def open_joint_release(
+    suite: PaillierSuite, secret: SecretKey, ciphertexts: Sequence[mpz], d: int, max_records: int
+) -> NoisyScatter:
+    """Decrypts a joint release and forms N·S̃ = N·R̃ − ṽ ṽᵀ.
+
+    Raises:
+        CryptographicError: N is not in [1, max_records], or a slot overflowed into the rest.
+    """
+    count, *rest = suite.decrypt_vector(secret, ciphertexts, 1 + d + d * (d + 1) // 2)
+    check_count_range(count, 1, max_records)
+    total, triangle = rest[:d], rest[d:]
+    rows = tuple(
+        tuple(
+            count * triangle[triangle_index(d, min(i, j), max(i, j))] - total[i] * total[j] for j in range(d)
+        )
+        for i in range(d)
+    )
+    return NoisyScatter(count, rows, tuple(total))
+
+
+def check_count_range(count: int, least: int, most: int) -> None:
+    if not least <= count <= most:
+        raise CryptographicError(
+            "count-out-of-range",
+            f"the study holds {count} records, outside {least} to {most}",
+            "start a new study with other limits or more records",
+        )
+
+
+def answer_count(secret: SecretKey, ciphertext: mpz) -> tuple[int, mpz]:
+    """N in E[N], and the n-th root ρ of E[N]·(1+n)^(−N) mod n that proves it (step 1)."""
+    count = int(secret.decrypt(ciphertext))
+    public = secret.public
+    residue = ciphertext * (1 - count * public.modulus) % public.ciphertext_modulus
+    return count, secret.residue_root(residue)
+
+
+def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz) -> None:
+    """Raises CryptographicError unless (1 + N n)·ρⁿ ≡ E[N] mod n².
+
+    Sound because gcd(n, φ(n)) = 1 is proved with the key: then N mod n is determined by E[N].
+    """
+    if not 0 < randomizer < public.modulus or raw_encrypt(public, count, randomizer) != ciphertext:
+        raise CryptographicError(
+            "count-proof-false",
+            f"the proof that the study holds {count} records is false",
+            "answer the count challenge of this study, with its own key",
+        )
+
+
+def make_masked_release(
+    public: PublicKey,
+    layout: BlockLayout,
+    aggregate: Sequence[mpz],
+    count: int,
+    mask: Sequence[int],
+    noise: Sequence[int],
+    randomness: Randomness,
+) -> list[mpz]:
+    """E[v′] and E[T] with T = N·R + v bᵀ + b vᵀ + b bᵀ + H, each under a fresh uniform n-th residue.
+
+    Args:
+        aggregate: the products over the cohort in share order: N, v₁…v_d, R by rows and blocks.
+        count: N, proved by the data user.
+        mask: b, length d.
+        noise: H as an upper triangle by rows, at the scale of N·S.
+
+    Returns:
+        v′₁…v′_d, then T in R's order.
+
+    Entries left of the diagonal of a block repeat H_ji: fresh noise there, or none, would leak.
+    """
+    d, slot_bits = layout.d, layout.slot_bits
+    if len(aggregate) != layout.ciphertext_count or len(mask) != d or len(noise) != d * (d + 1) // 2:
+        raise UsageError("wrong-shape", "aggregate, mask and noise do not fit the layout")
+    modulus, square = public.modulus, public.ciphertext_modulus
+    sums, blocks = aggregate[1 : 1 + d], iter(aggregate[1 + d :])
+    packed_sums: dict[int, mpz] = {}
+    packed_mask: dict[int, int] = {}
+    released = [
+        rerandomize(public, c * (1 + b * modulus) % square, randomness)
+        for c, b in zip(sums, mask, strict=True)
+    ]
+    for i in range(d):
+        for block, columns in layout.blocks(i):
+            if block not in packed_sums:
+                packed_sums[block] = pack_ciphertexts(public, [sums[j] for j in columns], slot_bits)
+                packed_mask[block] = pack([mask[j] for j in columns], slot_bits)
+            row_noise = pack([noise[triangle_index(d, min(i, j), max(i, j))] for j in columns], slot_bits)
+            plain = mask[i] * packed_mask[block] + row_noise
+            ciphertext = (
+                _power(next(blocks), count, square)
+                * _power(sums[i], packed_mask[block], square)
+                * _power(packed_sums[block], mask[i], square)
+                * (1 + plain % modulus * modulus)
+            )
+            released.append(rerandomize(public, ciphertext % square, randomness))
+    return released
+
+
+def _power(base: mpz, exponent: int, modulus: mpz) -> mpz:
+    return (
+        powmod(base, exponent, modulus)
+        if exponent >= 0
+        else powmod(invert(base, modulus), -exponent, modulus)
+    )
+
+
+def open_masked_release(
+    secret: SecretKey, layout: BlockLayout, ciphertexts: Sequence[mpz], count: int
+) -> NoisyScatter:
+    """Decrypts v′ and T and forms N·S̃ = T − v′ v′ᵀ (step 5).
+
+    Raises:
+        CryptographicError: T is not symmetric, or a slot overflowed into the rest.
+    """
+    masked_sums, rows = layout.unpack_release([int(secret.decrypt(c)) for c in ciphertexts])
+    d = layout.d
+    if any(rows[i][j] != rows[j][i] for i in range(d) for j in range(i)):
+        raise CryptographicError(
+            "release-not-symmetric",
+            "the released matrix is not symmetric: some share overflowed its slots",
+            "ask the owners to check their shares, and start a new study",
+        )
+    return NoisyScatter(
+        count,
+        tuple(tuple(rows[i][j] - masked_sums[i] * masked_sums[j] for j in range(d)) for i in range(d)),
+        None,
+    )
