@@ -1,0 +1,34 @@
+# Each target makes what it needs. `make demo` and `make test` want Python >= 3.11 and pip, nothing else.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+    $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+
+.PHONY: demo test test-system lint clean
+
+demo: .venv/demo.stamp ## a whole study between five processes on this machine
+	$(BIN)/dpdpca demo
+
+test: lint ## everything that needs neither root nor Debian packages
+	$(BIN)/pytest -n 2 -m "not system"
+
+test-system: .venv/dev.stamp ## a browser and a container engine; .ci/run installs what they need
+	$(BIN)/pytest -m system
+
+lint: .venv/dev.stamp
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+clean:
+	rm -rf .venv demo-report.html
+
+# The lock is installed with its hashes, then the project itself without looking for anything more.
+.venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found; name one with make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Rewrites the locks from pyproject.toml. Run on the oldest Python that the project supports (3.11): what it needs beyond
+# newer Pythons is harmless there, the reverse is not. Extra arguments go to pip-compile, for example --upgrade.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+compile() { # compile EXTRA: one lock, with hashes and without the address of any index
+    CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+        --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate --extra "$1" --build-deps-for editable \
+        --output-file "requirements/$1.txt" "${@:2}" pyproject.toml
+    sed -i -E '/^(--|dpdpca( |==|$)|.*(file|https?):\/\/)/d' "requirements/$1.txt"
+}
+
+compile dev "$@"
+compile demo --constraint requirements/dev.txt "$@"

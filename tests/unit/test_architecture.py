@@ -1,0 +1,210 @@
+"""The house rules hold, and their guards see a violation: each forbidden import is planted in a copy of the code."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("protocol", "services", "clients")
+PACKAGES = {
+    "dpdpca_protocol": "protocol",
+    "dpdpca_disk": "protocol",
+    "dpdpca_asgi": "services",
+    "dpdpca_proxy": "services",
+    "dpdpca_user_service": "services",
+    "dpdpca_http": "clients",
+    "dpdpca_owner": "clients",
+    "dpdpca_user": "clients",
+    "dpdpca_interop": "clients",
+    "dpdpca_cli": "clients",
+}
+
+IO_MODULES = (
+    "os",
+    "pathlib",
+    "socket",
+    "asyncio",
+    "sqlite3",
+    "random",
+    "logging",
+    "time",
+    "httpx",
+    "fastapi",
+    "sqlalchemy",
+)
+ABOVE_PAILLIER = (
+    "canonical",
+    "signing",
+    "sealing",
+    "manifest",
+    "encoding",
+    "scatter",
+    "packing",
+    "share",
+    "study",
+    "aggregate",
+    "release",
+    "components",
+)
+
+# Written out here, not read from pyproject.toml: a contract that someone deletes must be missed.
+FORBIDDEN: dict[str, tuple[str, ...]] = {
+    "dpdpca_protocol": ("dpdpca_disk", "dpdpca_http", "dpdpca_proxy", "dpdpca_cli", "phe", *IO_MODULES),
+    "dpdpca_protocol.paillier": tuple(f"dpdpca_protocol.{name}" for name in ABOVE_PAILLIER),
+    "dpdpca_disk": ("dpdpca_http", "dpdpca_asgi", "dpdpca_owner", "phe"),
+    "dpdpca_asgi": ("dpdpca_http", "dpdpca_proxy", "dpdpca_user_service", "phe"),
+    "dpdpca_http": ("dpdpca_asgi", "dpdpca_owner", "dpdpca_user", "phe"),
+    "dpdpca_proxy": (
+        "dpdpca_owner",
+        "dpdpca_user",
+        "dpdpca_http",
+        "dpdpca_user_service",
+        "dpdpca_cli",
+        "phe",
+    ),
+    "dpdpca_owner": ("dpdpca_proxy", "dpdpca_user", "dpdpca_user_service", "dpdpca_cli"),
+    "dpdpca_user": ("dpdpca_proxy", "dpdpca_owner", "dpdpca_user_service", "dpdpca_cli", "phe"),
+    "dpdpca_user_service": ("dpdpca_cli", "phe"),
+    "dpdpca_cli": ("phe",),
+}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the three source folders and the contracts."""
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def run_in(copy: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A tool over the copy; its folders go before the installed ones."""
+    search_path = os.pathsep.join(str(copy / folder) for folder in FOLDERS)
+    tool = Path(sys.executable).parent / command[0]
+    return subprocess.run(
+        [str(tool), *command[1:]],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": search_path, "COLUMNS": "400", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def folder_of(copy: Path, module: str) -> Path:
+    return copy / PACKAGES[module.partition(".")[0]] / Path(*module.split("."))
+
+
+def test_import_contracts_hold(copy: Path) -> None:
+    outcome = run_in(copy, "lint-imports", "--no-cache")
+    assert outcome.returncode == 0, outcome.stdout
+
+
+@pytest.mark.parametrize("importer", FORBIDDEN)
+def test_planted_import_is_seen(copy: Path, importer: str) -> None:
+    folder = folder_of(copy, importer)
+    folder.mkdir(exist_ok=True)
+    (folder / "__init__.py").touch()
+    planted = dict(enumerate(FORBIDDEN[importer]))
+    for number, target in planted.items():
+        (folder / f"planted_{number}.py").write_text(f"import {target}\n")
+        home = PACKAGES.get(target.partition(".")[0])
+        if home and not folder_of(copy, target).is_dir():  # a module of the design that is still to come
+            folder_of(copy, target).with_suffix(".py").touch()
+
+    outcome = run_in(copy, "lint-imports", "--no-cache")
+
+    assert outcome.returncode != 0
+    unseen = [
+        target
+        for number, target in planted.items()
+        if not re.search(rf"{re.escape(importer)}\.planted_{number} -> {re.escape(target)}\b", outcome.stdout)
+    ]
+    assert not unseen, outcome.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import protocol.dpdpca_protocol",
+        "from services import dpdpca_proxy",
+        "import clients.dpdpca_owner",
+        "import numpy.random",
+        "from numpy.random import default_rng",
+        "from time import time",
+    ],
+)
+def test_planted_banned_name_is_seen(copy: Path, line: str) -> None:
+    (copy / "protocol" / "dpdpca_protocol" / "planted.py").write_text(f"{line}\n")
+    outcome = run_in(copy, "ruff", "check", "--no-cache", "--select", "TID251", "protocol")
+    assert outcome.returncode == 1
+    assert "planted.py" in outcome.stdout
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_source_folders_are_no_packages(folder: str) -> None:
+    assert not (ROOT / folder / "__init__.py").exists(), (
+        f"{folder}/__init__.py makes a second copy of every class"
+    )
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    target = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (built,) = target.glob("*.whl")
+    return zipfile.ZipFile(built)
+
+
+def test_wheel_holds_exactly_the_packages(wheel: zipfile.ZipFile) -> None:
+    tops = {name.partition("/")[0] for name in wheel.namelist()}
+    assert {name for name in tops if not name.endswith(".dist-info")} == set(PACKAGES)
+
+
+def test_wheel_is_typed_and_licensed(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    assert all(f"{package}/py.typed" in names for package in PACKAGES)
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_wheel_holds_no_test_and_no_test_switch(wheel: zipfile.ZipFile) -> None:
+    """Nothing that makes a study weaker can be reached from a setting: tests pass such things as arguments."""
+    names = [name for name in wheel.namelist() if name.endswith(".py")]
+    assert not [name for name in names if re.search(r"(^|/)(tests?|test_\w+|conftest)(\.py|/)", name)]
+    switch = re.compile(r"DPDPCA_\w*(TEST|INSECURE|NOISELESS)|PYTEST_CURRENT_TEST|failpoint", re.IGNORECASE)
+    assert not [name for name in names if switch.search(wheel.read(name).decode())]
+
+
+def test_least_key_length_is_out_of_reach_of_the_roles(wheel: zipfile.ZipFile) -> None:
+    """Short keys are an argument of the core that only tests give."""
+    names = [name for name in wheel.namelist() if name.endswith(".py")]
+    assert not [
+        name
+        for name in names
+        if not name.startswith("dpdpca_protocol/") and "least_bits" in wheel.read(name).decode()
+    ]
+
+
+def test_project_lists_the_same_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert {Path(path).name: Path(path).parent.name for path in listed} == PACKAGES
+
+
+def test_locks_name_no_index_and_pin_everything() -> None:
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        lines = lock.read_text().splitlines()
+        assert not [line for line in lines if re.search(r"https?://|file:/|^-", line)], lock
+        names = [line for line in lines if re.match(r"[A-Za-z0-9]", line)]
+        assert names
+        assert all(re.match(r"[a-z0-9._-]+==\S+( ; .*)? \\$", line) for line in names), lock
