@@ -1,4 +1,4 @@
-"""The house rules hold, and their guards see a violation: each forbidden import is planted in a copy of the code."""
+"""The house rules hold, and their guards see a violation: each forbidden import is planted in a copy."""
 
 import os
 import re
@@ -178,7 +178,7 @@ def test_wheel_is_typed_and_licensed(wheel: zipfile.ZipFile) -> None:
 
 
 def test_wheel_holds_no_test_and_no_test_switch(wheel: zipfile.ZipFile) -> None:
-    """Nothing that makes a study weaker can be reached from a setting: tests pass such things as arguments."""
+    """Nothing that weakens a study can be reached from a setting: tests pass such things as arguments."""
     names = [name for name in wheel.namelist() if name.endswith(".py")]
     assert not [name for name in names if re.search(r"(^|/)(tests?|test_\w+|conftest)(\.py|/)", name)]
     switch = re.compile(r"DPDPCA_\w*(TEST|INSECURE|NOISELESS)|PYTEST_CURRENT_TEST|failpoint", re.IGNORECASE)
