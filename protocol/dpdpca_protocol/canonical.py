@@ -21,6 +21,7 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
         MessageError: a value has no canonical form (a float, a lone surrogate, an integer ≥ 2⁵³).
     """
     try:
+        _check_no_reals(value)
         return rfc8785.dumps(dict(value))
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
         raise MessageError("not-canonical", "a value has no canonical JSON form") from error
@@ -65,6 +66,17 @@ def _nesting(untrusted: bytes) -> int:
         elif byte in b"]}":
             depth -= 1
     return deepest
+
+
+def _check_no_reals(value: Any) -> None:
+    if isinstance(value, float):
+        raise MessageError("not-canonical", "a number is not an integer; reals travel as decimal strings")
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for member in value:
+        _check_no_reals(member)
 
 
 def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The functions take noise and mask as arguments; `draw_…` makes them. Paper: Wa
 with the corrections that docs/spec.md lists.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
@@ -158,7 +158,6 @@ def make_masked_release(
     Returns:
         v′₁…v′_d, then T in R's order.
 
-    Entries left of the diagonal of a block repeat H_ji: fresh noise there, or none, would leak.
     """
     d, slot_bits = layout.d, layout.slot_bits
     if len(aggregate) != layout.ciphertext_count or len(mask) != d or len(noise) != d * (d + 1) // 2:
@@ -176,8 +175,7 @@ def make_masked_release(
             if block not in packed_sums:
                 packed_sums[block] = pack_ciphertexts(public, [sums[j] for j in columns], slot_bits)
                 packed_mask[block] = pack([mask[j] for j in columns], slot_bits)
-            row_noise = pack([noise[triangle_index(d, min(i, j), max(i, j))] for j in columns], slot_bits)
-            plain = mask[i] * packed_mask[block] + row_noise
+            plain = mask[i] * packed_mask[block] + pack(noise_row(noise, d, i, columns), slot_bits)
             ciphertext = (
                 _power(next(blocks), count, square)
                 * _power(sums[i], packed_mask[block], square)
@@ -186,6 +184,11 @@ def make_masked_release(
             )
             released.append(rerandomize(public, ciphertext % square, randomness))
     return released
+
+
+def noise_row(noise: Sequence[int], d: int, i: int, columns: Iterable[int]) -> list[int]:
+    """H_ij for `columns` of row i; left of the diagonal H_ji again: fresh or no noise there would leak."""
+    return [noise[triangle_index(d, min(i, j), max(i, j))] for j in columns]
 
 
 def _power(base: mpz, exponent: int, modulus: mpz) -> mpz:

@@ -1,10 +1,10 @@
 """An owner's contribution on the wire: chunks of ciphertexts, the signed claim that they are whole, receipts.
 
-Ciphertexts travel in manifest order, each bits(n)/4 bytes big-endian, 1,024 to a chunk, the last chunk shorter.
-A chunk's digest is the SHA-256 of its unsealed bytes.
+Ciphertexts travel in manifest order, each bits(n)/4 bytes big-endian, 1,024 to a chunk, the last one
+shorter. A chunk's digest is the SHA-256 of its unsealed bytes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Self

@@ -1,7 +1,7 @@
 """The states of a study and of one owner's share in it, as two tables.
 
-Everything that can move a study or a share stands here. The tables know neither role nor storage; an event that
-a state does not allow raises and nothing moves. All states are monotone: none is entered twice.
+Everything that can move a study or a share stands here. The tables know neither role nor storage; an
+event that a state does not allow raises and nothing moves. No study state is entered twice.
 """
 
 from enum import StrEnum

@@ -1,0 +1,60 @@
+import pytest
+
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, IntegrityError
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.sealing import (
+    SEALING_OVERHEAD_BYTES,
+    chunk_info,
+    open_at_rest,
+    open_sealed,
+    open_with_passphrase,
+    seal,
+    seal_at_rest,
+    seal_with_passphrase,
+)
+from dpdpca_protocol.signing import IdentityKey
+
+KEY = IdentityKey.generate()
+STUDY = StudyId.of(b"study")
+
+
+def test_a_chunk_opens_for_its_recipient_in_its_place_alone() -> None:
+    sealed = seal(b"chunk", KEY.public.x25519, chunk_info(STUDY, 1, 0))
+    assert len(sealed) == 5 + SEALING_OVERHEAD_BYTES
+    assert open_sealed(sealed, KEY.x25519, chunk_info(STUDY, 1, 0)) == b"chunk"
+    elsewhere = [
+        (IdentityKey.generate(), chunk_info(STUDY, 1, 0)),
+        (KEY, chunk_info(STUDY, 2, 0)),
+        (KEY, chunk_info(STUDY, 1, 1)),
+        (KEY, chunk_info(StudyId.of(b"another"), 1, 0)),
+    ]
+    for key, info in elsewhere:
+        with pytest.raises(CryptographicError):
+            open_sealed(sealed, key.x25519, info)
+    for broken in (sealed[:-1], sealed + b"x", b"", sealed[:31], bytes(len(sealed))):
+        with pytest.raises(CryptographicError):
+            open_sealed(broken, KEY.x25519, chunk_info(STUDY, 1, 0))
+
+
+def test_the_info_of_a_chunk_is_byte_exact() -> None:
+    assert chunk_info(STUDY, 1, 258) == b"dpdpca/chunk/v1" + STUDY + b"\0\0\0\x01\0\0\x01\x02"
+
+
+def test_what_is_sealed_at_rest_opens_under_its_key_and_context_alone() -> None:
+    key = OS_RANDOMNESS.bytes(32)
+    sealed = seal_at_rest(b"noise", key, b"noise of s", OS_RANDOMNESS)
+    assert open_at_rest(sealed, key, b"noise of s") == b"noise"
+    for wrong_key, context in ((OS_RANDOMNESS.bytes(32), b"noise of s"), (key, b"mask of s")):
+        with pytest.raises(IntegrityError):
+            open_at_rest(sealed, wrong_key, context)
+    with pytest.raises(IntegrityError):
+        open_at_rest(sealed[:5], key, b"noise of s")
+
+
+def test_a_passphrase_opens_what_it_sealed() -> None:
+    sealed = seal_with_passphrase(b"secret", b"pass", b"key", OS_RANDOMNESS)
+    assert b"secret" not in sealed
+    assert open_with_passphrase(sealed, b"pass", b"key") == b"secret"
+    with pytest.raises(AuthenticationError):
+        open_with_passphrase(sealed, b"Pass", b"key")

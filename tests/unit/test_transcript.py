@@ -1,0 +1,53 @@
+import pytest
+
+from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.transcript import FIRST, Event, verify_transcript
+
+PROXY = IdentityKey.generate()
+STUDY = StudyId.of(b"study")
+
+
+def chain(kinds: list[str], study: StudyId = STUDY, key: IdentityKey = PROXY) -> list[Statement]:
+    links: list[Statement] = []
+    previous = FIRST
+    for index, kind in enumerate(kinds):
+        event = Event(study, index, previous, f"2026-01-01T00:00:0{index}Z", kind, {"n": index})
+        links.append(event.sign(key))
+        previous = links[-1].digest
+    return links
+
+
+LINKS = [link.encoded for link in chain(["manifest", "receipt", "receipt", "closed", "release"])]
+KEY = PROXY.public.ed25519
+
+
+def test_an_honest_chain_is_read_back_in_order() -> None:
+    events = verify_transcript(LINKS, STUDY, KEY)
+    assert [event.kind for event in events] == ["manifest", "receipt", "receipt", "closed", "release"]
+    assert verify_transcript(LINKS[:2], STUDY, KEY) == events[:2]
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        [LINKS[1], *LINKS[2:]],  # the first missing
+        [LINKS[0], *LINKS[2:]],  # one missing
+        [LINKS[0], LINKS[2], LINKS[1], *LINKS[3:]],  # two swapped
+        [LINKS[0], LINKS[0], *LINKS[1:]],  # one twice
+        [link.encoded for link in chain(["manifest"], StudyId.of(b"another"))],
+        [link.encoded for link in chain(["manifest"], key=IdentityKey.generate())],
+        [link.encoded for link in chain(["no such kind"])],
+    ],
+)
+def test_a_broken_or_forged_chain_is_refused(altered: list[bytes]) -> None:
+    with pytest.raises(DpdpcaError):
+        verify_transcript(altered, STUDY, KEY)
+
+
+def test_time_does_not_run_backwards() -> None:
+    first = Event(STUDY, 0, FIRST, "2026-01-01T00:00:01Z", "manifest", {}).sign(PROXY)
+    second = Event(STUDY, 1, Digest(first.digest), "2026-01-01T00:00:00Z", "receipt", {}).sign(PROXY)
+    with pytest.raises(DpdpcaError):
+        verify_transcript([first.encoded, second.encoded], STUDY, KEY)
