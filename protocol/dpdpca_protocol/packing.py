@@ -1,0 +1,205 @@
+"""Many signed integers in one plaintext: P = Σ x_k·2^(w k), read back from the low end with borrows.
+
+Sums of packed plaintexts are packed sums as long as every slot stays below 2^(w−1) in size, which the slot
+width of the manifest guarantees. All lists here are in the order in which ciphertexts travel.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from dpdpca_protocol.errors import CryptographicError, UsageError
+
+
+def slots_for(modulus_bits: int, slot_bits: int) -> int:
+    """s = ⌊(bits(n) − 2)/w⌋: so many slots stay below n/2 in size."""
+    return (modulus_bits - 2) // slot_bits
+
+
+def pack(values: Iterable[int], slot_bits: int) -> int:
+    """Σ x_k·2^(w k).
+
+    Args:
+        values: signed integers, each in [−2^(w−1), 2^(w−1)), the lowest slot first.
+        slot_bits: w.
+
+    Raises:
+        CryptographicError: `slot-overflow` if one does not fit.
+    """
+    half = 1 << (slot_bits - 1)
+    packed = 0
+    for value in reversed([int(value) for value in values]):
+        if not -half <= value < half:
+            raise CryptographicError("slot-overflow", f"a value does not fit a slot of {slot_bits} bits")
+        packed = (packed << slot_bits) + value
+    return packed
+
+
+def unpack(plain: int, slot_bits: int, count: int) -> list[int]:
+    """The inverse of `pack`.
+
+    Args:
+        plain: a packed plaintext.
+        slot_bits: w.
+        count: how many slots it has.
+
+    Raises:
+        CryptographicError: `slot-overflow` if a rest is left above the last slot.
+    """
+    half, mask, rest = 1 << (slot_bits - 1), (1 << slot_bits) - 1, int(plain)
+    values = []
+    for _ in range(count):
+        value = rest & mask
+        rest >>= slot_bits
+        if value >= half:
+            value -= 2 * half
+            rest += 1
+        values.append(value)
+    if rest:
+        raise CryptographicError(
+            "slot-overflow",
+            "a plaintext holds more than its slots",
+            "the study cannot be used: run a new one",
+        )
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class FlatLayout:
+    """A list of values, cut into plaintexts of `slots` slots; the last one is shorter.
+
+    Args:
+        value_count: length of the list.
+        slot_bits: w.
+        slots: s.
+    """
+
+    value_count: int
+    slot_bits: int
+    slots: int
+
+    @property
+    def plaintext_count(self) -> int:
+        return -(-self.value_count // self.slots)
+
+    def pack_all(self, values: Sequence[int]) -> list[int]:
+        """The plaintexts of `value_count` values. Raises CryptographicError like `pack`."""
+        if len(values) != self.value_count:
+            raise UsageError("wrong-length", f"{len(values)} values instead of {self.value_count}")
+        return [
+            pack(values[start : start + self.slots], self.slot_bits)
+            for start in range(0, self.value_count, self.slots)
+        ]
+
+    def unpack_all(self, plains: Sequence[int]) -> list[int]:
+        """The values of `plaintext_count` plaintexts. Raises CryptographicError like `unpack`."""
+        if len(plains) != self.plaintext_count:
+            raise UsageError("wrong-length", f"{len(plains)} plaintexts instead of {self.plaintext_count}")
+        values: list[int] = []
+        for plain in plains:
+            values += unpack(plain, self.slot_bits, min(self.slots, self.value_count - len(values)))
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """A count, a sum vector v one by one, and a symmetric matrix R by rows in column blocks.
+
+    Row i has the blocks J = ⌊i/s⌋ … ⌈d/s⌉−1. Its first block also holds entries left of the diagonal, as
+    true copies. The last block has d mod s columns if that is not 0; its absent slots stay 0.
+
+    Args:
+        d: length of v, order of R.
+        slot_bits: w.
+        slots: s.
+    """
+
+    d: int
+    slot_bits: int
+    slots: int
+
+    @property
+    def block_count(self) -> int:
+        """Ciphertexts of the matrix."""
+        return sum(self._column_blocks - i // self.slots for i in range(self.d))
+
+    @property
+    def ciphertext_count(self) -> int:
+        """Ciphertexts of a share: the count, then v, then R."""
+        return 1 + self.release_count
+
+    @property
+    def release_count(self) -> int:
+        """Ciphertexts of a release: v′, then T."""
+        return self.d + self.block_count
+
+    @property
+    def _column_blocks(self) -> int:
+        return -(-self.d // self.slots)
+
+    def columns(self, block: int) -> range:
+        """The columns of block J."""
+        return range(block * self.slots, min((block + 1) * self.slots, self.d))
+
+    def blocks(self, row: int) -> list[tuple[int, range]]:
+        """The blocks of a row in order, each as (J, its columns)."""
+        return [(block, self.columns(block)) for block in range(row // self.slots, self._column_blocks)]
+
+    def pack_rows(self, matrix: Sequence[Sequence[int]]) -> Iterator[int]:
+        """The plaintexts of a symmetric d×d matrix, in order. Raises CryptographicError like `pack`."""
+        for row in range(self.d):
+            for _, columns in self.blocks(row):
+                yield pack(matrix[row][columns.start : columns.stop], self.slot_bits)
+
+    def pack_share(
+        self, count: int, sums: Sequence[int], second_moment: Sequence[Sequence[int]]
+    ) -> Iterator[int]:
+        """The plaintexts of a share, one at a time.
+
+        Args:
+            count: N_l.
+            sums: v, shape (d,).
+            second_moment: R, shape (d, d), symmetric.
+        """
+        yield int(count)
+        yield from (int(value) for value in sums)
+        yield from self.pack_rows(second_moment)
+
+    def unpack_release(self, plains: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+        """v′ (d values) and T (d×d, symmetric) of a release.
+
+        Args:
+            plains: `release_count` decrypted plaintexts.
+
+        Raises:
+            CryptographicError: `slot-overflow` for a rest above a last slot, `asymmetric-release` where
+                T_ij ≠ T_ji; either means that an owner or the proxy did not follow the protocol.
+        """
+        if len(plains) != self.release_count:
+            raise UsageError("wrong-length", f"{len(plains)} plaintexts instead of {self.release_count}")
+        remaining = iter(plains)
+        sums = [int(value) for value in islice(remaining, self.d)]
+        matrix = [[0] * self.d for _ in range(self.d)]
+        for row in range(self.d):
+            for _, columns in self.blocks(row):
+                values = unpack(next(remaining), self.slot_bits, len(columns))
+                for column, value in zip(columns, values, strict=True):
+                    if column >= row:
+                        matrix[row][column] = matrix[column][row] = value
+                    elif matrix[row][column] != value:
+                        raise CryptographicError(
+                            "asymmetric-release",
+                            f"the entries ({row}, {column}) and ({column}, {row}) of the release differ",
+                            "the study cannot be used: run a new one",
+                        )
+        return sums, matrix
+
+
+def symmetric_rows(d: int, upper: Sequence[int]) -> list[list[int]]:
+    """The symmetric d×d matrix with this upper triangle, given by rows."""
+    matrix = [[0] * d for _ in range(d)]
+    entries = iter(upper)
+    for row in range(d):
+        for column in range(row, d):
+            matrix[row][column] = matrix[column][row] = int(next(entries))
+    return matrix

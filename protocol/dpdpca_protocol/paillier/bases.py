@@ -1,0 +1,131 @@
+"""The base of encryption, derived from n alone, and fixed-base tables (Lim, Lee, CRYPTO '94).
+
+Every party derives the base itself: one that the data user sent would be a trapdoor.
+"""
+
+import hashlib
+from functools import lru_cache
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.randomness import Randomness
+
+_BASE_TAG = b"dpdpca/base/v1"
+
+# (ciphertexts below which this shape is best at 3072 bits, teeth, splits)
+_SHAPES = ((60, 6, 4), (400, 8, 8), (1600, 10, 8))
+_LARGEST_SHAPE = (12, 8)
+
+
+def hash_to_residue(tag: bytes, modulus: mpz, width: int, counter: int) -> mpz:
+    """SHAKE-256(tag ‖ u32 counter), read big-endian, mod n: uniform to within 2⁻¹²⁸.
+
+    Args:
+        tag: domain, n and whatever else is bound.
+        modulus: n.
+        width: bits(n)/8.
+        counter: from 0.
+    """
+    stream = hashlib.shake_256(tag + counter.to_bytes(4, "big")).digest(width + 16)
+    return mpz(int.from_bytes(stream, "big")) % modulus
+
+
+@lru_cache(maxsize=16)
+def derive_base(public: PublicKey) -> mpz:
+    """h = (−y²)ⁿ mod n², y the first hash of n that is prime to n.
+
+    For safe primes h generates nearly all n-th residues whose root has Jacobi symbol 1
+    (Damgård, Jurik, Nielsen, IJIS 2010).
+    """
+    modulus, counter = public.modulus, 0
+    while True:
+        y = hash_to_residue(_BASE_TAG + public.encode(), modulus, public.modulus_bytes, counter)
+        if gmpy2.gcd(y, modulus) == 1:
+            return gmpy2.powmod(-y * y % modulus, modulus, public.ciphertext_modulus)
+        counter += 1
+
+
+class Comb:
+    """Powers of one base by precomputed products: columns + splits − 2 multiplications a power.
+
+    The exponent is a matrix of `teeth` rows; column c, read as a number, is the comb digit c. `splits`
+    neighbouring columns share one table of 2^teeth products, so the accumulator is squared splits − 1 times.
+
+    Args:
+        base: a unit.
+        modulus: what the powers are taken modulo.
+        exponent_bits: how long exponents may be at least.
+        teeth: rows, at most 16; memory and building time grow with 2^teeth.
+        splits: columns per table; fewer columns mean more tables and fewer squarings.
+    """
+
+    __slots__ = ("_columns", "_modulus", "_splits", "_tables", "_teeth", "_weights")
+
+    def __init__(self, base: mpz, modulus: mpz, exponent_bits: int, teeth: int, splits: int) -> None:
+        count = max(1, -(-exponent_bits // (teeth * splits)))
+        self._modulus, self._teeth, self._splits = modulus, teeth, splits
+        self._columns = count * splits
+        self._weights = 1 << np.arange(teeth, dtype=np.int64)
+        starts: list[list[mpz]] = []  # base^(2^(row·columns + table·splits)), by table, then by row
+        power = base
+        for step in range(teeth * count):
+            if step:
+                power = gmpy2.powmod(power, 1 << splits, modulus)
+            starts.append(power)
+        self._tables = [_products(starts[table::count], modulus) for table in range(count)]
+
+    @property
+    def exponent_bits(self) -> int:
+        """Exponents must lie below 2 to this."""
+        return self._teeth * self._columns
+
+    @property
+    def multiplications(self) -> int:
+        """Multiplications per power, squarings included."""
+        return self._columns + self._splits - 2
+
+    def power(self, exponent: int) -> mpz:
+        """base^exponent for 0 ≤ exponent < 2^exponent_bits."""
+        width = (self.exponent_bits + 7) // 8
+        rows = np.unpackbits(
+            np.frombuffer(int(exponent).to_bytes(width, "little"), np.uint8),
+            count=self.exponent_bits,
+            bitorder="little",
+        ).reshape(self._teeth, self._columns)
+        if exponent >> self.exponent_bits:
+            raise ValueError("the exponent is longer than the comb")
+        return self._multiply((self._weights @ rows).tolist())
+
+    def random_power(self, randomness: Randomness) -> mpz:
+        """base^α with α uniform below 2^exponent_bits: each comb digit is drawn directly."""
+        drawn = np.frombuffer(randomness.bytes(2 * self._columns), "<u2")
+        return self._multiply((drawn & ((1 << self._teeth) - 1)).tolist())
+
+    def _multiply(self, digits: list[int]) -> mpz:
+        modulus, splits = self._modulus, self._splits
+        power = mpz(1)
+        for column in reversed(range(splits)):
+            if column != splits - 1:
+                power = power * power % modulus
+            for table, digit in zip(self._tables, digits[column::splits], strict=True):
+                power = power * table[digit] % modulus
+        return power
+
+
+def _products(factors: list[mpz], modulus: mpz) -> list[mpz]:
+    """All subset products, indexed by the subset as a bit mask."""
+    products = [mpz(1)]
+    for factor in factors:
+        products += [product * factor % modulus for product in products]
+    return products
+
+
+def comb_for(public: PublicKey, count: int) -> Comb:
+    """A comb over the derived base for half-length exponents, shaped for `count` encryptions."""
+    teeth, splits = next(
+        ((teeth, splits) for below, teeth, splits in _SHAPES if count < below), _LARGEST_SHAPE
+    )
+    return Comb(derive_base(public), public.ciphertext_modulus, -(-public.bits // 2), teeth, splits)

@@ -1,0 +1,157 @@
+"""Encrypting, computing on ciphertexts, and accepting them from outside.
+
+A ciphertext is an integer mod n²; E[x] holds x mod n, read back into (−n/2, n/2]. Functions that compute take
+ciphertexts that `check_ciphertexts` has passed.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+import gmpy2
+from gmpy2 import mpz
+
+from dpdpca_protocol.errors import CryptographicError
+from dpdpca_protocol.paillier.bases import comb_for
+from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, random_unit
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+
+_SLICE = 32
+
+
+def encode_signed(public: PublicKey, value: int) -> mpz:
+    """A signed integer as its residue mod n. Raises CryptographicError if it lies outside (−n/2, n/2]."""
+    if not -public.modulus < 2 * value <= public.modulus:
+        raise CryptographicError("plaintext-out-of-range", "a plaintext does not fit the modulus")
+    return value % public.modulus
+
+
+def decode_signed(public: PublicKey, residue: int) -> mpz:
+    """The integer in (−n/2, n/2] that a residue mod n stands for."""
+    residue = residue % public.modulus
+    return residue - public.modulus if 2 * residue > public.modulus else residue
+
+
+def raw_encrypt(public: PublicKey, plain: int, randomizer: int) -> mpz:
+    """(1 + m n)·rⁿ mod n²: textbook encryption with a given unit r."""
+    square = public.ciphertext_modulus
+    residue = gmpy2.powmod(randomizer, public.modulus, square)
+    return (1 + encode_signed(public, plain) * public.modulus) * residue % square
+
+
+def add(public: PublicKey, left: mpz, right: mpz) -> mpz:
+    """E[x + y] from E[x] and E[y]."""
+    return left * right % public.ciphertext_modulus
+
+
+def add_plain(public: PublicKey, ciphertext: mpz, plain: int) -> mpz:
+    """E[x + m] from E[x] and m, with the same randomness."""
+    return ciphertext * (1 + plain % public.modulus * public.modulus) % public.ciphertext_modulus
+
+
+def scale(public: PublicKey, ciphertext: mpz, factor: int) -> mpz:
+    """E[k·x] from E[x] and k; a negative k goes by the inverse, which keeps the exponent short."""
+    return gmpy2.powmod(ciphertext, factor, public.ciphertext_modulus)
+
+
+def rerandomize(public: PublicKey, ciphertext: mpz, randomness: Randomness) -> mpz:
+    """The same plaintext under uniform randomness: a factor ρⁿ with ρ uniform in Z*_n.
+
+    Powers of the base h would not do: whoever knows φ(n) can tell them from other residues.
+    """
+    unit = random_unit(public.modulus, randomness)
+    residue = gmpy2.powmod(unit, public.modulus, public.ciphertext_modulus)
+    return ciphertext * residue % public.ciphertext_modulus
+
+
+def pack_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz], slot_bits: int) -> mpz:
+    """E[Σ x_k·2^(w k)] from E[x_0], E[x_1], …, by Horner's rule from the last one down.
+
+    Args:
+        public: the key.
+        ciphertexts: at least one, at most as many as a plaintext has slots.
+        slot_bits: w.
+    """
+    square, shift = public.ciphertext_modulus, mpz(1) << slot_bits
+    packed = ciphertexts[-1]
+    for ciphertext in reversed(ciphertexts[:-1]):
+        packed = gmpy2.powmod(packed, shift, square) * ciphertext % square
+    return packed
+
+
+def check_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz]) -> None:
+    """Refuses a chunk that holds anything but distinct units mod n² other than 1.
+
+    Args:
+        public: the key.
+        ciphertexts: untrusted integers.
+
+    Raises:
+        CryptographicError: `ciphertext-out-of-range` unless 1 < c < n² for all; `ciphertext-repeated`;
+            `ciphertext-not-a-unit` if one shares a factor with n (one gcd over the product of all).
+    """
+    modulus, square = public.modulus, public.ciphertext_modulus
+    advice = "encrypt the share again with fresh randomness"
+    for position, ciphertext in enumerate(ciphertexts):
+        if not 1 < ciphertext < square:
+            raise CryptographicError(
+                "ciphertext-out-of-range", f"ciphertext {position} does not lie between 1 and n²", advice
+            )
+    if len(set(ciphertexts)) != len(ciphertexts):
+        raise CryptographicError("ciphertext-repeated", "two ciphertexts of a chunk are the same", advice)
+    product = mpz(1)
+    for ciphertext in ciphertexts:
+        product = product * (ciphertext % modulus) % modulus
+    if gmpy2.gcd(product, modulus) != 1:
+        raise CryptographicError(
+            "ciphertext-not-a-unit", "a ciphertext shares a factor with the modulus", advice
+        )
+
+
+class Encryptor:
+    """Encrypts under one key: E[m] = (1 + m n)·h^α mod n², h^α from a comb that is built once.
+
+    May be used by several threads at a time.
+
+    Args:
+        public: a checked key.
+        expected_count: about how many ciphertexts will be made; it sizes the comb, nothing else.
+        randomness: where α comes from, fresh for every ciphertext.
+    """
+
+    __slots__ = ("_comb", "_randomness", "public")
+
+    def __init__(
+        self, public: PublicKey, expected_count: int, randomness: Randomness = OS_RANDOMNESS
+    ) -> None:
+        self.public = public
+        self._comb = comb_for(public, expected_count)
+        self._randomness = randomness
+
+    def encrypt(self, plain: int) -> mpz:
+        """E[m]. Raises CryptographicError if m lies outside (−n/2, n/2]."""
+        modulus, square = self.public.modulus, self.public.ciphertext_modulus
+        blinding = self._comb.random_power(self._randomness)
+        return (1 + encode_signed(self.public, plain) * modulus) * blinding % square
+
+    def encrypt_many(self, plains: Sequence[int], executor: Executor | None = None) -> list[mpz]:
+        """E[m] for each m, in order; over the threads of `executor` if one is given."""
+        return _in_slices(self.encrypt, plains, executor)
+
+
+def decrypt_many(
+    secret: SecretKey, ciphertexts: Sequence[mpz], executor: Executor | None = None
+) -> list[mpz]:
+    """The plaintext of each, in order; over the threads of `executor` if one is given."""
+    return _in_slices(secret.decrypt, ciphertexts, executor)
+
+
+def _in_slices(convert: Callable[[mpz], mpz], values: Sequence[mpz], executor: Executor | None) -> list[mpz]:
+    def convert_slice(start: int) -> list[mpz]:
+        # without this every operation holds the interpreter lock for its whole length
+        with gmpy2.local_context(gmpy2.get_context(), allow_release_gil=True):
+            return [convert(value) for value in values[start : start + _SLICE]]
+
+    if executor is None:
+        return [convert(value) for value in values]
+    slices = executor.map(convert_slice, range(0, len(values), _SLICE))
+    return [converted for converted_slice in slices for converted in converted_slice]

@@ -1,0 +1,242 @@
+"""Paillier keys: safe primes of one size, generator 1 + n, and everything that touches the factors.
+
+All work with p and q stays in this module. Powers with secret exponents go through GMP's constant-time
+power, on values that were blinded first. Python integers are not constant time: the holder of a secret key
+runs on a machine of its own.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import gmpy2
+from gmpy2 import mpz
+
+from dpdpca_protocol.errors import MessageError, UsageError
+from dpdpca_protocol.paillier.primes import random_safe_prime
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+
+LEAST_BITS = 2048
+"""The shortest modulus that the product makes or accepts."""
+MOST_BITS = 8192
+"""The longest modulus that anyone is made to compute with."""
+_BLINDER_USES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class PublicKey:
+    """A Paillier modulus n. Whoever got it from outside runs `check_public_key` first.
+
+    Args:
+        modulus: n.
+    """
+
+    modulus: mpz
+    ciphertext_modulus: mpz = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        modulus = mpz(self.modulus)
+        object.__setattr__(self, "modulus", modulus)
+        object.__setattr__(self, "ciphertext_modulus", modulus * modulus)
+
+    @property
+    def bits(self) -> int:
+        return int(self.modulus.bit_length())
+
+    @property
+    def modulus_bytes(self) -> int:
+        """Length of n, and of a value mod n, on the wire."""
+        return (self.bits + 7) // 8
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        """Length of a ciphertext on the wire."""
+        return 2 * self.modulus_bytes
+
+    def encode(self) -> bytes:
+        """n big-endian: what hashes of n are taken over."""
+        return int(self.modulus).to_bytes(self.modulus_bytes, "big")
+
+    def to_hex(self) -> str:
+        """n as lower-case hex of exact length."""
+        return self.encode().hex()
+
+
+def parse_modulus(untrusted: Any) -> mpz:
+    """The modulus that lower-case hex without leading zero bytes stands for; nothing is said of its fitness.
+
+    Raises:
+        MessageError: any other type, alphabet or length.
+    """
+    if isinstance(untrusted, str) and 2 <= len(untrusted) <= MOST_BITS // 4 and len(untrusted) % 2 == 0:
+        try:
+            encoded = bytes.fromhex(untrusted)
+        except ValueError:
+            encoded = b""
+        if encoded.hex() == untrusted and encoded[0]:
+            return mpz(int.from_bytes(encoded, "big"))
+    raise MessageError(
+        "malformed",
+        "the modulus is not lower-case hex of exact length",
+        "ask the data user for a new manifest",
+    )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SecretKey:
+    """The factors of n. Its repr shows nothing.
+
+    Args:
+        p, q: distinct odd primes with gcd(pq, (p−1)(q−1)) = 1; `generate_secret_key` makes better ones.
+    """
+
+    p: mpz
+    q: mpz
+    public: PublicKey = field(init=False, compare=False)
+    _blinders: "_Blinders" = field(init=False, compare=False)
+    _p_squared: mpz = field(init=False, compare=False)
+    _q_squared: mpz = field(init=False, compare=False)
+    _p_inverse: mpz = field(init=False, compare=False)
+    _p_factor: mpz = field(init=False, compare=False)
+    _q_factor: mpz = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        p, q = mpz(self.p), mpz(self.q)
+        for name, value in {
+            "p": p,
+            "q": q,
+            "public": PublicKey(p * q),
+            "_blinders": _Blinders(p, q),
+            "_p_squared": p * p,
+            "_q_squared": q * q,
+            "_p_inverse": gmpy2.invert(p, q),
+            # (1+n)^(p−1) = 1 − n mod p², so the logarithm is divided by −q mod p
+            "_p_factor": gmpy2.invert(-q, p),
+            "_q_factor": gmpy2.invert(-p, q),
+        }.items():
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return "SecretKey(…)"
+
+    def decrypt(self, ciphertext: mpz, randomness: Randomness = OS_RANDOMNESS) -> mpz:
+        """The plaintext of a unit mod n², read into (−n/2, n/2].
+
+        The ciphertext is multiplied by an n-th residue and by a fresh (1+n)^r before any secret exponent
+        touches it; the result does not depend on `randomness`.
+        """
+        modulus, square = self.public.modulus, self.public.ciphertext_modulus
+        shift = randomness.below(int(modulus))
+        blinded = ciphertext * self._blinders.draw(randomness) % square
+        blinded = blinded * (1 + shift * modulus) % square
+        p, q = self.p, self.q
+        mod_p = (gmpy2.powmod_sec(blinded % self._p_squared, p - 1, self._p_squared) - 1) // p
+        mod_q = (gmpy2.powmod_sec(blinded % self._q_squared, q - 1, self._q_squared) - 1) // q
+        plain = self._combine(mod_p * self._p_factor % p, mod_q * self._q_factor % q)
+        plain = (plain - shift) % modulus
+        return plain - modulus if 2 * plain > modulus else plain
+
+    def residue_root(self, value: mpz, randomness: Randomness = OS_RANDOMNESS) -> mpz:
+        """ρ in Z*_n with ρⁿ ≡ value mod n, unique because gcd(n, φ(n)) = 1.
+
+        For a ciphertext E[m] it is the randomizer: ρⁿ ≡ E[m]·(1+n)^(−m) mod n² as well.
+
+        Args:
+            value: a unit mod n or mod n².
+        """
+        modulus, p, q = self.public.modulus, self.p, self.q
+        blinder = random_unit(modulus, randomness)
+        blinded = value * gmpy2.powmod(blinder, modulus, modulus) % modulus
+        root = self._combine(
+            gmpy2.powmod_sec(blinded % p, gmpy2.invert(q % (p - 1), p - 1), p),
+            gmpy2.powmod_sec(blinded % q, gmpy2.invert(p % (q - 1), q - 1), q),
+        )
+        return root * gmpy2.invert(blinder, modulus) % modulus
+
+    def _combine(self, mod_p: mpz, mod_q: mpz) -> mpz:
+        return mod_p + self.p * ((mod_q - mod_p) * self._p_inverse % self.q)
+
+    def to_bytes(self) -> bytes:
+        """p and q big-endian, equally long. The caller keeps them secret."""
+        width = (max(self.p.bit_length(), self.q.bit_length()) + 7) // 8
+        return int(self.p).to_bytes(width, "big") + int(self.q).to_bytes(width, "big")
+
+    @classmethod
+    def from_bytes(cls, encoded: bytes) -> Self:
+        """Raises MessageError if these are not two distinct primes in the form of `to_bytes`."""
+        middle = len(encoded) // 2
+        p = mpz(int.from_bytes(encoded[:middle], "big"))
+        q = mpz(int.from_bytes(encoded[middle:], "big"))
+        if p == q or min(p, q) < 3 or not (gmpy2.is_prime(p) and gmpy2.is_prime(q)):
+            raise MessageError("malformed", "the stored secret key is damaged", "restore it from a backup")
+        return cls(p, q)
+
+
+class _Blinders:
+    """Secret n-th residues mod n²: seeded from the source, then squared (Kocher 1996), then seeded anew."""
+
+    __slots__ = ("_left", "_lock", "_p", "_q", "_residue")
+
+    def __init__(self, p: mpz, q: mpz) -> None:
+        self._p, self._q, self._left = p, q, 0
+        self._residue = mpz(1)
+        self._lock = threading.Lock()
+
+    def draw(self, randomness: Randomness) -> mpz:
+        p, q = self._p, self._q
+        with self._lock:
+            if self._left:
+                self._residue = self._residue * self._residue % (p * q) ** 2
+            else:
+                unit = random_unit(p * q, randomness)
+                # p-th powers mod p² are the elements of order dividing p − 1, as n-th powers are
+                mod_p = gmpy2.powmod_sec(unit, p, p * p)
+                mod_q = gmpy2.powmod_sec(unit, q, q * q)
+                lift = (mod_q - mod_p) * gmpy2.invert(p * p, q * q) % (q * q)
+                self._residue, self._left = mod_p + p * p * lift, _BLINDER_USES
+            self._left -= 1
+            return self._residue
+
+
+def random_unit(modulus: mpz, randomness: Randomness) -> mpz:
+    """A uniform element of Z*_n."""
+    while True:
+        candidate = mpz(randomness.below(int(modulus)))
+        if gmpy2.gcd(candidate, modulus) == 1:
+            return candidate
+
+
+def generate_secret_key(
+    bits: int,
+    randomness: Randomness,
+    progress: Callable[[float], None] | None = None,
+    least_bits: int = LEAST_BITS,
+) -> SecretKey:
+    """A fresh key of exactly `bits` bits with safe primes p ≡ q ≡ 3 mod 4, so gcd(p−1, q−1) = 2.
+
+    Takes seconds: run it in the background. The work inside lets other threads of the process run.
+
+    Args:
+        bits: length of n; a multiple of 8 between `least_bits` and 8192.
+        randomness: where the primes come from.
+        progress: told a rising estimate in [0, 1] that depends on the number of tests alone.
+        least_bits: lowered by tests only.
+
+    Raises:
+        UsageError: another length.
+    """
+    if bits % 8 or not least_bits <= bits <= MOST_BITS:
+        raise UsageError(
+            "key-length",
+            f"a key cannot have {bits} bits",
+            f"choose a multiple of 8 from {least_bits} to {MOST_BITS}",
+        )
+    tell = progress or (lambda _share: None)
+    with gmpy2.local_context(gmpy2.get_context(), allow_release_gil=True):
+        p = random_safe_prime(bits // 2, randomness, lambda share: tell(share / 2))
+        q = p
+        while abs(p - q).bit_length() <= bits // 2 - 100 or p == q:
+            q = random_safe_prime(bits // 2, randomness, lambda share: tell((1 + share) / 2))
+    tell(1.0)
+    return SecretKey(p, q)
