@@ -1,0 +1,58 @@
+"""When a request is tried again: exponential backoff with full jitter, within the caller's patience."""
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+_JITTER = secrets.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a client keeps trying what failed in passing.
+
+    Attributes:
+        seconds: from the first failure to the last try; 0 tries once.
+        first_seconds: upper end of the first random wait; each later one doubles it.
+        longest_seconds: upper end of any wait, but for what the server asks in Retry-After.
+        on_wait: told the reason and the seconds before each wait, for a person who looks on.
+        sleep, clock, jitter: for tests; jitter(limit) is uniform in [0, limit].
+    """
+
+    seconds: float = 30.0
+    first_seconds: float = 0.5
+    longest_seconds: float = 15.0
+    on_wait: Callable[[str, float], None] | None = None
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[float], float] = field(default=lambda limit: _JITTER.uniform(0.0, limit))
+
+    def begin(self) -> "Attempts":
+        return Attempts(self)
+
+
+class Attempts:
+    """The tries of one request."""
+
+    def __init__(self, patience: Patience) -> None:
+        self._patience = patience
+        self._failures = 0
+        self._deadline: float | None = None
+
+    def wait(self, reason: str, retry_after_seconds: int | None) -> bool:
+        """Sleep before the next try; False, without sleeping, once patience would end before it."""
+        patience = self._patience
+        now = patience.clock()
+        if self._deadline is None:
+            self._deadline = now + patience.seconds
+        limit = min(patience.longest_seconds, patience.first_seconds * 2.0 ** min(self._failures, 16))
+        # Jitter also on top of Retry-After: a thousand owners are told the same number.
+        pause = (retry_after_seconds or 0) + patience.jitter(limit)
+        if now + pause > self._deadline:
+            return False
+        self._failures += 1
+        if patience.on_wait is not None:
+            patience.on_wait(reason, pause)
+        patience.sleep(pause)
+        return True

@@ -1,0 +1,287 @@
+"""The signed client against a proxy in memory: signatures, retries, bounds, errors with their class."""
+
+import hashlib
+import json
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from http_message_signatures import HTTPMessageVerifier, HTTPSignatureKeyResolver
+from http_message_signatures.algorithms import ED25519
+
+from dpdpca_http.answers import StudyUpdate
+from dpdpca_http.client import ProxyClient
+from dpdpca_http.retry import Patience
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    DpdpcaError,
+    LimitError,
+    MessageError,
+    PolicyError,
+    UnavailableError,
+    UsageError,
+)
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.share import Receipt, ShareStatement
+from dpdpca_protocol.signing import IdentityKey
+
+STUDY = StudyId.of(b"a study")
+OWNER = IdentityKey.generate()
+PROXY = IdentityKey.generate()
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+class Waits:
+    """Patience whose time passes only by sleeping."""
+
+    def __init__(self, seconds: float = 60.0) -> None:
+        self.slept: list[float] = []
+        self.patience = Patience(
+            seconds, sleep=self.slept.append, clock=lambda: sum(self.slept), jitter=lambda limit: limit
+        )
+
+
+def client(
+    answer: Answer, waits: Waits | None = None, url: str = "https://proxy.example:8443"
+) -> ProxyClient:
+    patience = (waits or Waits()).patience
+    return ProxyClient(url, OWNER, PROXY.public.ed25519, httpx.MockTransport(answer), patience=patience)
+
+
+def problem(status: int, slug: str, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    body = {"type": f"urn:dpdpca:problem:{slug}", "title": "t", "status": status, "detail": "d", **more}
+    return httpx.Response(status, json=body, headers=headers)
+
+
+def replies(*answers: httpx.Response | Exception) -> tuple[Answer, list[httpx.Request]]:
+    """A server that gives these answers in turn, and the requests that it saw."""
+    left, seen = list(answers), []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        following = left.pop(0)
+        if isinstance(following, Exception):
+            raise following
+        return following
+
+    return answer, seen
+
+
+class OwnerKey(HTTPSignatureKeyResolver):
+    def resolve_public_key(self, key_id: str) -> Ed25519PublicKey | None:
+        return OWNER.ed25519.public_key() if key_id == OWNER.public.party_id.hex() else None
+
+
+def test_every_request_is_signed_over_all_that_the_proxy_demands() -> None:
+    answer, seen = replies(httpx.Response(204), httpx.Response(200, json={"chunks": [], "state": "absent"}))
+    with client(answer) as proxy:
+        proxy.put_chunk(STUDY, 2, 7, b"sealed")
+        proxy.share(STUDY)
+    upload, question = seen
+    assert upload.url.raw_path.decode() == f"/v1/studies/{STUDY.hex()}/share/chunks/7?version=2"
+    verifier = HTTPMessageVerifier(signature_algorithm=ED25519, key_resolver=OwnerKey())
+    nonces = set()
+    for request, body in ((upload, b"sealed"), (question, None)):
+        (verified,) = verifier.verify(request, max_age=timedelta(minutes=5), expect_tag="dpdpca", body=body)
+        assert verified.label == "sig1"
+        covered = {name.strip('"') for name in verified.covered_components if name != '"@signature-params"'}
+        assert covered == {"@method", "@authority", "@path", "@query"} | (
+            {"content-digest", "content-type"} if body else set()
+        )
+        assert verified.parameters["alg"] == "ed25519"
+        nonce = str(verified.parameters["nonce"])
+        assert len(bytes.fromhex(nonce)) == 16
+        nonces.add(nonce)
+    assert len(nonces) == 2
+    assert upload.headers["content-type"] == "application/octet-stream"
+
+
+@pytest.mark.parametrize(
+    ("response", "kind", "slug"),
+    [
+        (problem(409, "chunk-differs"), ConflictError, "chunk-differs"),
+        (problem(403, "manifest-refused"), PolicyError, "manifest-refused"),
+        (problem(413, "too-large"), LimitError, "too-large"),
+        (problem(418, "a-new-one"), MessageError, "a-new-one"),
+        (httpx.Response(404, html="<h1>nginx</h1>"), MessageError, "not-a-proxy"),
+        (httpx.Response(301, headers={"location": "https://evil.example/"}), MessageError, "not-a-proxy"),
+    ],
+)
+def test_a_problem_document_becomes_the_class_that_was_raised(
+    response: httpx.Response, kind: type[DpdpcaError], slug: str
+) -> None:
+    answer, seen = replies(response)
+    with client(answer) as proxy, pytest.raises(kind) as caught:
+        proxy.share(STUDY)
+    assert caught.value.slug == slug
+    assert len(seen) == 1
+
+
+def test_what_a_problem_says_cannot_act_on_a_terminal() -> None:
+    answer, _ = replies(problem(409, "x", detail="\x1b[2Jgone\n" + "a" * 9999, next_step="call\u202eme"))
+    with client(answer) as proxy, pytest.raises(ConflictError) as caught:
+        proxy.share(STUDY)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1100
+
+
+def test_passing_failures_are_tried_again_with_growing_pauses_and_fresh_nonces() -> None:
+    answer, seen = replies(
+        httpx.ConnectError("refused"), httpx.ReadError("cut"), problem(503, "busy"), httpx.Response(204)
+    )
+    waits = Waits()
+    with client(answer, waits) as proxy:
+        proxy.put_chunk(STUDY, 1, 0, b"sealed")
+    assert waits.slept == [0.5, 1.0, 2.0]
+    assert len({request.headers["signature-input"] for request in seen}) == 4
+
+
+def test_retry_after_is_honoured_in_the_header_and_in_the_document() -> None:
+    answer, _ = replies(
+        problem(503, "busy", {"retry-after": "7"}),
+        problem(429, "too-many", retry_after_seconds=9),
+        httpx.Response(204),
+    )
+    waits = Waits()
+    with client(answer, waits) as proxy:
+        proxy.put_chunk(STUDY, 1, 0, b"sealed")
+    assert waits.slept == [7.5, 10.0]
+
+
+def test_patience_ends_with_the_reason() -> None:
+    def answer(_request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    waits = Waits(seconds=5)
+    with client(answer, waits) as proxy, pytest.raises(UnavailableError, match="cannot be reached"):
+        proxy.share(STUDY)
+    assert sum(waits.slept) <= 5
+
+
+def test_an_invitation_is_not_spent_twice_when_the_answer_is_lost() -> None:
+    answer, seen = replies(httpx.ReadError("cut"))
+    with client(answer) as proxy, pytest.raises(UnavailableError):
+        proxy.enrol("owner", "Hospital A", "token")
+    assert len(seen) == 1
+    answer, seen = replies(httpx.ConnectError("refused"), httpx.Response(201, json={"party": "ab" * 32}))
+    with client(answer) as proxy:
+        assert proxy.enrol("owner", "Hospital A", "token").hex() == "ab" * 32
+    assert len(seen) == 2
+    assert json.loads(seen[1].content)["enrolment"]["body"]["proxy"] == PROXY.public.ed25519.hex()
+
+
+def test_an_answer_beyond_its_limit_is_cut_off() -> None:
+    answer, _ = replies(httpx.Response(200, content=bytes(1_000_001)))
+    with client(answer) as proxy, pytest.raises(LimitError):
+        proxy.release_chunk(STUDY, 0, 1_000_000)
+
+
+def test_an_answer_that_was_compressed_unasked_is_refused() -> None:
+    answer, seen = replies(httpx.Response(200, content=b"x", headers={"content-encoding": "gzip"}))
+    with client(answer) as proxy, pytest.raises(MessageError):
+        proxy.share(STUDY)
+    assert seen[0].headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"chunks":[true],"state":"x"}', b"\xff", b"[" * 9999]
+)
+def test_an_answer_of_another_shape_is_a_message_error(content: bytes) -> None:
+    answer, _ = replies(httpx.Response(200, content=content))
+    with client(answer) as proxy, pytest.raises(MessageError):
+        proxy.share(STUDY)
+
+
+def test_a_wrong_clock_is_explained_with_both_times() -> None:
+    theirs = format_datetime(datetime.now(UTC) + timedelta(minutes=11), usegmt=True)
+    answer, _ = replies(problem(401, "stale-request", {"date": theirs}))
+    with client(answer) as proxy, pytest.raises(AuthenticationError, match=r"clock is 6[56]\d s behind"):
+        proxy.share(STUDY)
+
+
+def test_a_foreign_certificate_names_the_option_and_is_not_tried_again() -> None:
+    failure = httpx.ConnectError("tls")
+    failure.__cause__ = ssl.SSLCertVerificationError(1, "self-signed")
+    answer, seen = replies(failure)
+    with client(answer) as proxy, pytest.raises(AuthenticationError, match="--ca-file"):
+        proxy.share(STUDY)
+    assert len(seen) == 1
+
+
+def test_the_proxy_s_card_is_verified_and_a_changed_key_refused() -> None:
+    def card(key: IdentityKey) -> httpx.Response:
+        statement = ProxyCard("Proxy", "https://proxy.example", key.public).sign(key)
+        return httpx.Response(200, content=statement.encoded)
+
+    answer, seen = replies(card(PROXY), card(IdentityKey.generate()))
+    with client(answer) as proxy:
+        assert proxy.card()[0].name == "Proxy"
+        assert "signature" not in seen[0].headers
+        with pytest.raises(AuthenticationError, match="another key"):
+            proxy.card()
+
+
+def test_a_receipt_by_another_key_is_refused() -> None:
+    share = ShareStatement(STUDY, OWNER.public.ed25519, 1, (Digest.of(b"c"),), OWNER.public.x25519).sign(
+        OWNER
+    )
+    receipt = Receipt(STUDY, OWNER.public.party_id, 1, "share", share.digest, "2026-01-01T00:00:00Z")
+    answer, _ = replies(
+        httpx.Response(200, content=receipt.sign(PROXY).encoded),
+        httpx.Response(200, content=receipt.sign(IdentityKey.generate()).encoded),
+    )
+    with client(answer) as proxy:
+        assert Receipt.parse(proxy.complete_share(STUDY, share)) == receipt
+        with pytest.raises(AuthenticationError):
+            proxy.complete_share(STUDY, share)
+
+
+def test_without_a_pinned_key_nothing_signed_is_believed() -> None:
+    transport = httpx.MockTransport(replies()[0])
+    with (
+        ProxyClient("https://p.example", OWNER, None, transport) as proxy,
+        pytest.raises(UsageError, match="enrol"),
+    ):
+        proxy.enrol("owner", "A", "token")
+
+
+def test_events_are_read_as_they_come() -> None:
+    stream = b': beat\n\nevent: state\ndata: {"state":"closed"}\r\n\n'
+    stream += b'event: progress\ndata: {"done":1}\n\nevent: cut'
+    answer, _ = replies(httpx.Response(200, content=stream))
+    with client(answer) as proxy:
+        assert list(proxy.events(STUDY)) == [
+            StudyUpdate("state", {"state": "closed"}),
+            StudyUpdate("progress", {"done": 1}),
+        ]
+
+
+def test_an_endless_event_is_cut_off() -> None:
+    answer, _ = replies(httpx.Response(200, content=b"data: " + bytes(70_000)))
+    with client(answer) as proxy, pytest.raises(LimitError):
+        list(proxy.events(STUDY))
+
+
+def test_study_facts_are_typed() -> None:
+    owner = hashlib.sha256(b"o").hexdigest()
+    facts = {
+        "study": STUDY.hex(), "title": "T", "state": "open", "release": "joint", "owners_complete": 1,
+        "min_owners": 3, "max_owners": 5, "closes_at": "2026-01-01T00:00:00Z", "created_at": "…",
+        "owners": [{"owner": owner, "name": "A", "version": 1, "state": "complete"}],
+        "progress": {"phase": "aggregate", "done": 2, "total": 9}, "something_newer": 1,
+    }  # fmt: skip
+    answer, _ = replies(httpx.Response(200, json=facts), httpx.Response(200, json={"studies": [facts]}))
+    with client(answer) as proxy:
+        study = proxy.study(STUDY)
+        assert proxy.studies() == (study,)
+    assert study.owners[0].owner.hex() == owner
+    assert study.progress is not None
+    assert study.progress.total == 9
+    assert study.cohort is None
