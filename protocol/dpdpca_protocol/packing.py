@@ -172,7 +172,7 @@ class BlockLayout:
             plains: `release_count` decrypted plaintexts.
 
         Raises:
-            CryptographicError: `slot-overflow` for a rest above a last slot, `asymmetric-release` where
+            CryptographicError: `slot-overflow` for a rest above a last slot, `release-not-symmetric` where
                 T_ij ≠ T_ji; either means that an owner or the proxy did not follow the protocol.
         """
         if len(plains) != self.release_count:
@@ -188,7 +188,7 @@ class BlockLayout:
                         matrix[row][column] = matrix[column][row] = value
                     elif matrix[row][column] != value:
                         raise CryptographicError(
-                            "asymmetric-release",
+                            "release-not-symmetric",
                             f"the entries ({row}, {column}) and ({column}, {row}) of the release differ",
                             "the study cannot be used: run a new one",
                         )

@@ -8,7 +8,7 @@ runs on a machine of its own.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import gmpy2
 from gmpy2 import mpz
@@ -57,30 +57,6 @@ class PublicKey:
     def encode(self) -> bytes:
         """n big-endian: what hashes of n are taken over."""
         return int(self.modulus).to_bytes(self.modulus_bytes, "big")
-
-    def to_hex(self) -> str:
-        """n as lower-case hex of exact length."""
-        return self.encode().hex()
-
-
-def parse_modulus(untrusted: Any) -> mpz:
-    """The modulus that lower-case hex without leading zero bytes stands for; nothing is said of its fitness.
-
-    Raises:
-        MessageError: any other type, alphabet or length.
-    """
-    if isinstance(untrusted, str) and 2 <= len(untrusted) <= MOST_BITS // 4 and len(untrusted) % 2 == 0:
-        try:
-            encoded = bytes.fromhex(untrusted)
-        except ValueError:
-            encoded = b""
-        if encoded.hex() == untrusted and encoded[0]:
-            return mpz(int.from_bytes(encoded, "big"))
-    raise MessageError(
-        "malformed",
-        "the modulus is not lower-case hex of exact length",
-        "ask the data user for a new manifest",
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,0 +1,162 @@
+"""What makes a modulus fit, and the proof that no test of n alone can replace.
+
+The count proof of the masked release, and the hiding of shares, need gcd(n, φ(n)) = 1: then x → xⁿ permutes
+Z*_n. The key's maker shows n-th roots of hash-derived values; if a prime r ≥ 2²⁰ divided gcd(n, φ(n)), at
+most one value in r would have one (Goldberg, Reyzin, Sagga, Baldimtsi, ePrint 2018/057).
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Self
+
+import gmpy2
+from gmpy2 import mpz
+
+from dpdpca_protocol.errors import CryptographicError, MessageError, UsageError
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.paillier.bases import hash_to_residue
+from dpdpca_protocol.paillier.keys import LEAST_BITS, MOST_BITS, PublicKey, SecretKey
+from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
+
+ROOT_COUNT = 8
+"""Roots in a proof: soundness 2⁻¹²⁸ with primes below 2¹⁶ excluded, 2⁻¹⁶⁰ with those below 2²⁰."""
+_PROOF_TAG = b"dpdpca/key-proof/v1"
+_IDENTITY_BYTES = 32
+_TRIAL_LIMIT = 1 << 20
+_PRIME_ROUNDS = 25
+_FERMAT_ROUNDS = 110
+
+
+@dataclass(frozen=True, slots=True)
+class KeyProof:
+    """n-th roots mod n of values that hash n and the identity of the key's owner."""
+
+    roots: tuple[mpz, ...]
+
+    def encode(self, public: PublicKey) -> list[str]:
+        """The roots as lower-case hex of the modulus' length."""
+        return [int(root).to_bytes(public.modulus_bytes, "big").hex() for root in self.roots]
+
+    @classmethod
+    def parse(cls, untrusted: Sequence[Any], public: PublicKey) -> Self:
+        """The inverse of `encode`; whether the proof holds is for `check_public_key` to say.
+
+        Raises:
+            MessageError: not a list of hex strings of the modulus' length.
+        """
+        roots = []
+        for text in untrusted:
+            encoded = b""
+            if isinstance(text, str) and len(text) == 2 * public.modulus_bytes and text.isascii():
+                try:
+                    encoded = bytes.fromhex(text)
+                except ValueError:
+                    encoded = b""
+            if not encoded or encoded.hex() != text:
+                raise MessageError("malformed", "a root is not lower-case hex of the modulus' length")
+            roots.append(mpz(int.from_bytes(encoded, "big")))
+        return cls(tuple(roots))
+
+
+def prove_key(secret: SecretKey, identity: bytes) -> KeyProof:
+    """The proof that gcd(n, φ(n)) = 1, bound to the data user that will publish n.
+
+    Args:
+        secret: the key.
+        identity: the user's raw Ed25519 public key, 32 bytes.
+    """
+    values = _challenges(secret.public, identity)
+    return KeyProof(tuple(secret.residue_root(value) for value in values))
+
+
+def check_public_key(
+    modulus: int,
+    proof: KeyProof,
+    identity: bytes,
+    *,
+    bits: int | None = None,
+    known_moduli: Collection[Digest] = (),
+    least_bits: int = LEAST_BITS,
+) -> PublicKey:
+    """The public key of a fit modulus; runs at owner, proxy and user before anything else.
+
+    Args:
+        modulus: n, untrusted.
+        proof: untrusted.
+        identity: raw Ed25519 key of the data user that signed the manifest.
+        bits: the exact length agreed on, or None for any multiple of 8 from `least_bits` to 8192.
+        known_moduli: SHA-256 of n big-endian for every n that this party has seen in another study.
+        least_bits: lowered by tests only.
+
+    Raises:
+        CryptographicError: `unfit-modulus`, with the first reason found.
+
+    Guarantee: n is odd, of the right length, has no prime factor below 2²⁰, is no prime or perfect power,
+        and gcd(n, φ(n)) = 1 but for a chance of 2⁻¹²⁸. A factor of 21 bits or more is not excluded.
+    """
+    length = modulus.bit_length()
+    if modulus <= 0 or length % 8 or not least_bits <= length <= MOST_BITS or bits not in (None, length):
+        wanted = f"{bits}" if bits else f"a multiple of 8 from {least_bits} to {MOST_BITS}"
+        raise _unfit(f"the modulus has {length} bits instead of {wanted}")
+    public = PublicKey(mpz(modulus))
+    _check_factors(public.modulus)
+    digest = Digest.of(public.encode())
+    if digest.hex() in PUBLISHED_MODULI:
+        raise _unfit("the modulus is a test key whose factors are public")
+    if digest in known_moduli:
+        raise _unfit("the modulus was used in a study before: one key serves one study")
+    _check_proof(public, proof, identity)
+    return public
+
+
+def _check_factors(modulus: mpz) -> None:
+    if gmpy2.is_even(modulus):
+        raise _unfit("the modulus is even")
+    if gmpy2.gcd(modulus, _small_prime_product()) != 1:
+        raise _unfit("the modulus has a prime factor below 2²⁰")
+    if gmpy2.is_prime(modulus, _PRIME_ROUNDS):
+        raise _unfit("the modulus is a prime")
+    if gmpy2.is_power(modulus):
+        raise _unfit("the modulus is a perfect power")
+    root = gmpy2.isqrt(modulus)
+    for step in range(1, _FERMAT_ROUNDS + 1):
+        if gmpy2.is_square((root + step) ** 2 - modulus):
+            raise _unfit("the factors of the modulus lie too close together")
+
+
+def _check_proof(public: PublicKey, proof: KeyProof, identity: bytes) -> None:
+    modulus = public.modulus
+    if len(proof.roots) != ROOT_COUNT:
+        raise _unfit(f"the proof has {len(proof.roots)} roots instead of {ROOT_COUNT}")
+    if not all(0 < root < modulus for root in proof.roots):
+        raise _unfit("a root of the proof does not lie between 0 and the modulus")
+    for root, value in zip(proof.roots, _challenges(public, identity), strict=True):
+        if gmpy2.powmod(root, modulus, modulus) != value:
+            raise _unfit("the proof that gcd(n, φ(n)) = 1 does not hold for this modulus and identity")
+
+
+def _challenges(public: PublicKey, identity: bytes) -> list[mpz]:
+    """The first ROOT_COUNT units among SHAKE-256(tag ‖ n ‖ identity ‖ counter) mod n."""
+    if len(identity) != _IDENTITY_BYTES:
+        raise UsageError("wrong-length", f"an identity key has {_IDENTITY_BYTES} bytes, not {len(identity)}")
+    tag = _PROOF_TAG + public.encode() + identity
+    values: list[mpz] = []
+    counter = 0
+    while len(values) < ROOT_COUNT:
+        value = hash_to_residue(tag, public.modulus, public.modulus_bytes, counter)
+        if gmpy2.gcd(value, public.modulus) == 1:
+            values.append(value)
+        counter += 1
+    return values
+
+
+@lru_cache(maxsize=1)
+def _small_prime_product() -> mpz:
+    return gmpy2.primorial(_TRIAL_LIMIT)
+
+
+def _unfit(reason: str) -> CryptographicError:
+    return CryptographicError(
+        "unfit-modulus", reason, "do not take part; ask the data user for a study with a fresh key"
+    )
