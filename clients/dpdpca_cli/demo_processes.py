@@ -1,0 +1,217 @@
+"""The demo's child processes: each role a process of its own, none left behind.
+
+Children run in sessions of their own, so that Ctrl-C reaches the demo alone, which then ends them in order.
+What a child says goes to a file in the demo's private folder; its last lines are shown when it fails.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import IO, Self
+
+from dpdpca_protocol.errors import UnavailableError
+
+_TAIL_LINES = 12
+_TAIL_BYTES = 16_384
+_GRACE_SECONDS = 10.0
+_POLL_SECONDS = 0.1
+
+COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
+"""`dpdpca` of this very installation, whatever the PATH says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One process of the demo."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    output: Path
+    errors: Path
+
+    def tail(self) -> str:
+        """The last lines that it wrote, errors first choice."""
+        for file in (self.errors, self.output):
+            with suppress(OSError), file.open("rb") as stream:
+                stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+                lines = stream.read().decode(errors="replace").splitlines()
+                if lines:
+                    return "\n".join(lines[-_TAIL_LINES:])
+        return "it said nothing"
+
+
+class ChildFailedError(UnavailableError):
+    """A child of the demo ended badly or did not come up.
+
+    Args:
+        child: whose last lines are worth showing.
+        what: what went wrong with it.
+    """
+
+    def __init__(self, child: Child, what: str) -> None:
+        super().__init__("demo-process", f"{child.name} {what}", "its last lines are above")
+        self.tail = child.tail()
+        self.child = child.name
+
+
+class Household:
+    """Starts children, waits for them, and ends all of them on the way out, whatever the reason.
+
+    Args:
+        folder: private; output of the children goes to `folder/logs`.
+        environment: added to this process's environment for every child.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._logs = folder / "logs"
+        self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._environment = {**os.environ, **environment}
+        self._started = 0
+        self._children: list[Child] = []
+        self._open_files: list[IO[bytes]] = []
+        self._old_handlers: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            self._old_handlers[number] = signal.signal(number, _leave)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A second Ctrl-C must not interrupt the ending of the children.
+        impatient = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._end_all()
+        finally:
+            signal.signal(signal.SIGINT, impatient)
+            for number, handler in self._old_handlers.items():
+                signal.signal(number, handler)
+
+    def start(
+        self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Start `dpdpca ARGUMENTS` and return at once."""
+        self._started += 1
+        stem = f"{self._started:02d}-{name.replace(' ', '-')}"
+        output, errors = self._logs / f"{stem}.out", self._logs / f"{stem}.err"
+        streams = output.open("wb"), errors.open("wb")
+        self._open_files += streams
+        process = subprocess.Popen(  # noqa: S603 - this installation's own command, words without a shell
+            [*COMMAND, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=streams[0],
+            stderr=streams[1],
+            env={**self._environment, **(environment or {})},
+            start_new_session=True,
+        )
+        child = Child(name, process, output, errors)
+        self._children.append(child)
+        return child
+
+    def run(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        limit_seconds: float = 120.0,
+    ) -> str:
+        """Run `dpdpca ARGUMENTS` to its end; what it printed.
+
+        Raises:
+            ChildFailedError: it failed, or another child died meanwhile.
+        """
+        child = self.start(name, arguments, environment)
+        self.wait_for([child], limit_seconds)
+        return child.output.read_text()
+
+    def wait_for(
+        self, waited: Sequence[Child], limit_seconds: float, tick: Callable[[], None] | None = None
+    ) -> None:
+        """Until all of `waited` ended well; `tick` is called about ten times a second.
+
+        Raises:
+            ChildFailedError: one of them failed or took too long, or a server ended.
+        """
+
+        def all_done() -> bool:
+            if tick is not None:
+                tick()
+            return all(child.process.poll() is not None for child in waited)
+
+        self.wait_until(all_done, limit_seconds, waited[0], "did not finish", finishing=waited)
+
+    def wait_until(
+        self,
+        condition: Callable[[], bool],
+        limit_seconds: float,
+        blamed: Child,
+        what: str,
+        finishing: Sequence[Child] = (),
+    ) -> None:
+        """Until `condition`, while every child that is still needed lives.
+
+        Args:
+            condition: asked about ten times a second.
+            limit_seconds: how long before `blamed` is blamed for `what`.
+            finishing: children that may end, with status 0; all others must go on.
+        """
+        deadline = time.monotonic() + limit_seconds
+        while not condition():
+            self._check_all(finishing)
+            if time.monotonic() > deadline:
+                raise ChildFailedError(blamed, f"{what} within {limit_seconds:.0f} s")
+            time.sleep(_POLL_SECONDS)
+        self._check_all(finishing)
+
+    def _check_all(self, finishing: Sequence[Child]) -> None:
+        for child in list(self._children):
+            status = child.process.poll()
+            if status is None:
+                continue
+            if status != 0:
+                raise ChildFailedError(child, f"ended with status {status}")
+            if not any(child is one for one in finishing):
+                raise ChildFailedError(child, "ended before its time")
+            if status == 0:
+                self._children.remove(child)
+
+    def _end_all(self) -> None:
+        living = [child for child in self._children if child.process.poll() is None]
+        for child in reversed(living):
+            _signal_group(child.process, signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for child in living:
+            with suppress(subprocess.TimeoutExpired):
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+        for child in living:
+            if child.process.poll() is None:
+                _signal_group(child.process, signal.SIGKILL)
+                child.process.wait()
+        for file in self._open_files:
+            file.close()
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
