@@ -1,0 +1,182 @@
+"""Privacy arithmetic: (ε, δ) to zCDP and back, rounded so that the claim can only be too careful.
+
+Everything that binds is an exact rational. Logarithms are taken by MPFR with some 200 bits to spare, and the
+result is moved to the safe side by far more than MPFR's error and far less than the 2⁻³⁴ on which parties
+must agree. The analytic Gaussian figures are for display and never calibrate anything.
+"""
+
+import math
+from fractions import Fraction
+
+import gmpy2
+from gmpy2 import mpfr
+
+from dpdpca_protocol.errors import UsageError
+
+TAIL_SIGMAS = 13
+"""κ: a draw beyond κ scales is redrawn; its mass is below 2⁻⁸⁰ for up to 2⁴⁰ draws."""
+
+MAX_NOISE_DRAWS = 2**40
+
+_PRECISION = 320
+_MARGIN = Fraction(1, 2**90)
+_ALPHA_RANGE = 160  # α − 1 is searched between 2⁻¹⁶⁰ and 2¹⁶⁰
+_STEPS = 200
+
+
+def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """The largest ρ that the tight conversion turns into (ε, δ), rounded down by less than 2⁻⁸⁰ of itself.
+
+    Args:
+        epsilon: ε > 0.
+        delta: δ in (0, 1), without what other steps of the mechanism spend.
+
+    Returns:
+        ρ > 0, an exact rational; parties that compute it differently agree to far better than 2⁻³⁴.
+
+    Raises:
+        UsageError: ε or δ out of range.
+
+    Guarantee: a ρ-zCDP mechanism is (ε, δ)-DP. For every α > 1 the ρ that solves
+        e^((α−1)(αρ−ε))/(α−1)·(1−1/α)^α = δ is sound, so an inexact α costs tightness and never privacy.
+    Source: Canonne, Kamath, Steinke 2020, corollary 13; privacy decision 3.
+    Tested: tests/unit/test_accounting.py (closed form, OpenDP's and dp-accounting's conversions).
+    """
+    _check_target(epsilon, delta)
+    with gmpy2.context(precision=_PRECISION):
+        eps, log_delta = mpfr(gmpy2.mpq(epsilon)), gmpy2.log(mpfr(gmpy2.mpq(delta)))
+        low, high = mpfr(-_ALPHA_RANGE), mpfr(_ALPHA_RANGE)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            x = gmpy2.exp2(middle)
+            # The sign of dρ/dα, opposite to (2α−1)ρ(α) − ε + log(1−1/α); ρ(α) rises, then falls.
+            if (2 * x + 1) * _rho_at(x, eps, log_delta) - eps - gmpy2.log1p(1 / x) < 0:
+                low = middle
+            else:
+                high = middle
+        rho = _rho_at(gmpy2.exp2(low), eps, log_delta)
+        return _exact(rho) * (1 - _MARGIN)
+
+
+def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
+    """The ε that ρ-zCDP gives at δ by the tight conversion, rounded up by less than 2⁻⁸⁰ of itself plus 2⁻⁸⁰.
+
+    Args:
+        rho: ρ > 0.
+        delta: δ in (0, 1).
+
+    Raises:
+        UsageError: ρ or δ out of range.
+
+    Source: Canonne, Kamath, Steinke 2020, corollary 13.
+    """
+    if rho <= 0:
+        raise UsageError("bad-argument", "ρ must be above 0")
+    _check_target(Fraction(1), delta)
+    with gmpy2.context(precision=_PRECISION):
+        r, log_delta = mpfr(gmpy2.mpq(rho)), gmpy2.log(mpfr(gmpy2.mpq(delta)))
+        low, high = mpfr(-_ALPHA_RANGE), mpfr(_ALPHA_RANGE)
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            x = gmpy2.exp2(middle)
+            if (2 * x + 1) * r - _epsilon_at(x, r, log_delta) - gmpy2.log1p(1 / x) < 0:
+                low = middle
+            else:
+                high = middle
+        epsilon = _exact(_epsilon_at(gmpy2.exp2(low), r, log_delta))
+    return max(epsilon * (1 + _MARGIN) + _MARGIN, Fraction(0))
+
+
+def delta_of_tails(epsilon: Fraction) -> Fraction:
+    """(2 + e^ε)·2⁻⁸⁰, rounded up: what redrawn tails and re-randomisation from a pool cost of δ.
+
+    Source: privacy decision 4.
+    """
+    with gmpy2.context(precision=128, round=gmpy2.RoundUp):
+        exponential = _exact(gmpy2.exp(mpfr(gmpy2.mpq(epsilon))))
+    return (2 + exponential) / 2**80
+
+
+def delta_of_mask(encoded_features: int, record_bound: int, mask_bits: int) -> Fraction:
+    """2√(dK)/B, rounded up: the statistical distance that one replaced record shows through the mask.
+
+    Args:
+        encoded_features: d.
+        record_bound: K, bound on Σ z² of one record in grid units.
+        mask_bits: β; the mask is uniform on B = 2^β consecutive integers a coordinate.
+
+    Guarantee: the view (v + b, N·S + H) is (ε, δ + this)-DP when N·S + H is (ε, δ)-DP.
+    Source: privacy T5; |v − w|₁ ≤ 2√(dK) for neighbouring sums.
+    """
+    return Fraction(2 * ceil_sqrt(Fraction(encoded_features * record_bound)), 2**mask_bits)
+
+
+def gaussian_delta(epsilon: float, sensitivity_over_scale: float) -> float:
+    """δ that the continuous Gaussian mechanism spends at ε; for display.
+
+    Source: Balle, Wang 2018, theorem 8: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), μ = sensitivity/scale.
+    """
+    mu = sensitivity_over_scale
+    first = math.erfc(-(mu / 2 - epsilon / mu) / math.sqrt(2)) / 2
+    second = math.erfc((mu / 2 + epsilon / mu) / math.sqrt(2)) / 2
+    # e^ε alone can overflow while its product with the tiny second term cannot.
+    return first - (math.exp(epsilon + math.log(second)) if second > 0 else 0.0)
+
+
+def analytic_gaussian_scale(epsilon: Fraction, delta: Fraction) -> float:
+    """The least scale of a continuous Gaussian that is (ε, δ)-DP at sensitivity 1; shown, never used.
+
+    Args:
+        epsilon: ε > 0.
+        delta: δ in (0, 1).
+
+    Returns:
+        σ per unit of ℓ₂ sensitivity, relative error about 10⁻⁹.
+
+    Raises:
+        UsageError: ε or δ out of range.
+
+    Source: Balle, Wang 2018, theorem 8. It does not hold for discrete noise of small scale.
+    """
+    _check_target(epsilon, delta)
+    target_epsilon, target_delta = float(epsilon), float(delta)
+    low, high = 1e-9, 1e12
+    for _ in range(200):
+        middle = math.sqrt(low * high)
+        if gaussian_delta(target_epsilon, 1 / middle) > target_delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def ceil_sqrt(value: Fraction) -> int:
+    """The least integer whose square is at least `value` ≥ 0, exactly."""
+    whole = -(-value.numerator // value.denominator)
+    root = math.isqrt(whole)
+    return root if root * root == whole else root + 1
+
+
+def _rho_at(x: mpfr, epsilon: mpfr, log_delta: mpfr) -> mpfr:
+    """ρ that meets δ at α = 1 + x."""
+    return (epsilon + (log_delta + _log_moment(x)) / x) / (1 + x)
+
+
+def _epsilon_at(x: mpfr, rho: mpfr, log_delta: mpfr) -> mpfr:
+    """ε that meets δ at α = 1 + x."""
+    return (1 + x) * rho - (log_delta + _log_moment(x)) / x
+
+
+def _log_moment(x: mpfr) -> mpfr:
+    """log(α−1) − α log(1−1/α) at α = 1 + x."""
+    return gmpy2.log(x) + (1 + x) * gmpy2.log1p(1 / x)
+
+
+def _exact(value: mpfr) -> Fraction:
+    numerator, denominator = value.as_integer_ratio()
+    return Fraction(int(numerator), int(denominator))
+
+
+def _check_target(epsilon: Fraction, delta: Fraction) -> None:
+    if epsilon <= 0 or not 0 < delta < 1:
+        raise UsageError("bad-argument", "ε must be above 0 and δ between 0 and 1")

@@ -1,0 +1,205 @@
+"""From a draft that a person wrote to a complete manifest.
+
+A draft is what TOML gives: the manifest's own names, with numbers as TOML numbers or as strings, and without
+what only a machine knows. A draft is friendly input of the data user's own side; the manifest made of it
+passes the same strict parser as everybody else's.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from typing import Any
+
+from dpdpca_protocol.features import Feature
+from dpdpca_protocol.fields import (
+    check_members,
+    decimal_text,
+    malformed,
+    read_choice,
+    refused,
+    time_text,
+)
+from dpdpca_protocol.figures import default_fraction_bits, figures_of
+from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.parties import KeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.sensitivity import ReleaseKind
+from dpdpca_protocol.signing import FORMAT
+
+DEFAULT_DELTA = Fraction(1, 10**6)
+DEFAULT_MIN_OWNERS = 3
+DEFAULT_MAX_OWNERS = 100
+DEFAULT_SUM_WEIGHT = Fraction(43, 100)
+
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+_NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "max_records")
+# fmt: off
+_OPTIONAL = (
+    "participants", "missing", "scaling", "fraction_bits", "mechanism", "relation", "delta", "noise_by",
+    "max_colluding", "sum_weight", "min_owners", "min_records", "max_owners", "closing", "closes_at",
+    "cohort_distance",
+)
+# fmt: on
+_CHOICES = {
+    "missing": "reject",
+    "scaling": "range",
+    "mechanism": "gaussian",
+    "relation": "replace-one",
+    "noise_by": "proxy",
+    "closing": "at-time",
+    "max_colluding": 0,
+}
+
+
+def complete_draft(
+    draft: Mapping[str, Any],
+    user: Party,
+    proxy: ProxyParty,
+    participants: Sequence[Participant],
+    key: PublicKey,
+    proof: KeyProof,
+    *,
+    closes_at: datetime | None = None,
+    least_modulus_bits: int = LEAST_MODULUS_BITS,
+) -> Manifest:
+    """The manifest that a draft asks for, with defaults, noise scale and slot width filled in.
+
+    Args:
+        draft: parsed TOML or JSON. `participants` in it are names to be found among `participants`, or
+            tables of name and ed25519. `sum_weight` is dropped for a masked study, so that one draft serves
+            both releases.
+        user, proxy: the parties as the data user knows them.
+        participants: owners that the draft may name; all of them are named if the draft is silent.
+        key, proof: the study's own modulus and its proof.
+        closes_at: closing time where the draft has none.
+        least_modulus_bits: lower only in tests.
+
+    Raises:
+        MessageError: the draft has a wrong shape or members that no draft has.
+        PolicyError: `manifest-refused`, as every party would refuse it.
+    """
+    check_members(draft, "the draft", _NEEDED, _OPTIONAL)
+    features = _features(draft["features"])
+    release = read_choice(draft["release"], "release", [*ReleaseKind], not_offered=("pairs", "pre-study"))
+    named = _participants(draft["participants"], participants) if "participants" in draft else participants
+    closing = draft.get("closes_at", closes_at)
+    if closing is None:
+        raise malformed("the draft", "complete: closes_at is missing")
+    clip_norm = real_of(draft["clip_norm"], "clip_norm")
+    weight = real_of(draft.get("sum_weight", DEFAULT_SUM_WEIGHT), "sum_weight")
+    min_owners = draft.get("min_owners", DEFAULT_MIN_OWNERS)
+    body: dict[str, Any] = {
+        **{member: draft.get(member, value) for member, value in _CHOICES.items()},
+        "format": FORMAT,
+        "title": _line(draft["title"]),
+        "purpose": _line(draft["purpose"]),
+        "user": user.to_body(),
+        "proxy": proxy.to_body(),
+        "participants": [party.to_body() for party in named],
+        "features": features,
+        "clip_norm": decimal_text(clip_norm),
+        "fraction_bits": draft.get("fraction_bits", _fraction_bits(features, clip_norm)),
+        "release": release,
+        "epsilon": decimal_text(real_of(draft["epsilon"], "epsilon")),
+        "delta": decimal_text(
+            real_of(draft["delta"], "delta") if "delta" in draft else default_delta(draft["max_records"])
+        ),
+        "sum_weight": decimal_text(weight) if release == ReleaseKind.JOINT else "0",
+        "noise_scale": "1",
+        "min_owners": min_owners,
+        "min_records": draft.get("min_records", min_owners),
+        "max_records": draft["max_records"],
+        "max_owners": draft.get("max_owners", len(named) or DEFAULT_MAX_OWNERS),
+        "closes_at": time_text(closing) if isinstance(closing, datetime) else closing,
+        "key": KeyTerms.of(key, proof).to_body(),
+        "slot_bits": 1,
+    }
+    if "cohort_distance" in draft:
+        body["cohort_distance"] = draft["cohort_distance"]
+    terms = Manifest.parse_terms(body, least_modulus_bits=least_modulus_bits)
+    figures = figures_of(terms.terms)
+    manifest = replace(terms, noise_scale=figures.noise_scale, slot_bits=figures.slot_bits)
+    return Manifest.parse(manifest.to_body(), least_modulus_bits=least_modulus_bits)
+
+
+def default_delta(max_records: Any) -> Fraction:
+    """min(10⁻⁶, 1/max_records²), cut to six significant digits so that it has a short decimal."""
+    if not isinstance(max_records, int) or isinstance(max_records, bool) or max_records < 1:
+        return DEFAULT_DELTA
+    squared = max_records**2
+    places = len(str(squared)) + 6
+    return min(DEFAULT_DELTA, Fraction(10**places // squared, 10**places))
+
+
+def real_of(value: Any, where: str) -> Fraction:
+    """The exact value of a number as people write it: TOML integer or float (as printed), or a string."""
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        malformed(where, "a number")
+    text = str(value)
+    if len(text) > 80 or not _NUMBER.fullmatch(text):
+        malformed(where, "a number")
+    try:
+        return Fraction(Decimal(text))
+    except (InvalidOperation, ValueError):
+        return malformed(where, "a number")
+
+
+def _features(drafted: Any) -> list[dict[str, Any]]:
+    if not isinstance(drafted, list):
+        malformed("features", "a list of tables")
+    features = []
+    for index, feature in enumerate(drafted):
+        where = f"features[{index}]"
+        if not isinstance(feature, Mapping):
+            malformed(where, "a table")
+        kind = feature.get("kind", "categorical" if "levels" in feature else "numeric")
+        completed = {**feature, "kind": kind}
+        for member in ("name", "unit", "description"):
+            if member in completed:
+                completed[member] = _line(completed[member])
+        for member in ("lower", "upper", "centre"):
+            if member in completed:
+                completed[member] = decimal_text(real_of(completed[member], f"{where}.{member}"))
+        if isinstance(completed.get("levels"), list):
+            completed["levels"] = [
+                _line(str(level) if isinstance(level, int) and not isinstance(level, bool) else level)
+                for level in completed["levels"]
+            ]
+        features.append(completed)
+    return features
+
+
+def _fraction_bits(features: list[dict[str, Any]], clip_norm: Fraction) -> int:
+    width = sum(Feature.parse(feature, f"features[{i}]").width for i, feature in enumerate(features))
+    return default_fraction_bits(width, clip_norm) if clip_norm > 0 else 10
+
+
+def _participants(drafted: Any, known: Sequence[Participant]) -> list[Participant]:
+    if not isinstance(drafted, list):
+        malformed("participants", "a list")
+    named = []
+    for index, entry in enumerate(drafted):
+        where = f"participants[{index}]"
+        if isinstance(entry, str):
+            found = [party for party in known if party.name == _line(entry)]
+            if len(found) != 1:
+                refused(
+                    f"{where} is the name of {len(found)} known owners",
+                    "wait until the owner has enrolled, or give its ed25519 key beside its name",
+                )
+            named.append(found[0])
+        else:
+            named.append(Participant.parse(entry, where))
+    return named
+
+
+def _line(text: Any) -> Any:
+    """Text in NFC on one line; anything else is left for the strict parser to refuse."""
+    return " ".join(unicodedata.normalize("NFC", text).split()) if isinstance(text, str) else text

@@ -1,0 +1,135 @@
+"""One feature of a study: its public bounds or its public list of levels."""
+
+import unicodedata
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+from dpdpca_protocol.fields import (
+    check_members,
+    check_unique,
+    decimal_text,
+    malformed,
+    read_choice,
+    read_decimal,
+    read_list,
+    read_text,
+    refused,
+)
+
+MAX_LEVELS = 1000
+
+_NAME = 200
+_UNIT = 50
+_DESCRIPTION = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A column that every owner has under this name.
+
+    Attributes:
+        name: column name, in NFC.
+        kind: "numeric" or "categorical".
+        lower, upper: public bounds, lower < upper; None if categorical. From knowledge, never from the data.
+        centre: public guess of the mean, or None for the midpoint of the bounds.
+        levels: the values of a categorical feature, each one column of its own; empty if numeric.
+        unit, description: for people; None if not given.
+    """
+
+    name: str
+    kind: str
+    lower: Fraction | None = None
+    upper: Fraction | None = None
+    centre: Fraction | None = None
+    levels: tuple[str, ...] = ()
+    unit: str | None = None
+    description: str | None = None
+
+    @property
+    def is_categorical(self) -> bool:
+        return self.kind == "categorical"
+
+    @property
+    def width(self) -> int:
+        """Encoded columns: one, or one a level."""
+        return len(self.levels) if self.is_categorical else 1
+
+    @property
+    def encoded_names(self) -> tuple[str, ...]:
+        if not self.is_categorical:
+            return (self.name,)
+        return tuple(f"{self.name} = {level}" for level in self.levels)
+
+    @property
+    def origin(self) -> Fraction:
+        """What is subtracted: the centre, else the midpoint; 0 for the columns of a categorical feature."""
+        if self.lower is None or self.upper is None:
+            return Fraction(0)
+        return (self.lower + self.upper) / 2 if self.centre is None else self.centre
+
+    @property
+    def half_range(self) -> Fraction:
+        """(upper − lower)/2 in the feature's own unit; 1 for the columns of a categorical feature."""
+        if self.lower is None or self.upper is None:
+            return Fraction(1)
+        return (self.upper - self.lower) / 2
+
+    @classmethod
+    def parse(cls, untrusted: Any, where: str) -> Self:
+        """The feature that a member of a manifest's `features` describes.
+
+        Raises:
+            MessageError: wrong shape.
+            PolicyError: bounds, centre, levels or texts that no study may have.
+        """
+        if not isinstance(untrusted, dict):
+            malformed(where, "an object")
+        kind = read_choice(untrusted.get("kind"), f"{where}.kind", ("numeric", "categorical"))
+        texts = ("unit", "description")
+        if kind == "numeric":
+            check_members(untrusted, where, ("name", "kind", "lower", "upper"), ("centre", *texts))
+        else:
+            check_members(untrusted, where, ("name", "kind", "levels"), texts)
+        name = read_text(untrusted["name"], f"{where}.name", _NAME)
+        lower = upper = centre = None
+        levels: tuple[str, ...] = ()
+        if kind == "numeric":
+            lower = read_decimal(untrusted["lower"], f"{where}.lower")
+            upper = read_decimal(untrusted["upper"], f"{where}.upper")
+            if lower >= upper:
+                refused(f"{where}.lower is not below its upper", "give the range that the quantity can have")
+            if "centre" in untrusted:
+                centre = read_decimal(untrusted["centre"], f"{where}.centre")
+                if not lower <= centre <= upper:
+                    refused(f"{where}.centre is outside the bounds")
+        else:
+            listed = read_list(untrusted["levels"], f"{where}.levels", MAX_LEVELS)
+            levels = tuple(read_text(level, f"{where}.levels[{i}]", _NAME) for i, level in enumerate(listed))
+            if not levels:
+                refused(f"{where}.levels is empty")
+            check_unique(levels, f"{where}.levels")
+        unit = read_text(untrusted["unit"], f"{where}.unit", _UNIT) if "unit" in untrusted else None
+        description = (
+            read_text(untrusted["description"], f"{where}.description", _DESCRIPTION)
+            if "description" in untrusted
+            else None
+        )
+        return cls(name, kind, lower, upper, centre, levels, unit, description)
+
+    def to_body(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        if self.is_categorical:
+            body["levels"] = list(self.levels)
+        for member, value in (("lower", self.lower), ("upper", self.upper), ("centre", self.centre)):
+            if value is not None:
+                body[member] = decimal_text(value)
+        for member, text in (("unit", self.unit), ("description", self.description)):
+            if text is not None:
+                body[member] = text
+        return body
+
+
+def column_key(name: str) -> str:
+    """The form in which column names are compared: NFC, without a byte-order mark or outer spaces."""
+    return unicodedata.normalize("NFC", name.removeprefix("\ufeff")).strip()

@@ -1,0 +1,154 @@
+"""Strict readers for the members of a message that strangers wrote.
+
+Each reader takes the untrusted value and the place it stands at, and returns a typed value or raises:
+`MessageError` when the shape is wrong, `PolicyError` when the shape is right and the content is refused.
+No error repeats the rejected text.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from typing import Any, Never
+
+from dpdpca_protocol.errors import MessageError, PolicyError
+
+_DECIMAL = re.compile(r"(-?)(0|[1-9][0-9]{0,29})(?:\.([0-9]{0,39}[1-9]))?")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,255}(?:/[A-Za-z0-9._~/-]{0,200})?")
+_REFUSED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_DECIMAL_PLACES = 40
+_MAX_INTEGER = 2**53 - 1
+
+
+def malformed(where: str, expected: str) -> Never:
+    raise MessageError("malformed", f"{where} must be {expected}")
+
+
+def refused(problem: str, next_step: str = "") -> Never:
+    raise PolicyError("manifest-refused", problem, next_step)
+
+
+def check_members(untrusted: Any, where: str, required: Iterable[str], optional: Iterable[str] = ()) -> None:
+    """That `untrusted` is an object with all required and no unknown members."""
+    if not isinstance(untrusted, Mapping):
+        malformed(where, "an object")
+    required = frozenset(required)
+    if missing := sorted(required - untrusted.keys()):
+        raise MessageError("malformed", f"{where} lacks {', '.join(missing)}")
+    if unknown := untrusted.keys() - required - frozenset(optional):
+        raise MessageError("malformed", f"{where} has {len(unknown)} unknown member(s)")
+
+
+def read_text(untrusted: Any, where: str, most: int) -> str:
+    """One line of 1 to `most` characters in NFC: nothing that could steer a terminal, hide or reorder."""
+    if not isinstance(untrusted, str):
+        malformed(where, "text")
+    if not untrusted:
+        refused(f"{where} is empty")
+    if len(untrusted) > most:
+        refused(f"{where} is longer than {most} characters")
+    if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in untrusted):
+        refused(f"{where} holds control, formatting or unassigned characters", "write plain text on one line")
+    if untrusted != untrusted.strip():
+        refused(f"{where} begins or ends with a space")
+    if not unicodedata.is_normalized("NFC", untrusted):
+        refused(f"{where} is not in Unicode normalisation form C")
+    return untrusted
+
+
+def read_choice(untrusted: Any, where: str, choices: Iterable[str], not_offered: Iterable[str] = ()) -> str:
+    """One of `choices`; a name from `not_offered` gets the reason."""
+    if not isinstance(untrusted, str):
+        malformed(where, "text")
+    choices = tuple(choices)
+    if untrusted in tuple(not_offered):
+        refused(f"{where} {untrusted!r} is not offered by this version", f"use {' or '.join(choices)}")
+    if untrusted not in choices:
+        refused(f"{where} is none of {', '.join(choices)}")
+    return untrusted
+
+
+def read_integer(untrusted: Any, where: str, least: int, most: int = _MAX_INTEGER) -> int:
+    """An integer in [least, most]; true and false are none."""
+    if not isinstance(untrusted, int) or isinstance(untrusted, bool):
+        malformed(where, "an integer")
+    if not least <= untrusted <= most:
+        refused(f"{where} is not between {least} and {most}")
+    return untrusted
+
+
+def read_decimal(untrusted: Any, where: str) -> Fraction:
+    """The exact value of a decimal in its one form: "1", "-0.5"; no "+", no exponent, no "1.0", no "-0"."""
+    match = _DECIMAL.fullmatch(untrusted) if isinstance(untrusted, str) else None
+    if match is None or untrusted == "-0":
+        malformed(where, "a decimal string in its shortest form, such as 1 or -0.5")
+    sign, whole, fraction = match.groups()
+    value = Fraction(int(whole + (fraction or "")), 10 ** len(fraction or ""))
+    return -value if sign else value
+
+
+def decimal_text(value: Fraction) -> str:
+    """The one decimal form of `value`, which must have at most 40 places.
+
+    Raises:
+        MessageError: no finite decimal of that length is equal to it.
+    """
+    scaled = abs(value) * 10**_DECIMAL_PLACES
+    if scaled.denominator != 1:
+        raise MessageError("malformed", f"a number has no exact decimal of at most {_DECIMAL_PLACES} places")
+    digits = str(scaled.numerator).rjust(_DECIMAL_PLACES + 1, "0")
+    fraction = digits[-_DECIMAL_PLACES:].rstrip("0")
+    text = digits[:-_DECIMAL_PLACES] + ("." + fraction if fraction else "")
+    return "-" + text if value < 0 else text
+
+
+def read_time(untrusted: Any, where: str) -> datetime:
+    """A time in UTC, whole seconds, in the form 2026-11-27T22:00:00Z."""
+    if isinstance(untrusted, str) and _TIME.fullmatch(untrusted):
+        try:
+            return datetime.strptime(untrusted, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        except ValueError:
+            pass
+    return malformed(where, "a time such as 2026-11-27T22:00:00Z")
+
+
+def time_text(value: datetime) -> str:
+    """The one form of an aware time, cut to whole seconds."""
+    if value.tzinfo is None:
+        raise MessageError("malformed", "a time lacks its zone", "write it in UTC, with a Z")
+    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def read_url(untrusted: Any, where: str) -> str:
+    """An http or https address without user, query or fragment."""
+    if not isinstance(untrusted, str) or not _URL.fullmatch(untrusted):
+        malformed(where, "an http or https address without user, query or fragment")
+    return untrusted
+
+
+def read_list(untrusted: Any, where: str, most: int) -> list[Any]:
+    if not isinstance(untrusted, list):
+        malformed(where, "a list")
+    if len(untrusted) > most:
+        refused(f"{where} has more than {most} entries")
+    return untrusted
+
+
+def read_wide_hex(untrusted: Any, where: str, most_digits: int) -> int:
+    """A non-negative integer in lower-case hex, two digits a byte; the caller judges its length."""
+    if (
+        not isinstance(untrusted, str)
+        or not 0 < len(untrusted) <= most_digits
+        or len(untrusted) % 2
+        or re.fullmatch(r"[0-9a-f]+", untrusted) is None
+    ):
+        malformed(where, f"at most {most_digits} lower-case hex digits, two a byte")
+    return int(untrusted, 16)
+
+
+def check_unique(values: Iterable[object], where: str) -> None:
+    listed = list(values)
+    if len(set(listed)) != len(listed):
+        refused(f"{where} repeats an entry")

@@ -1,0 +1,247 @@
+"""The figures that follow from a manifest's terms: ρ, noise, slots, sizes. Recomputed, never believed.
+
+All rounding goes to the safe side: ρ and δ down, noise and slot widths up. Integers and exact rationals only.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+from dpdpca_protocol.accounting import (
+    MAX_NOISE_DRAWS,
+    TAIL_SIGMAS,
+    ceil_sqrt,
+    delta_of_mask,
+    delta_of_tails,
+    zcdp_rho,
+)
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.fields import decimal_text, refused
+from dpdpca_protocol.packing import BlockLayout, FlatLayout, slots_for
+from dpdpca_protocol.sensitivity import ReleaseKind, joint_noise_variance, masked_noise_variance
+
+CHUNK_CIPHERTEXTS = 1024
+"""Ciphertexts a chunk holds; the last one may hold fewer."""
+
+_SCALE_GRID = 2**40
+_SCALE_UP = 1 + Fraction(1, 2**31)
+_SCALE_TOLERANCE = 1 + Fraction(1, 2**30)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the figures depend on. All of it is public.
+
+    Attributes:
+        release: masked or joint.
+        encoded_features: d, columns after one-hot encoding.
+        clip_norm: r, bound on the 2-norm of a scaled record, in (√d/(2q), √d].
+        fraction_bits: f; the grid has q = 2^f units.
+        epsilon: ε > 0.
+        delta: δ in all, below 1/max_records.
+        sum_weight: a/K in (0, 2] for joint, 0 for masked.
+        max_records: N̄.
+        modulus_bits: bits of the Paillier modulus.
+    """
+
+    release: ReleaseKind
+    encoded_features: int
+    clip_norm: Fraction
+    fraction_bits: int
+    epsilon: Fraction
+    delta: Fraction
+    sum_weight: Fraction
+    max_records: int
+    modulus_bits: int
+
+    @property
+    def grid(self) -> int:
+        return 1 << self.fraction_bits
+
+    @property
+    def record_bound(self) -> int:
+        return int((self.clip_norm * self.grid) ** 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All figures of one study, in grid units.
+
+    Attributes:
+        release: masked or joint.
+        encoded_features: d.
+        record_bound: K = ⌊(r q)²⌋ ≥ Σ z² of a record.
+        sum_bound: V = ⌈√K⌉; |v_i| ≤ N̄·V.
+        grid: q.
+        max_records: N̄.
+        rho: ρ that the release spends, rounded down.
+        delta_zcdp, delta_mask, delta_tails: the parts of δ.
+        noise_scale: t of the manifest; noise_variance is its square.
+        noise_variance: t². Joint: R has t² on the diagonal, t²/2 off it, v has t²/a. Masked: N²t², N²t²/2.
+        alpha_squared: a for joint; 0 for masked.
+        mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for joint.
+        slot_bits, slots: width of a slot and slots of a plaintext.
+        value_count: values that a share carries: N, v, and the upper triangle of R.
+        ciphertext_count, chunk_count, share_bytes: size of one share.
+    """
+
+    release: ReleaseKind
+    encoded_features: int
+    record_bound: int
+    sum_bound: int
+    grid: int
+    max_records: int
+    rho: Fraction
+    delta_zcdp: Fraction
+    delta_mask: Fraction
+    delta_tails: Fraction
+    noise_scale: Fraction
+    noise_variance: Fraction
+    alpha_squared: Fraction
+    mask_bits: int
+    slot_bits: int
+    slots: int
+    value_count: int
+    ciphertext_count: int
+    chunk_count: int
+    share_bytes: int
+
+
+def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
+    """All figures; t is `noise_scale` where a manifest states it, and computed where it does not.
+
+    Args:
+        terms: public terms, already within the limits of their own fields.
+        noise_scale: t in grid units as the manifest states it, or None for a draft.
+
+    Raises:
+        PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` is not the
+            recomputed one within a factor of 1 + 2⁻³⁰; both values are named.
+
+    Guarantee: with noise of parameter t² the release is (ε, δ)-DP for one replaced record.
+    Source: privacy decisions 2 to 5; packing table of the protocol.
+    Tested: tests/unit/test_figures.py.
+    """
+    _check_record_bound(terms)
+    mask_bits = _mask_bits(terms) if terms.release is ReleaseKind.MASKED else 0
+    delta_tails = delta_of_tails(terms.epsilon)
+    delta_mask = (
+        delta_of_mask(terms.encoded_features, terms.record_bound, mask_bits) if mask_bits else Fraction(0)
+    )
+    delta_zcdp = terms.delta - delta_tails - delta_mask
+    if delta_zcdp < terms.delta / 2:
+        refused("less than half of δ is left for the noise itself", "raise δ or lower ε")
+    rho = zcdp_rho(terms.epsilon, delta_zcdp)
+    alpha_squared = terms.sum_weight * terms.record_bound
+    scale = _agreed_scale(_least_scale(terms, alpha_squared, rho), noise_scale)
+    _check_noise(terms, scale, alpha_squared)
+    slot_bits = _slot_bits(terms, scale, alpha_squared, mask_bits)
+    slots = slots_for(terms.modulus_bits, slot_bits)
+    if slots < 1:
+        refused(f"a slot of {slot_bits} bits does not fit into a modulus of {terms.modulus_bits} bits")
+    d = terms.encoded_features
+    value_count = 1 + d + d * (d + 1) // 2
+    if terms.release is ReleaseKind.JOINT:
+        ciphertext_count = FlatLayout(value_count, slot_bits, slots).plaintext_count
+    else:
+        ciphertext_count = BlockLayout(d, slot_bits, slots).ciphertext_count
+    return Figures(
+        release=terms.release,
+        encoded_features=d,
+        record_bound=terms.record_bound,
+        sum_bound=ceil_sqrt(Fraction(terms.record_bound)),
+        grid=terms.grid,
+        max_records=terms.max_records,
+        rho=rho,
+        delta_zcdp=delta_zcdp,
+        delta_mask=delta_mask,
+        delta_tails=delta_tails,
+        noise_scale=scale,
+        noise_variance=scale**2,
+        alpha_squared=alpha_squared,
+        mask_bits=mask_bits,
+        slot_bits=slot_bits,
+        slots=slots,
+        value_count=value_count,
+        ciphertext_count=ciphertext_count,
+        chunk_count=-(-ciphertext_count // CHUNK_CIPHERTEXTS),
+        share_bytes=ciphertext_count * (terms.modulus_bits // 4),
+    )
+
+
+def default_fraction_bits(encoded_features: int, clip_norm: Fraction) -> int:
+    """The least f ≥ 10 with √d/(2 r 2^f) ≤ 2⁻¹⁰: rounding costs at most a thousandth of the clip norm."""
+    bits = 10
+    while encoded_features * 4**10 > 4 * clip_norm**2 * 4**bits:
+        bits += 1
+    return bits
+
+
+def _check_record_bound(terms: Terms) -> None:
+    d, r = terms.encoded_features, terms.clip_norm
+    if r**2 > d:
+        refused(f"clip_norm is above √{d}, the square root of the number of encoded features")
+    if 4 * r**2 * terms.grid**2 <= d or terms.record_bound < 1:
+        refused("clip_norm is no larger than the rounding error of a record", "raise fraction_bits")
+    if terms.max_records * terms.record_bound >= 2**62:
+        refused(
+            "max_records · clip_norm² · 4^fraction_bits reaches 2⁶², too much for exact 64-bit sums",
+            "lower fraction_bits or max_records",
+        )
+
+
+def _least_scale(terms: Terms, alpha_squared: Fraction, rho: Fraction) -> Fraction:
+    """t as the theory asks for it, rounded up by less than 2⁻⁶⁰ of itself."""
+    if terms.release is ReleaseKind.MASKED:
+        variance = masked_noise_variance(terms.record_bound, rho)
+    else:
+        variance = joint_noise_variance(terms.record_bound, alpha_squared, rho)
+    # A power of two that leaves the root at least 64 bits whatever the size of the variance.
+    shift = 64 + max(0, variance.denominator.bit_length() - variance.numerator.bit_length())
+    return Fraction(ceil_sqrt(variance * 4**shift), 2**shift)
+
+
+def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
+    published = Fraction(ceil(least * _SCALE_UP * _SCALE_GRID), _SCALE_GRID)
+    if stated is None:
+        return published
+    if not least <= stated <= least * _SCALE_TOLERANCE:
+        raise PolicyError(
+            "manifest-refused",
+            f"noise_scale is {decimal_text(stated)}, and the terms give {decimal_text(published)}",
+            "make the manifest again with this version",
+        )
+    return stated
+
+
+def _check_noise(terms: Terms, scale: Fraction, alpha_squared: Fraction) -> None:
+    d = terms.encoded_features
+    draws = d * (d + 1) // 2
+    if terms.release is ReleaseKind.MASKED:
+        largest_squared = (terms.max_records * scale) ** 2
+    else:
+        draws += d
+        largest_squared = scale**2 / min(Fraction(1), alpha_squared)
+    if TAIL_SIGMAS**2 * largest_squared >= 4**63:
+        refused("the noise passes the 63 bits of the sampler", "lower fraction_bits or raise ε")
+    if draws > MAX_NOISE_DRAWS:
+        refused("the release takes more than 2⁴⁰ noise draws")
+
+
+def _mask_bits(terms: Terms) -> int:
+    """β, the least with 4^(β−65) ≥ N̄²·d·K."""
+    needed = terms.max_records**2 * terms.encoded_features * terms.record_bound
+    return 65 + ((needed - 1).bit_length() + 1) // 2
+
+
+def _slot_bits(terms: Terms, scale: Fraction, alpha_squared: Fraction, mask_bits: int) -> int:
+    records, sum_bound = terms.max_records, ceil_sqrt(Fraction(terms.record_bound))
+    if terms.release is ReleaseKind.MASKED:
+        masked_sum = records * sum_bound + (1 << (mask_bits - 1))
+        largest = masked_sum**2 + ceil(TAIL_SIGMAS * records * scale)
+        return max(2 * mask_bits, largest.bit_length() + 1)
+    sum_tail = ceil_sqrt(TAIL_SIGMAS**2 * scale**2 / alpha_squared)
+    largest = max(
+        records * terms.record_bound + ceil(TAIL_SIGMAS * scale), records * sum_bound + sum_tail, records
+    )
+    return largest.bit_length() + 1

@@ -1,0 +1,366 @@
+"""The manifest: the immutable, signed terms of one study.
+
+A `Manifest` that exists has passed every rule of the protocol but one: that its modulus is fit, which
+`open_manifest` checks too. Its id is the SHA-256 of its canonical bytes, so nobody can show two parties two
+versions. All roles parse manifests here and nowhere else.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Self
+
+from gmpy2 import mpz
+
+from dpdpca_protocol.canonical import canonical_json
+from dpdpca_protocol.errors import AuthenticationError, MessageError, UsageError
+from dpdpca_protocol.features import Feature, column_key
+from dpdpca_protocol.fields import (
+    check_members,
+    check_unique,
+    decimal_text,
+    read_choice,
+    read_decimal,
+    read_integer,
+    read_list,
+    read_text,
+    read_time,
+    refused,
+    time_text,
+)
+from dpdpca_protocol.figures import Figures, Terms, figures_of
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.paillier.keys import LEAST_BITS, PublicKey
+from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
+from dpdpca_protocol.parties import KeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.sensitivity import NeighbouringRelation, ReleaseKind
+from dpdpca_protocol.signing import FORMAT, IdentityKey, Statement, sign_statement, verify_statement
+
+__all__ = [
+    "KIND",
+    "LEAST_MODULUS_BITS",
+    "Feature",
+    "Figures",
+    "KeyTerms",
+    "Manifest",
+    "Participant",
+    "Party",
+    "ProxyParty",
+    "SignedManifest",
+    "open_manifest",
+    "sign_manifest",
+]
+
+KIND = "manifest"
+LEAST_MODULUS_BITS = LEAST_BITS
+MAX_ENCODED_FEATURES = 10_000
+MAX_FRACTION_BITS = 40
+MAX_OWNERS = 100_000
+MAX_PARTICIPANTS = 10_000
+
+_TITLE = 200
+_PURPOSE = 4000
+# fmt: off
+_REQUIRED = (
+    "format", "title", "purpose", "user", "proxy", "participants", "features", "missing", "scaling",
+    "clip_norm", "fraction_bits", "mechanism", "release", "relation", "epsilon", "delta", "noise_by",
+    "max_colluding", "sum_weight", "noise_scale", "min_owners", "min_records", "max_records",
+    "max_owners", "closing", "closes_at", "key", "slot_bits",
+)
+# fmt: on
+_LATER = ("calibration", "nonnegative", "pre_studies", "rho_share")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The terms of one study; fields as the protocol names them, reals as exact rationals, times in UTC.
+
+    `sum_weight` is 0 in a masked study and `max_colluding` 0 where the proxy draws the noise.
+    """
+
+    title: str
+    purpose: str
+    user: Party
+    proxy: ProxyParty
+    participants: tuple[Participant, ...]
+    features: tuple[Feature, ...]
+    missing: str
+    scaling: str
+    clip_norm: Fraction
+    fraction_bits: int
+    mechanism: str
+    release: ReleaseKind
+    relation: NeighbouringRelation
+    epsilon: Fraction
+    delta: Fraction
+    noise_by: str
+    max_colluding: int
+    sum_weight: Fraction
+    noise_scale: Fraction
+    min_owners: int
+    min_records: int
+    max_records: int
+    max_owners: int
+    closing: str
+    closes_at: datetime
+    key: KeyTerms
+    slot_bits: int
+    cohort_distance: int | None = None
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(
+            release=self.release,
+            encoded_features=sum(feature.width for feature in self.features),
+            clip_norm=self.clip_norm,
+            fraction_bits=self.fraction_bits,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            sum_weight=self.sum_weight,
+            max_records=self.max_records,
+            modulus_bits=self.key.bits,
+        )
+
+    @cached_property
+    def figures(self) -> Figures:
+        """What follows from the terms, with the manifest's own t."""
+        return figures_of(self.terms, self.noise_scale)
+
+    @cached_property
+    def study_id(self) -> StudyId:
+        return StudyId.of(canonical_json(self.to_body()))
+
+    @property
+    def encoded_names(self) -> tuple[str, ...]:
+        """Names of the d encoded columns, in order."""
+        return tuple(name for feature in self.features for name in feature.encoded_names)
+
+    @property
+    def feature_units(self) -> tuple[tuple[Fraction, Fraction], ...]:
+        """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units."""
+        common = max(feature.half_range for feature in self.features)
+        return tuple(
+            (feature.origin, common if self.scaling == "common" else feature.half_range)
+            for feature in self.features
+            for _ in range(feature.width)
+        )
+
+    @classmethod
+    def parse(cls, untrusted: Mapping[str, Any], *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> Self:
+        """The manifest that a body describes, if it keeps every rule and its figures are the recomputed ones.
+
+        Args:
+            untrusted: parsed canonical JSON.
+            least_modulus_bits: lower only in tests.
+
+        Raises:
+            MessageError: wrong shape, unknown or missing members, a number not in its one form.
+            PolicyError: `manifest-refused`, a rule broken or a derived figure that differs.
+        """
+        manifest = cls.parse_terms(untrusted, least_modulus_bits=least_modulus_bits)
+        manifest.check_figures()
+        return manifest
+
+    @classmethod
+    def parse_terms(
+        cls, untrusted: Mapping[str, Any], *, least_modulus_bits: int = LEAST_MODULUS_BITS
+    ) -> Self:
+        """As `parse`, but noise_scale and slot_bits are not compared: for a draft, which gets them next."""
+        check_members(untrusted, "the manifest", _REQUIRED, ("cohort_distance", *_LATER))
+        if untrusted["format"] != FORMAT or isinstance(untrusted["format"], bool):
+            raise MessageError("unsupported-version", f"this version reads manifests of format {FORMAT} only")
+        for member in _LATER:
+            if member in untrusted:
+                refused(f"{member} is not offered by this version")
+        features = read_list(untrusted["features"], "features", MAX_ENCODED_FEATURES)
+        participants = read_list(untrusted["participants"], "participants", MAX_PARTICIPANTS)
+        release = read_choice(
+            untrusted["release"], "release", [*ReleaseKind], not_offered=("pairs", "pre-study")
+        )
+        manifest = cls(
+            title=read_text(untrusted["title"], "title", _TITLE),
+            purpose=read_text(untrusted["purpose"], "purpose", _PURPOSE),
+            user=Party.parse(untrusted["user"], "user"),
+            proxy=ProxyParty.parse(untrusted["proxy"], "proxy"),
+            participants=tuple(
+                Participant.parse(party, f"participants[{i}]") for i, party in enumerate(participants)
+            ),
+            features=tuple(Feature.parse(feature, f"features[{i}]") for i, feature in enumerate(features)),
+            missing=read_choice(untrusted["missing"], "missing", ("reject", "midpoint")),
+            scaling=read_choice(untrusted["scaling"], "scaling", ("range", "common")),
+            clip_norm=read_decimal(untrusted["clip_norm"], "clip_norm"),
+            fraction_bits=read_integer(untrusted["fraction_bits"], "fraction_bits", 0, MAX_FRACTION_BITS),
+            mechanism=read_choice(
+                untrusted["mechanism"], "mechanism", ("gaussian",), not_offered=("as-published",)
+            ),
+            release=ReleaseKind(release),
+            relation=_read_relation(untrusted["relation"]),
+            epsilon=read_decimal(untrusted["epsilon"], "epsilon"),
+            delta=read_decimal(untrusted["delta"], "delta"),
+            noise_by=read_choice(untrusted["noise_by"], "noise_by", ("proxy",), not_offered=("owners",)),
+            max_colluding=read_integer(untrusted["max_colluding"], "max_colluding", 0, MAX_OWNERS),
+            sum_weight=read_decimal(untrusted["sum_weight"], "sum_weight"),
+            noise_scale=read_decimal(untrusted["noise_scale"], "noise_scale"),
+            min_owners=read_integer(untrusted["min_owners"], "min_owners", 1, MAX_OWNERS),
+            min_records=read_integer(untrusted["min_records"], "min_records", 1),
+            max_records=read_integer(untrusted["max_records"], "max_records", 1),
+            max_owners=read_integer(untrusted["max_owners"], "max_owners", 1, MAX_OWNERS),
+            closing=read_choice(untrusted["closing"], "closing", ("at-time", "when-complete")),
+            closes_at=read_time(untrusted["closes_at"], "closes_at"),
+            key=KeyTerms.parse(untrusted["key"], "key", least_modulus_bits),
+            slot_bits=read_integer(untrusted["slot_bits"], "slot_bits", 1),
+            cohort_distance=(
+                read_integer(untrusted["cohort_distance"], "cohort_distance", 2, MAX_OWNERS)
+                if "cohort_distance" in untrusted
+                else None
+            ),
+        )
+        manifest.check_terms()
+        return manifest
+
+    def check_terms(self) -> None:
+        """That the terms are within their limits and fit each other; PolicyError if not."""
+        _check_features(self)
+        _check_privacy(self)
+        _check_cohort(self)
+
+    def check_figures(self) -> None:
+        """That noise_scale and slot_bits are the recomputed ones; PolicyError names both values if not."""
+        if self.figures.slot_bits != self.slot_bits:
+            refused(f"slot_bits is {self.slot_bits}, and the terms give {self.figures.slot_bits}")
+
+    def to_body(self) -> dict[str, Any]:
+        """The members that are signed, ready for canonical JSON."""
+        body: dict[str, Any] = {
+            "format": FORMAT,
+            "user": self.user.to_body(),
+            "proxy": self.proxy.to_body(),
+            "participants": [party.to_body() for party in self.participants],
+            "features": [feature.to_body() for feature in self.features],
+            "closes_at": time_text(self.closes_at),
+            "key": self.key.to_body(),
+        }
+        for member in ("clip_norm", "epsilon", "delta", "sum_weight", "noise_scale"):
+            body[member] = decimal_text(getattr(self, member))
+        for member in _REQUIRED:
+            if member not in body:
+                value = getattr(self, member)
+                body[member] = str(value) if isinstance(value, str) else value
+        if self.cohort_distance is not None:
+            body["cohort_distance"] = self.cohort_distance
+        return body
+
+
+@dataclass(frozen=True, slots=True)
+class SignedManifest:
+    """A manifest whose signature, figures and modulus hold."""
+
+    manifest: Manifest
+    statement: Statement
+    study_id: StudyId
+    public_key: PublicKey
+
+
+def sign_manifest(manifest: Manifest, key: IdentityKey) -> Statement:
+    """The manifest signed by the data user that it names.
+
+    Raises:
+        UsageError: the key is another party's.
+    """
+    if (key.public.ed25519, key.public.x25519) != (manifest.user.ed25519, manifest.user.x25519):
+        raise UsageError("wrong-key", "the manifest names another data user than this key")
+    return sign_statement(KIND, manifest.to_body(), key)
+
+
+def open_manifest(
+    untrusted: bytes,
+    known_moduli: Collection[Digest] = (),
+    *,
+    least_modulus_bits: int = LEAST_MODULUS_BITS,
+) -> SignedManifest:
+    """The manifest in a signed statement, with everything checked that one party can check alone.
+
+    Args:
+        untrusted: statement bytes as received.
+        known_moduli: digests of moduli seen in other studies; a repeat is refused.
+        least_modulus_bits: lower only in tests.
+
+    Raises:
+        MessageError: not a canonical statement of a manifest.
+        AuthenticationError: not signed by the data user that it names.
+        PolicyError: a rule broken or a derived figure that differs.
+        CryptographicError: `unfit-modulus`.
+
+    The caller compares the proxy, the pinned user key and its own policy; this function knows neither.
+    """
+    statement = verify_statement(KIND, untrusted)
+    manifest = Manifest.parse(statement.body, least_modulus_bits=least_modulus_bits)
+    if manifest.user.ed25519 != statement.signer:
+        raise AuthenticationError("bad-signature", "the manifest is not signed by the user that it names")
+    public_key = check_public_key(
+        manifest.key.modulus,
+        KeyProof(tuple(mpz(root) for root in manifest.key.proof)),
+        manifest.user.ed25519,
+        known_moduli=known_moduli,
+        least_bits=least_modulus_bits,
+    )
+    return SignedManifest(manifest, statement, StudyId(statement.digest), public_key)
+
+
+def _read_relation(untrusted: Any) -> NeighbouringRelation:
+    if untrusted in ("add-or-remove", "add-or-remove-one", "add-remove"):
+        refused(
+            "relation add-or-remove cannot be promised: the number of records is exact in both releases",
+            "use replace-one",
+        )
+    return NeighbouringRelation(read_choice(untrusted, "relation", [*NeighbouringRelation]))
+
+
+def _check_features(manifest: Manifest) -> None:
+    if not manifest.features:
+        refused("features is empty")
+    check_unique((column_key(feature.name) for feature in manifest.features), "features")
+    if sum(feature.width for feature in manifest.features) > MAX_ENCODED_FEATURES:
+        refused(f"the study has more than {MAX_ENCODED_FEATURES} encoded features")
+    if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
+        refused("scaling common divides all features by one range, which categories have not", "use range")
+
+
+def _check_privacy(manifest: Manifest) -> None:
+    if manifest.clip_norm <= 0:
+        refused("clip_norm must be above 0")
+    if manifest.epsilon <= 0:
+        refused("epsilon must be above 0")
+    if manifest.delta <= 0:
+        refused("delta must be above 0")
+    if manifest.delta * manifest.max_records >= 1:
+        refused("delta is not below 1/max_records: it would allow a whole record to be published")
+    if manifest.release is ReleaseKind.MASKED and manifest.sum_weight != 0:
+        refused('sum_weight has no meaning in a masked study and must be "0" there')
+    if manifest.release is ReleaseKind.JOINT and not 0 < manifest.sum_weight <= 2:
+        refused("sum_weight is not above 0 and at most 2")
+    if manifest.max_colluding != 0:
+        refused("max_colluding has no meaning where the proxy draws the noise and must be 0 there")
+
+
+def _check_cohort(manifest: Manifest) -> None:
+    participants = manifest.participants
+    check_unique((party.ed25519 for party in participants), "participants")
+    check_unique((party.name for party in participants), "the names of participants")
+    keys = [manifest.user.ed25519, manifest.proxy.ed25519, *(party.ed25519 for party in participants)]
+    check_unique(keys, "the identity keys of user, proxy and participants")
+    if manifest.min_owners > manifest.max_owners:
+        refused("min_owners is above max_owners")
+    if manifest.min_records > manifest.max_records:
+        refused("min_records is above max_records")
+    if participants and not manifest.min_owners <= len(participants) <= manifest.max_owners:
+        refused("the number of participants is not between min_owners and max_owners")
+    if not participants and manifest.release is ReleaseKind.MASKED:
+        refused(
+            "a masked study needs named participants: one dishonest owner would show the sums to the user",
+            "name the owners, or use the joint release",
+        )
+    if not participants and manifest.closing == "when-complete":
+        refused("closing when-complete needs named participants")
