@@ -1,0 +1,110 @@
+"""No child of the demo outlives it, and a failing one says why."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dpdpca_cli import demo_processes
+from dpdpca_cli.demo_processes import Child, ChildFailedError, Household, free_port
+
+SLEEPER = "import time; time.sleep(60)"
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def python_as_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are plain Python here: `arguments` are its own."""
+    monkeypatch.setattr(demo_processes, "COMMAND", (sys.executable,))
+
+
+def has_ended(child: Child) -> bool:
+    return child.process.poll() is not None
+
+
+def test_children_end_with_the_household(tmp_path: Path) -> None:
+    with Household(tmp_path, {}) as household:
+        child = household.start("sleeper", ["-c", SLEEPER])
+        assert not has_ended(child)
+    assert has_ended(child)
+
+
+def test_stubborn_child_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo_processes, "_GRACE_SECONDS", 0.3)
+    with Household(tmp_path, {}) as household:
+        child = household.start("stubborn", ["-c", STUBBORN])
+        household.wait_until(lambda: child.output.stat().st_size > 0, 10, child, "said nothing")
+    assert child.process.returncode == -signal.SIGKILL
+
+
+def test_failing_child_ends_the_others_and_shows_its_last_lines(tmp_path: Path) -> None:
+    with Household(tmp_path, {}) as household:
+        server = household.start("server", ["-c", SLEEPER])
+        with pytest.raises(ChildFailedError, match="owner ended with status 1") as caught:
+            household.run("owner", ["-c", "import sys; sys.exit('the disk is full')"])
+    assert caught.value.tail == "the disk is full"
+    assert has_ended(server)
+
+
+def test_server_that_ends_early_is_noticed_while_waiting_for_another(tmp_path: Path) -> None:
+    with Household(tmp_path, {}) as household:
+        household.start("server", ["-c", "pass"])
+        with pytest.raises(ChildFailedError, match="server ended before its time"):
+            household.run("owner", ["-c", SLEEPER])
+
+
+def test_time_limit_names_the_child(tmp_path: Path) -> None:
+    with (
+        Household(tmp_path, {}) as household,
+        pytest.raises(ChildFailedError, match="owner did not finish"),
+    ):
+        household.run("owner", ["-c", SLEEPER], limit_seconds=0.2)
+
+
+def test_output_and_environment(tmp_path: Path) -> None:
+    with Household(tmp_path, {"DEMO_A": "1"}) as household:
+        said = household.run(
+            "owner", ["-c", "import os; print(os.environ['DEMO_A'], os.environ['DEMO_B'])"], {"DEMO_B": "2"}
+        )
+    assert said == "1 2\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_parent_leaves_nobody_behind(tmp_path: Path, number: signal.Signals) -> None:
+    program = f"""
+import sys, time
+from pathlib import Path
+from dpdpca_cli import demo_processes
+demo_processes.COMMAND = (sys.executable,)
+with demo_processes.Household(Path({str(tmp_path)!r}), {{}}) as household:
+    print(household.start("sleeper", ["-c", {SLEEPER!r}]).process.pid, flush=True)
+    time.sleep(60)
+"""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(number)
+    assert parent.wait(20) != 0
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            os.kill(child, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    pytest.fail("the child lives on")
+
+
+def test_free_port_is_free() -> None:
+    assert 0 < free_port() < 65536
