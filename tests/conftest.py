@@ -1,0 +1,102 @@
+"""Builders for a small study. Keys are made once a session and small: their size is the point elsewhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from dpdpca_protocol.draft import complete_draft
+from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.proof import KeyProof, prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.signing import IdentityKey
+
+TOY_BITS = 512
+CLOSES_AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Parties:
+    """Everyone in the small study, with private keys."""
+
+    user: IdentityKey
+    proxy: IdentityKey
+    owners: tuple[IdentityKey, ...]
+    secret: SecretKey
+    proof: KeyProof
+
+    @property
+    def user_party(self) -> Party:
+        return Party("Institute", self.user.public.ed25519, self.user.public.x25519)
+
+    @property
+    def proxy_party(self) -> ProxyParty:
+        return ProxyParty(
+            "Relay", "http://127.0.0.1:8080", self.proxy.public.ed25519, self.proxy.public.x25519
+        )
+
+    @property
+    def participants(self) -> tuple[Participant, ...]:
+        return tuple(
+            Participant(f"Hospital {letter}", owner.public.ed25519)
+            for letter, owner in zip("ABC", self.owners, strict=True)
+        )
+
+
+@pytest.fixture(scope="session")
+def parties() -> Parties:
+    user = IdentityKey.generate()
+    secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+    return Parties(
+        user,
+        IdentityKey.generate(),
+        tuple(IdentityKey.generate() for _ in range(3)),
+        secret,
+        prove_key(secret, user.public.ed25519),
+    )
+
+
+@pytest.fixture(scope="session")
+def toy_key(parties: Parties) -> SecretKey:
+    return parties.secret
+
+
+@pytest.fixture(scope="session")
+def draft() -> dict[str, Any]:
+    """A joint study of three numeric features; copy before changing."""
+    return {
+        "title": "Blood pressure and age",
+        "purpose": "To see what varies together.",
+        "features": [
+            {"name": "age", "lower": 0, "upper": 100, "unit": "years"},
+            {"name": "systolic", "lower": 60, "upper": 260, "centre": 120},
+            {"name": "weight", "lower": "2.5", "upper": 250.5},
+        ],
+        "clip_norm": 1,
+        "release": "joint",
+        "epsilon": 1.0,
+        "max_records": 5000,
+        "closes_at": CLOSES_AT,
+    }
+
+
+@pytest.fixture(scope="session")
+def make_manifest(parties: Parties, draft: dict[str, Any]) -> Callable[..., Manifest]:
+    """make_manifest(**changes of the draft), with the three owners named; None takes a member out."""
+
+    def make(**changes: Any) -> Manifest:
+        changed = {member: value for member, value in {**draft, **changes}.items() if value is not None}
+        return complete_draft(
+            changed,
+            parties.user_party,
+            parties.proxy_party,
+            parties.participants,
+            parties.secret.public,
+            parties.proof,
+            least_modulus_bits=TOY_BITS,
+        )
+
+    return make

@@ -1,0 +1,141 @@
+"""Conversions against their own definition, OpenDP and dp-accounting."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from dpdpca_protocol.accounting import (
+    analytic_gaussian_scale,
+    ceil_sqrt,
+    delta_of_mask,
+    delta_of_tails,
+    epsilon_of_rho,
+    gaussian_delta,
+    zcdp_rho,
+)
+from dpdpca_protocol.errors import UsageError
+
+TARGETS = [
+    (Fraction(epsilon), Fraction(delta))
+    for epsilon in ("0.01", "0.1", "0.5", "1", "3", "8", "20")
+    for delta in ("1e-12", "1e-6", "1e-5", "0.01")
+]
+
+
+def spent(alpha, rho, epsilon, delta):
+    """e^((α−1)(αρ−ε))/(α−1)·(1−1/α)^α over δ, as it stands in the paper."""
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(60):
+        a, r, e, d = (mpmath.mpf(x.numerator) / x.denominator for x in (Fraction(alpha), rho, epsilon, delta))
+        return mpmath.exp((a - 1) * (a * r - e)) / (a - 1) * (1 - 1 / a) ** a / d
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
+def test_rho_meets_delta_and_a_little_more_does_not(epsilon, delta):
+    rho = zcdp_rho(epsilon, delta)
+    # The best α of the definition, by golden section on a log scale; δ has one valley in α.
+    low, high = -40.0, 60.0
+    ratio = (math.sqrt(5) - 1) / 2
+    while high - low > 1e-9:
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if spent(1 + 2.0**left, rho, epsilon, delta) < spent(1 + 2.0**right, rho, epsilon, delta):
+            high = right
+        else:
+            low = left
+    best = Fraction(2.0**low)
+    assert abs(spent(1 + best, rho, epsilon, delta) - 1) < 1e-12
+    more = rho * (1 + Fraction(1, 2**34))
+    assert all(
+        spent(1 + best * Fraction(2.0**step), more, epsilon, delta) > 1
+        for step in (-1.0, -0.1, -1e-4, -1e-8, 0.0, 1e-8, 1e-4, 0.1, 1.0)
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
+def test_epsilon_of_rho_is_the_inverse_and_never_below(epsilon, delta):
+    back = epsilon_of_rho(zcdp_rho(epsilon, delta), delta)
+    assert abs(back / epsilon - 1) < Fraction(1, 2**70)
+    assert zcdp_rho(back, delta) <= zcdp_rho(epsilon, delta) * (1 + Fraction(1, 2**70))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
+def test_opendp_converts_our_rho_to_the_same_epsilon(epsilon, delta):
+    dp = pytest.importorskip("opendp.prelude")
+    dp.enable_features("contrib")
+    measurement = dp.c.make_zCDP_to_approxDP(
+        dp.m.make_gaussian(dp.atom_domain(T="i64"), dp.absolute_distance(T="f64"), scale=1.0)
+    )
+    rho = zcdp_rho(epsilon, delta)
+    # Scale 1 costs d²/2 at distance d.
+    measured = measurement.map(math.sqrt(2 * rho)).epsilon(float(delta))
+    assert measured == pytest.approx(float(epsilon), rel=1e-6)
+
+
+def test_dp_accounting_finds_our_rho_sound_for_the_continuous_gaussian():
+    accounting = pytest.importorskip("dp_accounting")
+    from dp_accounting import rdp
+
+    for epsilon, delta in TARGETS[4:20]:
+        scale = 1 / math.sqrt(2 * zcdp_rho(epsilon, delta))
+        orders = [1 + 2 ** (k / 40) for k in range(-160, 440)]
+        accountant = rdp.RdpAccountant(orders).compose(accounting.GaussianDpEvent(scale))
+        assert accountant.get_epsilon(float(delta)) == pytest.approx(float(epsilon), rel=1e-3)
+        assert gaussian_delta(float(epsilon), 1 / scale) < delta
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [target for target in TARGETS if target[0] >= Fraction("0.1")])
+def test_the_analytic_scale_is_dp_accountings(epsilon, delta):
+    accounting = pytest.importorskip("dp_accounting")
+    assert analytic_gaussian_scale(epsilon, delta) == pytest.approx(
+        accounting.get_sigma_gaussian(float(epsilon), float(delta)), rel=1e-6
+    )
+
+
+def test_the_zcdp_price_is_the_one_in_the_notes():
+    for epsilon, price in (("0.1", 1.087), ("0.5", 1.077), ("1", 1.073), ("3", 1.065), ("8", 1.056)):
+        target = Fraction(epsilon), Fraction("1e-6")
+        assert 1 / math.sqrt(2 * zcdp_rho(*target)) / analytic_gaussian_scale(*target) == pytest.approx(
+            price, abs=6e-4
+        )
+
+
+def test_less_privacy_costs_a_larger_rho():
+    assert zcdp_rho(Fraction(1), Fraction("1e-6")) < zcdp_rho(Fraction(2), Fraction("1e-6"))
+    assert zcdp_rho(Fraction(1), Fraction("1e-6")) < zcdp_rho(Fraction(1), Fraction("1e-5"))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [("0", "1e-6"), ("-1", "1e-6"), ("1", "0"), ("1", "1")])
+def test_nonsense_targets_are_refused(epsilon, delta):
+    for function in (zcdp_rho, analytic_gaussian_scale):
+        with pytest.raises(UsageError):
+            function(Fraction(epsilon), Fraction(delta))
+
+
+def test_no_rho_no_epsilon():
+    with pytest.raises(UsageError):
+        epsilon_of_rho(Fraction(0), Fraction("1e-6"))
+
+
+def test_a_tiny_rho_costs_no_negative_epsilon():
+    assert 0 <= epsilon_of_rho(Fraction(1, 10**12), Fraction("0.5")) < Fraction("1e-6")
+
+
+def test_parts_of_delta_are_rounded_up():
+    tails = delta_of_tails(Fraction(1))
+    assert 0 <= tails * 2**80 - 2 - Fraction(math.e) < Fraction(1, 10**12)
+    mask = delta_of_mask(7, 1000, 90)
+    assert mask >= Fraction(2 * math.sqrt(7000)) / 2**90
+    assert mask <= Fraction(2 * math.sqrt(7000) + 2) / 2**90
+
+
+@pytest.mark.parametrize("value", [0, 1, 2, 3, 4, 5, 2**200, 2**200 + 1, 2**200 - 1])
+def test_ceiling_of_a_root_is_exact(value):
+    root = ceil_sqrt(Fraction(value))
+    assert root**2 >= value
+    assert root == 0 or (root - 1) ** 2 < value
+
+
+def test_ceiling_of_a_root_of_a_fraction():
+    assert ceil_sqrt(Fraction(9, 4)) == 2
+    assert ceil_sqrt(Fraction(1, 10**9)) == 1

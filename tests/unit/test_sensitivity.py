@@ -1,0 +1,149 @@
+"""The sensitivities against neighbours found by optimisation and by exhaustion: reached, and never passed."""
+
+import random
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from dpdpca_protocol.accounting import zcdp_rho
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.sensitivity import (
+    joint_noise_variance,
+    joint_sensitivity_squared,
+    masked_noise_variance,
+    scatter_sensitivity,
+    scatter_sensitivity_bound,
+    second_moment_sensitivity_squared,
+)
+
+SEED = 20181210
+
+
+def scatter(rows):
+    total = rows.sum(axis=0)
+    return rows.T @ rows - np.outer(total, total) / len(rows)
+
+
+def second_moment(rows):
+    return rows.T @ rows
+
+
+def in_ball(rows):
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.maximum(norms, 1)
+
+
+def furthest_neighbours(distance, count, d, starts=4):
+    """The largest `distance(X, X')` found over data sets in the unit ball that differ in their first row."""
+    source = random.Random(SEED + 100 * count + d)
+
+    def loss(flat):
+        rows = in_ball(flat.reshape(count + 1, d))
+        return -distance(rows[1:], np.vstack([rows[:1], rows[2:]]))
+
+    found = 0.0
+    for _ in range(starts):
+        start = [source.gauss(0, 1) for _ in range((count + 1) * d)]
+        result = minimize(loss, start, method="L-BFGS-B", options={"maxiter": 300})
+        found = max(found, -result.fun)
+    return found
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 6, 10])
+@pytest.mark.parametrize("d", [1, 3])
+def test_scatter_moves_by_four_k_n_minus_one_over_n(count, d):
+    found = furthest_neighbours(lambda a, b: np.linalg.norm(scatter(a) - scatter(b)), count, d)
+    claimed = float(scatter_sensitivity(1, count))
+    assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
+    assert scatter_sensitivity(1, count) < scatter_sensitivity_bound(1)
+
+
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_second_moment_moves_by_root_two_k(d):
+    found = furthest_neighbours(lambda a, b: np.linalg.norm(second_moment(a) - second_moment(b)), 2, d)
+    claimed = second_moment_sensitivity_squared(1) ** 0.5
+    assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("weight", ["0.05", "0.43", "1", "1.7", "2"])
+@pytest.mark.parametrize("d", [2, 3])
+def test_joint_release_moves_by_two_k_plus_a_over_root_two(weight, d):
+    a = Fraction(weight)
+
+    def distance(rows, others):
+        moved = np.linalg.norm(second_moment(rows) - second_moment(others)) ** 2
+        moved += float(a) * np.linalg.norm(rows.sum(axis=0) - others.sum(axis=0)) ** 2
+        return moved**0.5
+
+    found = furthest_neighbours(distance, 2, d)
+    claimed = float(joint_sensitivity_squared(1, a)) ** 0.5
+    assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("record_bound", "count"), [(1, 2), (1, 4), (4, 3), (5, 2), (9, 2)])
+def test_no_pair_of_integer_neighbours_passes_the_bounds(record_bound, count):
+    """Every data set of up to four records of two integers; distances squared are exact, times N²."""
+    side = range(-3, 4)
+    records = [z for z in product(side, repeat=2) if z[0] ** 2 + z[1] ** 2 <= record_bound]
+    a = Fraction("0.43") * record_bound
+    worst_scatter, worst_moment, worst_joint = 0, 0, Fraction(0)
+    # Only the sum of the other records matters to S, so every multiset of them is covered by its sum.
+    sums = {(0, 0)}
+    for _ in range(count - 1):
+        sums = {(x + z[0], y + z[1]) for x, y in sums for z in records}
+    for old, new in product(records, repeat=2):
+        moment = [new[i] * new[j] - old[i] * old[j] for i, j in ((0, 0), (0, 1), (1, 1))]
+        moment_squared = moment[0] ** 2 + 2 * moment[1] ** 2 + moment[2] ** 2
+        worst_moment = max(worst_moment, moment_squared)
+        step = [new[i] - old[i] for i in range(2)]
+        worst_joint = max(worst_joint, moment_squared + a * (step[0] ** 2 + step[1] ** 2))
+        for others in sums:
+            v = [others[i] + old[i] for i in range(2)]
+            w = [others[i] + new[i] for i in range(2)]
+            scaled = [
+                count * moment[k] - (w[i] * w[j] - v[i] * v[j])
+                for k, (i, j) in enumerate(((0, 0), (0, 1), (1, 1)))
+            ]
+            worst_scatter = max(worst_scatter, scaled[0] ** 2 + 2 * scaled[1] ** 2 + scaled[2] ** 2)
+    assert worst_moment <= second_moment_sensitivity_squared(record_bound)
+    assert worst_joint <= joint_sensitivity_squared(record_bound, a)
+    assert worst_scatter <= (count * scatter_sensitivity(record_bound, count)) ** 2
+    if record_bound in (1, 4, 9):  # records on the bound exist
+        assert worst_scatter == (count * scatter_sensitivity(record_bound, count)) ** 2
+        assert worst_moment == second_moment_sensitivity_squared(record_bound)
+
+
+def test_noise_spends_exactly_rho_on_the_worst_pair():
+    rho, bound = zcdp_rho(Fraction(1), Fraction("1e-6")), 1000
+    masked = masked_noise_variance(bound, rho)
+    assert scatter_sensitivity_bound(bound) ** 2 / (2 * masked) == rho
+    assert masked == 8 * bound**2 / rho
+    a = Fraction(430)
+    joint = joint_noise_variance(bound, a, rho)
+    assert joint_sensitivity_squared(bound, a) / (2 * joint) == rho
+    assert joint == (2 * bound + a) ** 2 / (4 * rho)
+
+
+@pytest.mark.parametrize("a", [Fraction(0), Fraction(-1), Fraction(2001)])
+def test_a_weight_outside_its_range_is_refused(a):
+    with pytest.raises(UsageError):
+        joint_sensitivity_squared(1000, a)
+
+
+def test_above_two_k_the_worst_pair_is_another():
+    """Why a ≤ 2K: beyond it antipodal records are the worst and move by √(4aK); the formula is only a bound."""
+    a = 3
+
+    def distance(rows, others):
+        moved = np.linalg.norm(second_moment(rows) - second_moment(others)) ** 2
+        return (moved + a * np.linalg.norm(rows.sum(axis=0) - others.sum(axis=0)) ** 2) ** 0.5
+
+    assert furthest_neighbours(distance, 2, 2) == pytest.approx((4 * a) ** 0.5, rel=0.01)
+
+
+def test_no_records_no_scatter():
+    with pytest.raises(UsageError):
+        scatter_sensitivity(1, 0)
