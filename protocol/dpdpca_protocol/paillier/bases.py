@@ -89,14 +89,14 @@ class Comb:
 
     def power(self, exponent: int) -> mpz:
         """base^exponent for 0 ≤ exponent < 2^exponent_bits."""
+        if exponent >> self.exponent_bits:
+            raise ValueError("the exponent is longer than the comb")
         width = (self.exponent_bits + 7) // 8
         rows = np.unpackbits(
             np.frombuffer(int(exponent).to_bytes(width, "little"), np.uint8),
             count=self.exponent_bits,
             bitorder="little",
         ).reshape(self._teeth, self._columns)
-        if exponent >> self.exponent_bits:
-            raise ValueError("the exponent is longer than the comb")
         return self._multiply((self._weights @ rows).tolist())
 
     def random_power(self, randomness: Randomness) -> mpz:

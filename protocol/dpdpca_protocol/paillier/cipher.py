@@ -148,7 +148,7 @@ def decrypt_many(
 def _in_slices(convert: Callable[[mpz], mpz], values: Sequence[mpz], executor: Executor | None) -> list[mpz]:
     def convert_slice(start: int) -> list[mpz]:
         # without this every operation holds the interpreter lock for its whole length
-        with gmpy2.local_context(gmpy2.get_context(), allow_release_gil=True):
+        with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
             return [convert(value) for value in values[start : start + _SLICE]]
 
     if executor is None:

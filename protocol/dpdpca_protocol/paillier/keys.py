@@ -209,7 +209,7 @@ def generate_secret_key(
             f"choose a multiple of 8 from {least_bits} to {MOST_BITS}",
         )
     tell = progress or (lambda _share: None)
-    with gmpy2.local_context(gmpy2.get_context(), allow_release_gil=True):
+    with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
         p = random_safe_prime(bits // 2, randomness, lambda share: tell(share / 2))
         q = p
         while abs(p - q).bit_length() <= bits // 2 - 100 or p == q:

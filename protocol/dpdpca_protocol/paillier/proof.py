@@ -5,15 +5,14 @@ Z*_n. The key's maker shows n-th roots of hash-derived values; if a prime r ≥ 
 most one value in r would have one (Goldberg, Reyzin, Sagga, Baldimtsi, ePrint 2018/057).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Self
 
 import gmpy2
 from gmpy2 import mpz
 
-from dpdpca_protocol.errors import CryptographicError, MessageError, UsageError
+from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.paillier.bases import hash_to_residue
 from dpdpca_protocol.paillier.keys import LEAST_BITS, MOST_BITS, PublicKey, SecretKey
@@ -33,30 +32,6 @@ class KeyProof:
     """n-th roots mod n of values that hash n and the identity of the key's owner."""
 
     roots: tuple[mpz, ...]
-
-    def encode(self, public: PublicKey) -> list[str]:
-        """The roots as lower-case hex of the modulus' length."""
-        return [int(root).to_bytes(public.modulus_bytes, "big").hex() for root in self.roots]
-
-    @classmethod
-    def parse(cls, untrusted: Sequence[Any], public: PublicKey) -> Self:
-        """The inverse of `encode`; whether the proof holds is for `check_public_key` to say.
-
-        Raises:
-            MessageError: not a list of hex strings of the modulus' length.
-        """
-        roots = []
-        for text in untrusted:
-            encoded = b""
-            if isinstance(text, str) and len(text) == 2 * public.modulus_bytes and text.isascii():
-                try:
-                    encoded = bytes.fromhex(text)
-                except ValueError:
-                    encoded = b""
-            if not encoded or encoded.hex() != text:
-                raise MessageError("malformed", "a root is not lower-case hex of the modulus' length")
-            roots.append(mpz(int.from_bytes(encoded, "big")))
-        return cls(tuple(roots))
 
 
 def prove_key(secret: SecretKey, identity: bytes) -> KeyProof:

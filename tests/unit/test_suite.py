@@ -1,0 +1,60 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dpdpca_protocol.errors import CryptographicError, UsageError
+from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.suite import PaillierSuite
+
+VALUES = [(-3) ** i % 1000 - 500 for i in range(50)]
+
+
+@pytest.fixture(scope="module")
+def secret() -> SecretKey:
+    return generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
+
+
+@pytest.fixture(scope="module")
+def suite(secret: SecretKey) -> PaillierSuite:
+    return PaillierSuite(secret.public, 16)
+
+
+def test_vectors_add_up_and_take_noise(secret: SecretKey, suite: PaillierSuite) -> None:
+    encryptor = suite.encryptor(len(VALUES))
+    vectors = [suite.encrypt_vector(VALUES, encryptor) for _ in range(3)]
+    assert len(vectors[0]) == suite.ciphertext_count(50) == 4
+    noisy = suite.add_plain_vector(suite.add_vectors(vectors), range(-25, 25))
+    expected = [3 * value + noise for value, noise in zip(VALUES, range(-25, 25), strict=True)]
+    assert suite.decrypt_vector(secret, noisy, 50) == expected
+
+
+def test_a_stream_is_the_vector_in_parts(secret: SecretKey, suite: PaillierSuite) -> None:
+    encryptor = suite.encryptor(len(VALUES))
+    with ThreadPoolExecutor(2) as executor:
+        parts = list(suite.encrypt_stream(VALUES, encryptor, 3, executor))
+        assert [len(part) for part in parts] == [3, 1]
+        joined = [ciphertext for part in parts for ciphertext in part]
+        assert suite.decrypt_vector(secret, joined, 50, executor) == VALUES
+
+
+def test_shapes_and_keys_must_fit(secret: SecretKey, suite: PaillierSuite) -> None:
+    encryptor = suite.encryptor(2)
+    short, long = suite.encrypt_vector([1, 2], encryptor), suite.encrypt_vector(VALUES, encryptor)
+    other = generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
+    with pytest.raises(UsageError):
+        suite.add_vectors([])
+    with pytest.raises(UsageError):
+        suite.add_vectors([short, long])
+    with pytest.raises(UsageError):
+        suite.add_plain_vector(short, VALUES)
+    with pytest.raises(UsageError):
+        suite.decrypt_vector(secret, short, 50)
+    with pytest.raises(UsageError):
+        suite.decrypt_vector(other, short, 2)
+
+
+def test_a_value_that_does_not_fit_a_slot_is_not_encrypted(suite: PaillierSuite) -> None:
+    with pytest.raises(CryptographicError) as caught:
+        suite.encrypt_vector([1 << 15], suite.encryptor(1))
+    assert caught.value.slug == "slot-overflow"

@@ -1,0 +1,322 @@
+"""Writes the vectors of this folder, and the list of moduli that nobody may use because they are here.
+
+`python tests/vectors/generate.py` rewrites the files; they come out the same on every machine.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gmpy2
+from gmpy2 import mpz
+
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.packing import pack
+from dpdpca_protocol.paillier.bases import derive_base
+from dpdpca_protocol.paillier.cipher import Encryptor, raw_encrypt
+from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
+
+FOLDER = Path(__file__).parent
+PUBLISHED = FOLDER.parents[1] / "protocol/dpdpca_protocol/paillier/published_moduli.py"
+BITS = 2048
+HONEST_KEYS = 20
+IDENTITY = hashlib.sha256(b"dpdpca vectors: identity of the data user").digest()
+OTHER_IDENTITY = hashlib.sha256(b"dpdpca vectors: identity of somebody else").digest()
+UNFIT = {"must_succeed": False, "bug": "UNFIT_MODULUS", "error": "unfit-modulus"}
+
+
+class ScriptedRandomness:
+    """A stream of SHAKE-256 that depends on a name alone. Lives in the tests, for vectors."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._drawn = name.encode(), 0
+
+    def bytes(self, count: int) -> bytes:
+        self._drawn += 1
+        return hashlib.shake_256(self._name + b"/" + str(self._drawn).encode()).digest(count)
+
+    def below(self, bound: int) -> int:
+        width = (bound.bit_length() + 7) // 8 + 16
+        return int.from_bytes(self.bytes(width), "big") % bound
+
+
+def honest_key(index: int) -> SecretKey:
+    return generate_secret_key(BITS, ScriptedRandomness(f"dpdpca vector key {index}"))
+
+
+def prime_near(value: mpz, name: str) -> mpz:
+    """A prime a little above value·(1 + a scripted 2⁻²⁰ at most)."""
+    return gmpy2.next_prime(value + value * ScriptedRandomness(name).below(1 << 20) // (1 << 40))
+
+
+def root_of_two(power: int, root: int) -> mpz:
+    """⌈2^(power/root)⌉."""
+    return gmpy2.iroot(mpz(1) << power, root)[0] + 1
+
+
+def key_operation(name: str, modulus: int, proof: KeyProof | None = None, **members: Any) -> dict[str, Any]:
+    public = PublicKey(mpz(modulus))
+    return {
+        "name": name,
+        "party": ["owner", "proxy", "user"],
+        "step": "check-public-key",
+        "modulus": f"{int(modulus):0{2 * public.modulus_bytes}x}",
+        "proof": []
+        if proof is None
+        else [f"{int(root):0{2 * public.modulus_bytes}x}" for root in proof.roots],
+        "identity": IDENTITY.hex(),
+        "seen": [],
+        **members,
+    }
+
+
+def honest_keys(keys: list[SecretKey]) -> list[dict[str, Any]]:
+    return [
+        key_operation(f"honest key {i}", key.public.modulus, prove_key(key, IDENTITY), must_succeed=True)
+        for i, key in enumerate(keys)
+    ]
+
+
+def key_zoo(first: SecretKey, second: SecretKey) -> Iterator[dict[str, Any]]:
+    n = first.public.modulus
+    proof = prove_key(first, IDENTITY)
+    half = root_of_two(BITS - 1, 2)
+
+    def bad(name: str, modulus: int, reason: str, roots: KeyProof | None = None, **members: Any) -> Any:
+        return key_operation(name, modulus, roots, **{**UNFIT, "reason": reason, **members})
+
+    for length in (2047, 3071):
+        p = prime_near(root_of_two(length - 1, 2), f"a {length}")
+        q = prime_near(root_of_two(length - 1, 2), f"b {length}")
+        yield bad(f"{length} bits", p * q, f"has {length} bits instead of")
+    yield bad("3072 bits where 2048 were agreed", n, "has 2048 bits instead of 3072", bits=3072)
+    yield bad("even", 2 * prime_near(mpz(1) << BITS - 2, "even"), "is even")
+    yield bad("a prime", prime_near(mpz(1) << BITS - 1, "prime"), "is a prime")
+    yield bad("p squared, that is p = q", prime_near(half, "square") ** 2, "is a perfect power")
+    yield bad("p cubed", prime_near(root_of_two(BITS - 1, 3), "cube") ** 3, "is a perfect power")
+    yield bad(
+        "a power of a 22-bit prime", gmpy2.next_prime(root_of_two(BITS - 1, 94)) ** 94, "is a perfect power"
+    )
+    yield bad("3 q", 3 * prime_near((mpz(1) << BITS - 1) // 3, "three"), "factor below 2²⁰")
+    small = mpz(1)
+    for index in range(8):
+        small *= gmpy2.next_prime((1 << 15) + 4000 * index)
+    yield bad(
+        "eight 16-bit factors", small * prime_near((mpz(1) << BITS - 1) // small, "eight"), "factor below 2²⁰"
+    )
+    largest = gmpy2.prev_prime(1 << 20)
+    yield bad(
+        "a 20-bit factor", largest * prime_near((mpz(1) << BITS - 1) // largest, "twenty"), "factor below 2²⁰"
+    )
+    p = prime_near(half, "close")
+    yield bad("close primes", p * gmpy2.next_prime(p + 1), "too close together")
+    yield bad("a modulus of this file", n, "test key", proof, published=True)
+    yield bad(
+        "a modulus of a study before",
+        n,
+        "in a study before",
+        proof,
+        seen=[Digest.of(first.public.encode()).hex()],
+    )
+
+    # q = k p + 1 is 16 bits longer than p
+    p = prime_near(root_of_two(BITS - 1, 2) >> 8, "divides")
+    factor = (1 << 16) + (1 << 10)
+    while not gmpy2.is_prime(factor * p + 1):
+        factor += 2
+    yield bad("p divides q − 1", p * (factor * p + 1), "does not hold", forged_roots(p * (factor * p + 1)))
+    r = prime_near(root_of_two(BITS - 1, 3), "p squared q")
+    modulus = r * r * prime_near((mpz(1) << BITS - 1) // (r * r), "q of p squared q")
+    yield bad("p squared times q", modulus, "does not hold", forged_roots(modulus))
+    yield bad("no proof", n, "has 0 roots")
+    yield bad("a proof with a root too few", n, "has 7 roots", KeyProof(proof.roots[1:]))
+    yield bad("the proof of another modulus", n, "does not hold", cut(prove_key(second, IDENTITY), n))
+    yield bad("the proof of another identity", n, "does not hold", prove_key(first, OTHER_IDENTITY))
+    for name, root, reason in (
+        ("one root altered", proof.roots[3] ^ 1, "does not hold"),
+        ("one root negated", n - proof.roots[3], "does not hold"),
+        ("a root of 0", mpz(0), "does not lie between"),
+        ("a root not below n", n + proof.roots[3] % (2**BITS - n), "does not lie between"),
+    ):
+        yield bad(name, n, reason, KeyProof((*proof.roots[:3], root, *proof.roots[4:])))
+
+    p21 = gmpy2.next_prime(1 << 20)
+    limit = SecretKey(p21, prime_near((mpz(1) << BITS - 1) // p21, "limit"))
+    yield key_operation(
+        "a 21-bit factor passes: a known limit",
+        limit.public.modulus,
+        prove_key(limit, IDENTITY),
+        must_succeed=True,
+    )
+
+
+def forged_roots(modulus: mpz) -> KeyProof:
+    return KeyProof(
+        tuple(mpz(ScriptedRandomness(f"forged {i}").below(int(modulus))) for i in range(ROOT_COUNT))
+    )
+
+
+def cut(proof: KeyProof, modulus: mpz) -> KeyProof:
+    return KeyProof(tuple(root % modulus for root in proof.roots))
+
+
+def key_encodings(first: SecretKey) -> list[dict[str, Any]]:
+    encoded = first.public.encode().hex()
+    written = {
+        "a leading zero byte": "00" + encoded,
+        "negative": "-" + encoded[1:],
+        "decimal": str(first.public.modulus),
+        "upper case": encoded.upper(),
+        "a 0x prefix": "0x" + encoded[2:],
+        "an odd number of digits": encoded[1:],
+        "empty": "",
+    }
+    return [
+        {
+            "name": name,
+            "party": ["owner", "proxy", "user"],
+            "step": "parse-key",
+            "modulus": text,
+            "proof": [],
+            "must_succeed": False,
+            "bug": "NOT_CANONICAL",
+        }
+        for name, text in written.items()
+    ]
+
+
+def ciphertext_zoo(key: SecretKey) -> Iterator[dict[str, Any]]:
+    public = key.public
+    n, square, width = public.modulus, public.ciphertext_modulus, 2 * public.ciphertext_bytes
+    scripted = ScriptedRandomness("dpdpca vector ciphertexts")
+    encryptor = Encryptor(public, 1, scripted)
+    edge = (n - 1) // 2
+
+    def wire(values: list[mpz]) -> list[str]:
+        return [f"{int(value):0{width}x}" for value in values]
+
+    yield {
+        "name": "the base of encryption",
+        "party": ["owner"],
+        "step": "derive-base",
+        "base": f"{int(derive_base(public)):0{width}x}",
+        "must_succeed": True,
+    }
+    for plain in (0, 1, -1, 2**63, -(2**700) + 12345, edge, -edge):
+        for how, ciphertext in (
+            ("by the comb", encryptor.encrypt(plain)),
+            ("with a unit as randomizer", raw_encrypt(public, plain, scripted.below(int(n)))),
+        ):
+            yield {
+                "name": f"decrypts, {int(plain).bit_length()} bits, {how}",
+                "party": ["user"],
+                "step": "decrypt",
+                "ciphertexts": wire([ciphertext]),
+                "plain": str(plain),
+                "must_succeed": True,
+            }
+
+    good = [encryptor.encrypt(value) for value in (3, -4, 5)]
+    outside = {"0": 0, "1": 1, "n squared": square, "n squared plus 1": square + 1, "above": 2 * square}
+    sharing = {"n": n, "2 n": 2 * n, "n (n − 1)": n * (n - 1), "p": key.p, "a multiple of q": key.q * 2**1500}
+    cases = [
+        ("units", good, None, None),
+        ("one unit", good[:1], None, None),
+        ("no ciphertext", [], None, None),
+        ("−1, an odd but valid unit", [*good, square - 1], None, None),
+        *((name, [*good, mpz(c)], "OUT_OF_RANGE", "ciphertext-out-of-range") for name, c in outside.items()),
+        *((name, [*good, mpz(c)], "NON_UNIT", "ciphertext-not-a-unit") for name, c in sharing.items()),
+        ("the same twice", [*good, good[0]], "REPLAY", "ciphertext-repeated"),
+    ]
+    for name, ciphertexts, bug, error in cases:
+        yield {
+            "name": f"accepts or refuses: {name}",
+            "party": ["proxy", "user"],
+            "step": "check-ciphertexts",
+            "ciphertexts": [f"{int(c):x}" for c in ciphertexts],
+            "must_succeed": bug is None,
+            **({} if bug is None else {"bug": bug, "error": error}),
+        }
+
+
+def packings() -> Iterator[dict[str, Any]]:
+    def operation(name: str, plain: int, slot_bits: int, values: list[int], **members: Any) -> dict[str, Any]:
+        return {
+            "name": name,
+            "party": ["user"],
+            "step": "unpack",
+            "plain": str(plain),
+            "slot_bits": slot_bits,
+            "slots": len(values),
+            "values": [str(value) for value in values],
+            "must_succeed": True,
+            **members,
+        }
+
+    for slot_bits, values in (
+        (4, [7, -8, 0, -1, 1]),
+        (64, [-(2**63), 2**63 - 1, -1, 0]),
+        (13, [-1, -1, -1]),
+        (2, [1]),
+        (48, [0, 0, 0]),
+    ):
+        yield operation(
+            f"{len(values)} slots of {slot_bits} bits", pack(values, slot_bits), slot_bits, values
+        )
+    overflow = {"must_succeed": False, "bug": "SLOT_OVERFLOW", "error": "slot-overflow"}
+    for name, plain in (
+        ("one above the last slot", 1 << 32),
+        ("the lowest reading less one", -(1 << 31) - (1 << 23) - (1 << 15) - (1 << 7) - 1),
+        ("a borrow above the last slot", -(1 << 32)),
+        ("the highest slot just too high", 1 << 31),
+    ):
+        yield operation(name, plain, 8, [0, 0, 0, 0], **overflow)
+
+
+def document(title: str, operations: Any, **members: Any) -> str:
+    content = {"format": 1, "title": title, **members, "operations": list(operations)}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def published_moduli(keys: list[SecretKey]) -> str:
+    digests = sorted(Digest.of(key.public.encode()).hex() for key in keys)
+    lines = "".join(f'        "{digest}",\n' for digest in digests)
+    return (
+        '"""Moduli whose factors anyone can look up; tests/vectors/generate.py writes this file."""\n\n'
+        f"PUBLISHED_MODULI: frozenset[str] = frozenset(\n    {{\n{lines}    }}\n)\n"
+        '"""SHA-256 of n big-endian, in hex."""\n'
+    )
+
+
+def short_files(first: SecretKey, second: SecretKey) -> dict[Path, str]:
+    """The files that need two keys only."""
+    return {
+        FOLDER / "key_zoo.json": document(
+            "moduli and proofs, fit and unfit", [*key_zoo(first, second), *key_encodings(first)]
+        ),
+        FOLDER / "ciphertext_zoo.json": document(
+            "ciphertexts under one key",
+            ciphertext_zoo(first),
+            modulus=first.public.encode().hex(),
+            p=f"{int(first.p):x}",
+            q=f"{int(first.q):x}",
+        ),
+        FOLDER / "packings.json": document("slots in plaintexts", packings()),
+    }
+
+
+def main() -> None:
+    keys = [honest_key(index) for index in range(HONEST_KEYS)]
+    files = short_files(*keys[:2])
+    files[FOLDER / "honest_keys.json"] = document("fit moduli with their proofs", honest_keys(keys))
+    files[PUBLISHED] = published_moduli(keys)
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
+        print(path.name, len(text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Runs every vector; a second reader, which uses phe alone, opens the ciphertexts again."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import phe
+import pytest
+from gmpy2 import mpz
+
+from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.packing import pack, unpack
+from dpdpca_protocol.paillier import proof as proof_module
+from dpdpca_protocol.paillier.bases import derive_base
+from dpdpca_protocol.paillier.cipher import check_ciphertexts
+from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
+from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
+from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
+from dpdpca_protocol.parties import KeyTerms
+
+FOLDER = Path(__file__).parent
+BUG_TYPES = {
+    "NON_UNIT",
+    "OUT_OF_RANGE",
+    "UNFIT_MODULUS",
+    "NOT_CANONICAL",
+    "ROLLBACK",
+    "REPLAY",
+    "WRONG_STUDY",
+    "SLOT_OVERFLOW",
+}
+
+Operation = dict[str, Any]
+
+
+def load(name: str) -> dict[str, Any]:
+    return dict(json.loads((FOLDER / name).read_text(encoding="utf-8")))
+
+
+def operations(name: str) -> list[Any]:
+    return [pytest.param(operation, id=operation["name"]) for operation in load(name)["operations"]]
+
+
+CIPHERTEXTS = load("ciphertext_zoo.json")
+SECRET = SecretKey(mpz(int(CIPHERTEXTS["p"], 16)), mpz(int(CIPHERTEXTS["q"], 16)))
+FILES = [path.name for path in sorted(FOLDER.glob("*.json"))]
+
+
+def run(operation: Operation) -> None:
+    """Performs the step of a vector; raises what the product raises."""
+    match operation["step"]:
+        case "check-public-key":
+            roots = tuple(mpz(int(root, 16)) for root in operation["proof"])
+            check_public_key(
+                int(operation["modulus"], 16),
+                KeyProof(roots),
+                bytes.fromhex(operation["identity"]),
+                bits=operation.get("bits"),
+                known_moduli=[Digest.parse(digest) for digest in operation["seen"]],
+            )
+        case "parse-key":
+            KeyTerms.parse({"modulus": operation["modulus"], "proof": operation["proof"]}, "key", 2048)
+        case "derive-base":
+            assert f"{int(derive_base(SECRET.public)):x}" == operation["base"].lstrip("0")
+        case "decrypt":
+            (ciphertext,) = (mpz(int(text, 16)) for text in operation["ciphertexts"])
+            check_ciphertexts(SECRET.public, [ciphertext])
+            assert SECRET.decrypt(ciphertext) == int(operation["plain"])
+        case "check-ciphertexts":
+            check_ciphertexts(SECRET.public, [mpz(int(text, 16)) for text in operation["ciphertexts"]])
+        case "unpack":
+            values = unpack(int(operation["plain"]), operation["slot_bits"], operation["slots"])
+            assert values == [int(value) for value in operation["values"]]
+            assert pack(values, operation["slot_bits"]) == int(operation["plain"])
+        case other:
+            raise AssertionError(other)
+
+
+@pytest.mark.parametrize("operation", [parameter for name in FILES for parameter in operations(name)])
+def test_vector(operation: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not operation.get("published"):
+        # every modulus here is on the shipped list, which would hide what the vector is about
+        monkeypatch.setattr(proof_module, "PUBLISHED_MODULI", frozenset())
+    if operation["must_succeed"]:
+        run(operation)
+        return
+    with pytest.raises(DpdpcaError) as caught:
+        run(operation)
+    assert operation["bug"] in BUG_TYPES
+    assert caught.value.slug == operation.get("error", caught.value.slug)
+    assert operation.get("reason", "") in caught.value.problem
+
+
+@pytest.mark.parametrize("operation", operations("honest_keys.json"))
+def test_the_product_refuses_every_key_of_the_vectors(operation: Operation) -> None:
+    with pytest.raises(DpdpcaError, match="test key"):
+        run(operation)
+
+
+def test_the_shipped_list_is_the_keys_of_the_vectors() -> None:
+    moduli = [operation["modulus"] for operation in load("honest_keys.json")["operations"]]
+    assert {Digest.of(bytes.fromhex(modulus)).hex() for modulus in moduli} == PUBLISHED_MODULI
+    assert len(PUBLISHED_MODULI) == len(moduli) == 20
+    assert PublicKey(mpz(int(CIPHERTEXTS["modulus"], 16))) == SECRET.public
+
+
+@pytest.mark.parametrize(
+    "operation", [p for p in operations("ciphertext_zoo.json") if p.values[0]["step"] == "decrypt"]
+)
+def test_phe_alone_reads_the_same(operation: Operation) -> None:
+    p, q = int(CIPHERTEXTS["p"], 16), int(CIPHERTEXTS["q"], 16)
+    private = phe.PaillierPrivateKey(phe.PaillierPublicKey(p * q), p, q)
+    (ciphertext,) = operation["ciphertexts"]
+    assert private.raw_decrypt(int(ciphertext, 16)) == int(operation["plain"]) % (p * q)
+
+
+def test_the_files_come_out_of_the_generator_byte_for_byte() -> None:
+    """The twenty honest keys take a while: two of them stand for all."""
+    specification = importlib.util.spec_from_file_location("vector_generator", FOLDER / "generate.py")
+    assert specification is not None
+    assert specification.loader is not None
+    generate = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(generate)
+    keys = [generate.honest_key(0), generate.honest_key(1)]
+    for path, text in generate.short_files(*keys).items():
+        assert path.read_text(encoding="utf-8") == text, path.name
+    honest = load("honest_keys.json")["operations"]
+    assert honest[:2] == generate.honest_keys(keys)
