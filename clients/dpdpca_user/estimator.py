@@ -1,0 +1,160 @@
+"""`FederatedPCA`: a finished study as a scikit-learn transformer."""
+
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from dpdpca_protocol.components import Components, Floats
+from dpdpca_protocol.errors import UsageError
+from dpdpca_user.model import Model
+from dpdpca_user.tables import is_table, rows_of_table
+
+
+class ParameterError(UsageError, ValueError):
+    """A parameter out of range: a `ValueError` too, as scikit-learn's users expect."""
+
+
+class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+    """What both estimators share: fitted attributes, projection and its inverse.
+
+    Attributes:
+        components_: (k, d) orthonormal rows in the metric of the study; the first is the largest.
+        explained_variance_: (k,) estimate of the variance that each released component really captures; 0
+            where nothing stands out. The noise is taken out: see `noisy_eigenvalues_` for what was released.
+        explained_variance_ratio_: `explained_variance_` over the released total variance.
+        mean_: (d,) private mean in original units. Absent in a masked release, which has none.
+        center_: (d,) what is subtracted from a row: `mean_`, or the public centre of the features.
+        scale_: (d,) what a row is divided by: half-ranges with `range` scaling, ones with `common`.
+        noisy_eigenvalues_: (k,) eigenvalues as released, noise included, in units of `explained_variance_`.
+        noise_scale_: standard deviation of the noise on a variance, same units.
+        noise_edge_: noisy eigenvalue below which a component is not distinguishable from noise.
+        noise_edges_: (k,) the same for the direction of each component: higher along the mean, if joint.
+        n_trusted_components_: how many leading components stand above their edge. Nothing is cut off there.
+        predicted_overlap_: (k,) expected squared cosine with the true component; an upper estimate where
+            eigenvalues are close.
+        privacy_: ε, δ, relation, mechanism and study.
+        n_samples_: N.
+    """
+
+    def _adopt(self, components: Components, k: int | None, privacy: dict[str, Any]) -> None:
+        available = components.component_count
+        k = available if k is None else k
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= available:
+            raise ParameterError(
+                "bad-argument",
+                f"n_components must be a whole number from 1 to {available}",
+                "leave it out for all",
+            )
+        captured = components.captured[:k]
+        total = max(components.total_variance, float(components.captured.sum()))
+        self.components_ = components.vectors[:k]
+        self.explained_variance_ = captured
+        self.explained_variance_ratio_ = captured / total if total > 0 else np.zeros(k)
+        self.noisy_eigenvalues_ = components.eigenvalues[:k]
+        self.noise_scale_ = components.noise_scale
+        self.noise_edge_ = components.noise_edge
+        self.noise_edges_ = components.noise_edges[:k]
+        self.predicted_overlap_ = components.overlaps[:k]
+        self.n_trusted_components_ = min(components.trusted_count, k)
+        self.n_components_ = k
+        self.n_samples_ = components.count
+        self.center_ = components.origin
+        self.scale_ = components.space.scale
+        if components.mean is not None:
+            self.mean_ = components.mean
+        self.privacy_ = privacy
+
+    def transform(self, X: Any) -> Floats:
+        """(n, d) rows in original units → (n, k) scores."""
+        check_is_fitted(self)
+        return np.asarray(((self._rows(X) - self.center_) / self.scale_) @ self.components_.T)
+
+    def inverse_transform(self, X: Any) -> Floats:
+        """(n, k) scores → (n, d) rows in original units."""
+        check_is_fitted(self)
+        scores = check_array(X, dtype=np.float64)
+        if scores.shape[1] != self.n_components_:
+            raise ParameterError(
+                "wrong-shape", f"{scores.shape[1]} scores a row do not fit {self.n_components_} components"
+            )
+        return np.asarray((scores @ self.components_) * self.scale_ + self.center_)
+
+    def _rows(self, X: Any) -> Floats:
+        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+
+    @property
+    def _n_features_out(self) -> int:
+        """How many names `get_feature_names_out` makes."""
+        return int(self.n_components_)
+
+
+class FederatedPCA(NoisyPCA):
+    """Principal components of a finished study, fetched from the data user's service.
+
+    Args:
+        service_url: address of the data user's service.
+        token: its bearer token; None reads the token file in the data user's home folder.
+        study: study id, 64 hex digits.
+        n_components: how many of the released components to use; None for all.
+
+    `fit` asks the service for the model and uses no rows: X may be left out, or be given by a pipeline.
+    Rows for `transform` are arrays of the d encoded columns, or tables with the manifest's columns by name.
+    `study_` is the study id, `model_` the whole model.
+
+    Example:
+        >>> pca = FederatedPCA("http://127.0.0.1:8440", study="9f…", n_components=3).fit()  # doctest: +SKIP
+        >>> scores = pca.transform(rows)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        service_url: str = "http://127.0.0.1:8440",
+        token: str | None = None,
+        study: str | None = None,
+        n_components: int | None = None,
+    ) -> None:
+        self.service_url = service_url
+        self.token = token
+        self.study = study
+        self.n_components = n_components
+
+    @classmethod
+    def from_model(cls, path: str | Path, n_components: int | None = None) -> Self:
+        """The estimator of a model file, fitted, without any service."""
+        estimator = cls(n_components=n_components)
+        estimator._adopt_model(Model.from_bytes(Path(path).read_bytes()))
+        return estimator
+
+    def fit(self, X: Any = None, y: Any = None) -> Self:
+        """Fetch the model; rows, where a pipeline passes some, are only checked for their columns.
+
+        Raises:
+            NotFoundError: the service has no model of this study (yet).
+            UnavailableError: the service does not answer.
+        """
+        from dpdpca_user.service_client import ServiceClient
+
+        if self.study is None:
+            raise ParameterError("bad-argument", "study is not set", "give the id of a finished study")
+        with ServiceClient(self.service_url, self.token) as service:
+            self._adopt_model(Model.from_bytes(service.model_file(self.study)))
+        if X is not None:
+            self._rows(X)
+        return self
+
+    def _adopt_model(self, model: Model) -> None:
+        self._adopt(model.components, self.n_components, model.privacy)
+        self.model_ = model
+        self.study_ = model.study.hex()
+        self.n_features_in_ = len(model.components.space.names)
+
+    def _rows(self, X: Any) -> Floats:
+        if is_table(X):
+            return rows_of_table(X, self.model_.manifest)
+        return super()._rows(X)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "components_")

@@ -1,0 +1,203 @@
+"""What a data user checks about a release, online when it arrives and offline ever after.
+
+Nothing that a proxy sends is believed: each step below refuses with its own error, and the caller gets a
+release whose every statement is signed by whom it should be and fits the others. What the numbers mean is
+checked after decryption (`dpdpca_protocol.components.check_scatter`).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, PolicyError
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
+from dpdpca_protocol.messages import CountAnswer, CountChallenge, ReleaseStatement
+from dpdpca_protocol.share import CohortMember, ShareStatement, chunk_count, chunk_length, cohort_digest
+from dpdpca_protocol.signing import Statement, verify_statement
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.transcript import Event, verify_transcript
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedRelease:
+    """A release whose paper trail holds.
+
+    Attributes:
+        statement: the proxy's release statement.
+        release: what it says.
+        shares: the cohort's share statements by owner, each signed by its owner.
+        events: the transcript, oldest first.
+    """
+
+    statement: Statement
+    release: ReleaseStatement
+    shares: dict[PartyId, ShareStatement]
+    events: tuple[Event, ...]
+
+
+def verify_manifest(
+    untrusted: bytes,
+    study: StudyId,
+    proxy: bytes,
+    user: bytes,
+    *,
+    least_modulus_bits: int = LEAST_MODULUS_BITS,
+) -> SignedManifest:
+    """The manifest under this id, if this data user signed it and it names the pinned proxy.
+
+    Raises:
+        MessageError, PolicyError, CryptographicError: as `open_manifest`; or another study's manifest.
+        AuthenticationError: it names another data user or proxy.
+    """
+    signed = open_manifest(untrusted, least_modulus_bits=least_modulus_bits)
+    if signed.study_id != study:
+        raise MessageError("wrong-study", "the manifest belongs to another study", "ask for this study again")
+    if signed.manifest.user.ed25519 != user:
+        raise AuthenticationError("wrong-user", "the manifest names another data user")
+    if signed.manifest.proxy.ed25519 != proxy:
+        raise AuthenticationError(
+            "proxy-key-changed",
+            "the manifest names another proxy key than the pinned one",
+            "compare the proxy's twelve words with its operator",
+        )
+    return signed
+
+
+def verify_challenge(untrusted: bytes, signed: SignedManifest) -> tuple[CountChallenge, Statement]:
+    """The count challenge of this study, signed by its proxy.
+
+    Whether the cohort in it is the one of the release is checked when there is a release.
+    """
+    statement = verify_statement("count-challenge", untrusted, signed.manifest.proxy.ed25519)
+    challenge = CountChallenge.parse(statement, signed.public_key.ciphertext_bytes)
+    if challenge.study != signed.study_id:
+        raise MessageError("wrong-study", "the count challenge belongs to another study")
+    return challenge, statement
+
+
+def verify_release(
+    signed: SignedManifest,
+    release: bytes,
+    shares: Sequence[bytes],
+    transcript: Sequence[bytes],
+    challenge: bytes | None,
+    answer: bytes | None,
+) -> VerifiedRelease:
+    """Check the paper trail of a release, in this order:
+
+    1. the release statement is signed by the manifest's proxy, for this study and kind of release;
+    2. its cohort digest is that of the owners it lists, none twice, as many as the manifest allows;
+    3. each listed owner has a share statement of that version and digest, signed by it, of this study, with
+       as many chunks as the manifest makes, and is one of the named participants if there are any;
+    4. masked: the count challenge is of this cohort, and N is what this data user answered to it;
+    5. the transcript is an unbroken chain signed by the proxy, and holds the share receipts of this cohort.
+
+    Args:
+        signed: a verified manifest.
+        release, shares, transcript: untrusted statements.
+        challenge, answer: the count challenge as verified before, and this user's own answer; masked only.
+
+    Raises:
+        MessageError, AuthenticationError, CryptographicError, PolicyError: the step that does not hold.
+    """
+    manifest = signed.manifest
+    statement = verify_statement("release", release, manifest.proxy.ed25519)
+    said = ReleaseStatement.parse(statement)
+    if said.study != signed.study_id or str(said.release) != str(manifest.release):
+        raise MessageError("wrong-study", "the release is of another study, or of another kind")
+    _check_cohort(said, manifest)
+    by_owner = _verify_shares(shares, said, signed)
+    if said.release is ReleaseKind.MASKED:
+        _check_count(said, signed, challenge, answer)
+    events = verify_transcript(transcript, signed.study_id, manifest.proxy.ed25519)
+    _check_receipts(events, said.cohort)
+    if len(said.chunk_digests) != chunk_count(released_count(manifest)):
+        raise MessageError("malformed", "the release has another number of chunks than the manifest makes")
+    return VerifiedRelease(statement, said, by_owner, events)
+
+
+def released_count(manifest: Manifest) -> int:
+    """Ciphertexts of a release: those of a share, without E[N] in a masked one."""
+    return manifest.figures.ciphertext_count - (str(manifest.release) == ReleaseKind.MASKED)
+
+
+def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: ReleaseStatement) -> None:
+    """Raises CryptographicError unless these are the bytes of chunk `index` that the proxy signed."""
+    length = chunk_length(released_count(signed.manifest), index) * signed.public_key.ciphertext_bytes
+    if len(chunk) != length or Digest.of(chunk) != release.chunk_digests[index]:
+        raise CryptographicError(
+            "chunk-differs",
+            f"chunk {index} of the release is not the one that the proxy signed",
+            "fetch it again",
+        )
+
+
+def _check_cohort(said: ReleaseStatement, manifest: Manifest) -> None:
+    if said.cohort_digest != cohort_digest(said.cohort):
+        raise CryptographicError("cohort-differs", "the cohort digest is not that of the owners listed")
+    if len({member.owner for member in said.cohort}) != len(said.cohort):
+        raise CryptographicError("cohort-differs", "the release lists an owner twice")
+    if not manifest.min_owners <= len(said.cohort) <= manifest.max_owners:
+        raise PolicyError(
+            "cohort-too-small",
+            f"the release is of {len(said.cohort)} owners, the manifest asks for"
+            f" {manifest.min_owners} to {manifest.max_owners}",
+        )
+
+
+def _verify_shares(
+    shares: Iterable[bytes], said: ReleaseStatement, signed: SignedManifest
+) -> dict[PartyId, ShareStatement]:
+    manifest = signed.manifest
+    named = {PartyId.of(party.ed25519) for party in manifest.participants}
+    members: set[CohortMember] = set()
+    by_owner: dict[PartyId, ShareStatement] = {}
+    for untrusted in shares:
+        statement = verify_statement("share", untrusted)
+        share = ShareStatement.parse(statement)
+        owner = PartyId.of(share.owner)
+        if share.study != signed.study_id:
+            raise MessageError("wrong-study", "a share statement in the release belongs to another study")
+        if named and owner not in named:
+            raise PolicyError("cohort-differs", "the release holds an owner that the manifest does not name")
+        if len(share.chunk_digests) != manifest.figures.chunk_count:
+            raise MessageError("malformed", "a share has another number of chunks than the manifest makes")
+        members.add(CohortMember(owner, share.version, statement.digest))
+        by_owner[owner] = share
+    if members != set(said.cohort) or len(by_owner) != len(said.cohort):
+        raise CryptographicError(
+            "cohort-differs",
+            "the share statements are not those of the cohort",
+            "keep this release as evidence",
+        )
+    return by_owner
+
+
+def _check_count(
+    said: ReleaseStatement, signed: SignedManifest, challenge: bytes | None, answer: bytes | None
+) -> None:
+    if challenge is None or answer is None:
+        raise MessageError("malformed", "a masked release without a count that this data user answered")
+    asked, statement = verify_challenge(challenge, signed)
+    user = signed.manifest.user.ed25519
+    told = CountAnswer.parse(verify_statement("count-answer", answer, user), signed.public_key.modulus_bytes)
+    if told.study != signed.study_id or told.challenge != statement.digest:
+        raise CryptographicError("count-differs", "the count answer is not to this study's challenge")
+    if asked.cohort != said.cohort_digest:
+        raise CryptographicError(
+            "cohort-differs", "the count was asked about another cohort than was released"
+        )
+    if told.records != said.records:
+        raise CryptographicError(
+            "count-differs", f"{told.records} records were proved, and the release says {said.records}"
+        )
+
+
+def _check_receipts(events: Sequence[Event], cohort: Sequence[CohortMember]) -> None:
+    mentioned = {str(value) for event in events for value in event.detail.values()}
+    missing = [member for member in cohort if member.statement.hex() not in mentioned]
+    if missing:
+        raise CryptographicError(
+            "transcript-broken",
+            f"the transcript holds no receipt for {len(missing)} of the owners in the release",
+        )

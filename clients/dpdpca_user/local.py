@@ -1,0 +1,239 @@
+"""`DPPCA`: the joint mechanism on one table at hand, through the same integer path as a study.
+
+No other party is involved: whoever calls `fit` sees the rows and the result alike, so the promise is towards
+whoever sees the fitted attributes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from dpdpca_protocol.components import EncodedSpace, Floats, fit_components
+from dpdpca_protocol.draft import default_delta
+from dpdpca_protocol.encoding import RecordEncoder
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.features import Feature
+from dpdpca_protocol.figures import Figures, Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.release import NoisyScatter, draw_joint_noise, triangle_index
+from dpdpca_protocol.scatter import SecondMoments
+from dpdpca_protocol.sensitivity import NeighbouringRelation, ReleaseKind
+from dpdpca_user.estimator import NoisyPCA, ParameterError
+
+_NOMINAL_MODULUS_BITS = 3072
+"""Nothing is encrypted; the figures want to know how wide a plaintext would be."""
+_DEFAULT_CLIP = 0.35
+"""Root-mean-square norm over √d of tables whose features are centred and scaled by their half-ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTerms:
+    """What encoding and components need to know of a manifest, for a table that has none."""
+
+    features: tuple[Feature, ...]
+    figures: Figures
+    clip_norm: Fraction
+    scaling: str
+    feature_units: tuple[tuple[Fraction, Fraction], ...]
+    missing: str = "reject"
+
+    @property
+    def encoded_names(self) -> tuple[str, ...]:
+        return tuple(feature.name for feature in self.features)
+
+
+class DPPCA(NoisyPCA):
+    """Differentially private principal components of one table.
+
+    Args:
+        n_components: how many to keep; None for all.
+        bounds: public bounds of the features, from knowledge and never from the data: (lower, upper) for all,
+            or one such pair a feature. Required. Values outside are moved to the bound.
+        epsilon, delta: of this one fit, relation replace-one, the number of rows public. `delta` None is
+            min(10⁻⁶, 1/n²). Each further fit on the same rows spends as much again.
+        clip_norm: r, bound on the 2-norm of a scaled row; None is 0.35 √d, a rule that needs no look at the
+            data. Noise grows with r²: lower is usually better than higher.
+        centres: public guess of the mean, one number a feature; None for the middle of the bounds.
+        scaling: "range" divides each feature by its half-range, "common" all by the largest one.
+        sum_weight: a/K in (0, 2], the share of the budget's attention that the mean gets; 0.05 if the
+            centres are good.
+
+    The noise is an exact discrete Gaussian from the operating system's randomness: there is no
+    `random_state`, and two fits differ. Attributes are those of `NoisyPCA`; NaN and infinities are refused.
+
+    Example:
+        >>> DPPCA(n_components=2, bounds=(0, 1), epsilon=1.0).fit(rows).components_  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        bounds: Any = None,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        clip_norm: float | None = None,
+        centres: Sequence[float] | None = None,
+        scaling: str = "range",
+        sum_weight: float = 0.43,
+    ) -> None:
+        self.n_components = n_components
+        self.bounds = bounds
+        self.epsilon = epsilon
+        self.delta = delta
+        self.clip_norm = clip_norm
+        self.centres = centres
+        self.scaling = scaling
+        self.sum_weight = sum_weight
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Spend (ε, δ) on the rows.
+
+        Args:
+            X: (n, d) numbers in original units.
+            y: ignored.
+
+        Raises:
+            ValueError: parameters out of range, bounds missing, or rows that are not finite numbers.
+        """
+        rows = np.asarray(validate_data(self, X, dtype=np.float64))
+        n, d = rows.shape
+        terms = self._terms(n, d)
+        # RecordEncoder and EncodedSpace read only what LocalTerms has.
+        manifest = cast(Manifest, terms)
+        batch = RecordEncoder(manifest).encode(
+            {name: rows[:, j] for j, name in enumerate(terms.encoded_names)}
+        )
+        moments = SecondMoments(d, terms.figures.record_bound)
+        moments.add(batch.z)
+        noise = self._draw_noise(d, terms.figures)
+        noisy = _noisy_scatter(
+            d, [value + drawn for value, drawn in zip(moments.values(), noise, strict=True)]
+        )
+        k = self._wanted(d)
+        components = fit_components(noisy, terms.figures, EncodedSpace.of(manifest))
+        self._adopt(components, k, self._privacy(terms, n))
+        return self
+
+    def _draw_noise(self, d: int, figures: Figures) -> list[int]:
+        return draw_joint_noise(d, figures.noise_variance, figures.alpha_squared)
+
+    def _wanted(self, d: int) -> int | None:
+        k = self.n_components
+        if k is not None and (isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= d):
+            raise ParameterError("bad-argument", f"n_components must be None or a whole number from 1 to {d}")
+        return None if k is None else int(k)
+
+    def _terms(self, n: int, d: int) -> LocalTerms:
+        self._wanted(d)  # before anything is spent
+        if self.scaling not in ("range", "common"):
+            raise ParameterError("bad-argument", "scaling must be 'range' or 'common'")
+        lower, upper = self._bounds(d)
+        centres = (lower + upper) / 2 if self.centres is None else _per_feature(self.centres, d, "centres")
+        if ((centres < lower) | (centres > upper)).any():
+            raise ParameterError("bad-argument", "a centre lies outside its bounds")
+        features = tuple(
+            Feature(f"{j}", "numeric", Fraction(low), Fraction(high), Fraction(centre))
+            for j, (low, high, centre) in enumerate(
+                zip(lower.tolist(), upper.tolist(), centres.tolist(), strict=True)
+            )
+        )
+        largest = max(feature.half_range for feature in features)
+        units = tuple(
+            (feature.origin, largest if self.scaling == "common" else feature.half_range)
+            for feature in features
+        )
+        clip_norm = _positive(
+            _DEFAULT_CLIP * d**0.5 if self.clip_norm is None else self.clip_norm, "clip_norm"
+        )
+        delta = default_delta(n) if self.delta is None else _positive(self.delta, "delta")
+        if delta * n >= 1:
+            raise ParameterError(
+                "bad-argument", f"delta must be below 1/{n}: else a whole row may be published"
+            )
+        sum_weight = _positive(self.sum_weight, "sum_weight")
+        if sum_weight > 2:
+            raise ParameterError("bad-argument", "sum_weight must be at most 2")
+        try:
+            figures = figures_of(
+                Terms(
+                    release=ReleaseKind.JOINT,
+                    encoded_features=d,
+                    clip_norm=clip_norm,
+                    fraction_bits=default_fraction_bits(d, clip_norm),
+                    epsilon=_positive(self.epsilon, "epsilon"),
+                    delta=delta,
+                    sum_weight=sum_weight,
+                    max_records=n,
+                    modulus_bits=_NOMINAL_MODULUS_BITS,
+                )
+            )
+        except PolicyError as error:
+            raise ParameterError("bad-argument", error.problem, error.next_step) from error
+        return LocalTerms(features, figures, clip_norm, self.scaling, units)
+
+    def _bounds(self, d: int) -> tuple[Floats, Floats]:
+        if self.bounds is None:
+            raise ParameterError(
+                "bounds-missing",
+                "public bounds of the features are required: taken from the data they would leak it",
+                "give bounds=(lower, upper), or one such pair a feature",
+            )
+        try:
+            pairs = np.asarray(self.bounds, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ParameterError("bad-argument", "bounds must be numbers") from error
+        if pairs.shape == (2,):
+            pairs = np.tile(pairs, (d, 1))
+        if pairs.shape != (d, 2) or not np.isfinite(pairs).all() or not (pairs[:, 0] < pairs[:, 1]).all():
+            raise ParameterError(
+                "bad-argument", f"bounds must be (lower, upper) or {d} such pairs, finite, lower below upper"
+            )
+        return pairs[:, 0], pairs[:, 1]
+
+    def _privacy(self, terms: LocalTerms, n: int) -> dict[str, Any]:
+        return {
+            "delta": float(default_delta(n) if self.delta is None else self.delta),
+            "epsilon": float(self.epsilon),
+            "mechanism": "discrete gaussian, joint release, one table",
+            "noise_by": "this process",
+            "records": n,
+            "relation": str(NeighbouringRelation.REPLACE_ONE),
+            "rho": float(terms.figures.rho),
+            "study": None,
+        }
+
+
+def _noisy_scatter(d: int, values: Sequence[int]) -> NoisyScatter:
+    """N, ṽ and R̃ in joint order → N·S̃ = N·R̃ − ṽṽᵀ, in integers."""
+    count, total, triangle = values[0], values[1 : 1 + d], values[1 + d :]
+    scaled = tuple(
+        tuple(
+            count * triangle[triangle_index(d, min(i, j), max(i, j))] - total[i] * total[j] for j in range(d)
+        )
+        for i in range(d)
+    )
+    return NoisyScatter(count, scaled, tuple(total))
+
+
+def _per_feature(values: Any, d: int, what: str) -> NDArray[np.float64]:
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ParameterError("bad-argument", f"{what} must be numbers") from error
+    if numbers.shape != (d,) or not np.isfinite(numbers).all():
+        raise ParameterError("bad-argument", f"{what} must be {d} finite numbers")
+    return numbers
+
+
+def _positive(value: Any, what: str) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number | Fraction):
+        raise ParameterError("bad-argument", f"{what} must be a number")
+    if not np.isfinite(float(value)) or value <= 0:
+        raise ParameterError("bad-argument", f"{what} must be above 0")
+    return value if isinstance(value, Fraction) else Fraction(float(value))

@@ -1,0 +1,236 @@
+"""A fitted model: the components, the terms they were bought under, and the paper trail that shows it.
+
+On disk a model is one `.npz` file: numeric arrays, and a JSON text in the array `metadata`. It is read
+without pickle, so a file from a stranger can at worst be refused.
+"""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from dpdpca_protocol.canonical import canonical_json
+from dpdpca_protocol.components import Components, EncodedSpace
+from dpdpca_protocol.errors import DpdpcaError, MessageError
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.publication import encode_components, parse_components
+
+MODEL_FORMAT = 1
+_MEMBERS = ("components", "metadata")
+_MAX_METADATA_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """An owner that is in the release: its id, its name (chosen by itself), and what it signed."""
+
+    owner: str
+    name: str
+    version: int
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrailEntry:
+    """One event of the proxy's signed transcript."""
+
+    time: str
+    kind: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a model comes from, as digests of signed statements, and how long its making took.
+
+    Attributes:
+        manifest, release, cohort: digests, lower-case hex.
+        seconds: step → seconds on the data user's machine.
+    """
+
+    manifest: str
+    release: str
+    cohort: str
+    owners: tuple[Contribution, ...]
+    trail: tuple[TrailEntry, ...]
+    seconds: Mapping[str, float]
+
+    @classmethod
+    def parse(cls, untrusted: Mapping[str, Any]) -> Self:
+        return cls(
+            str(untrusted["manifest"]),
+            str(untrusted["release"]),
+            str(untrusted["cohort"]),
+            tuple(Contribution(**owner) for owner in untrusted["owners"]),
+            tuple(TrailEntry(**entry) for entry in untrusted["trail"]),
+            {str(step): float(seconds) for step, seconds in untrusted["seconds"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What the data user's service serves and `FederatedPCA` wraps."""
+
+    study: StudyId
+    manifest: Manifest
+    components: Components
+    provenance: Provenance
+
+    def to_bytes(self) -> bytes:
+        """The `.npz` file."""
+        metadata = {
+            "format": MODEL_FORMAT,
+            "manifest": self.manifest.to_body(),
+            "provenance": asdict(self.provenance),
+        }
+        components, space = self.components, self.components.space
+        file = io.BytesIO()
+        np.savez_compressed(
+            file,
+            allow_pickle=False,
+            metadata=_text_array(json.dumps(metadata)),
+            components=_text_array(encode_components(self.study, components).decode()),
+            # The same numbers once more under plain names, for readers that know only NumPy.
+            vectors=components.vectors,
+            captured_variance=components.captured,
+            eigenvalues=components.eigenvalues,
+            noise_edges=components.noise_edges,
+            origin=components.origin,
+            scale=space.scale,
+            names=np.array(space.names),
+        )
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, untrusted: bytes, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> Self:
+        """The model in a `.npz` file.
+
+        Raises:
+            MessageError: not a model file, or one whose parts contradict each other.
+        """
+        try:
+            with np.load(io.BytesIO(untrusted), allow_pickle=False) as file:
+                texts = {name: _text(file[name]) for name in _MEMBERS}
+            metadata = json.loads(texts["metadata"])
+            if metadata["format"] != MODEL_FORMAT:
+                raise MessageError(
+                    "unsupported-version", f"this version reads model files of format {MODEL_FORMAT} only"
+                )
+            manifest = Manifest.parse(metadata["manifest"], least_modulus_bits=least_modulus_bits)
+            components = parse_components(texts["components"].encode(), manifest.study_id)
+            provenance = Provenance.parse(metadata["provenance"])
+        except DpdpcaError:
+            raise
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            OSError,
+            EOFError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise MessageError("malformed", "this is not a model file", "fetch it again") from error
+        if components.space.names != EncodedSpace.of(manifest).names:
+            raise MessageError("malformed", "the components name other features than the manifest")
+        return cls(manifest.study_id, manifest, components, provenance)
+
+    @property
+    def privacy(self) -> dict[str, Any]:
+        """The claim in facts; `claim` puts it into words."""
+        manifest, figures = self.manifest, self.manifest.figures
+        return {
+            "delta": float(manifest.delta),
+            "epsilon": float(manifest.epsilon),
+            "mechanism": f"discrete {manifest.mechanism}, {manifest.release} release",
+            "noise_by": manifest.noise_by,
+            "records": self.components.count,
+            "relation": str(manifest.relation),
+            "rho": float(figures.rho),
+            "study": self.study.hex(),
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """The model as plain JSON: what `GET /v1/models/{id}` answers."""
+        components, space = self.components, self.components.space
+        return {
+            "study": self.study.hex(),
+            "title": self.manifest.title,
+            "records": components.count,
+            "features": list(space.names),
+            "metric": "original units" if space.common else "half-ranges of the features",
+            "components": components.vectors.tolist(),
+            "captured_variance": components.captured.tolist(),
+            "eigenvalues": components.eigenvalues.tolist(),
+            "noise_edge": components.noise_edge,
+            "noise_edges": components.noise_edges.tolist(),
+            "noise_scale": components.noise_scale,
+            "predicted_overlaps": components.overlaps.tolist(),
+            "labels": [components.label(index) for index in range(components.component_count)],
+            "trusted_components": components.trusted_count,
+            "total_variance": components.total_variance,
+            "mean": None if components.mean is None else components.mean.tolist(),
+            "origin": components.origin.tolist(),
+            "scale": space.scale.tolist(),
+            "privacy": self.privacy,
+            "claim": claim(self.manifest),
+            "assumptions": list(assumptions(self.manifest)),
+            "cohort": self.provenance.cohort,
+            "owners": [asdict(owner) for owner in self.provenance.owners],
+        }
+
+
+def claim(manifest: Manifest) -> str:
+    """The privacy claim, with whom it holds towards: printed with every result."""
+    return (
+        f"One record: ({float(manifest.epsilon):g}, {float(manifest.delta):.3g})-differential privacy, "
+        f"relation {manifest.relation}, the number of records public, towards the data user and whoever sees "
+        "the result. Towards the proxy only while it does not see the components: with its own noise it "
+        "could compute exact, non-private figures from them, so they go to the owners sealed."
+    )
+
+
+def assumptions(manifest: Manifest) -> tuple[str, ...]:
+    """What the claim rests on."""
+    joint = manifest.release == "joint"
+    honesty = (
+        "Owners clip their records as the manifest says: an owner that does not voids the bound for its own "
+        "rows only."
+        if joint
+        else "Every owner is honest and none works with the data user: one false share would show the data "
+        "user the exact sums of all."
+    )
+    count = (
+        "The number of records is checked by the data user's software after the release: min_records "
+        "protects nobody from the data user."
+        if joint
+        else "The proxy learns the number of records; the data user proves it before any noise is drawn."
+    )
+    return (
+        "Proxy and data user do not work together: together they can undo everything.",
+        honesty,
+        count,
+        "The unit is one record. Totals of one owner are not protected beyond the noise; two studies whose "
+        "owners differ by one show that owner's part.",
+        "Budgets of several studies on the same records add up.",
+    )
+
+
+def _text_array(text: str) -> "np.ndarray[Any, np.dtype[np.uint8]]":
+    return np.frombuffer(text.encode(), dtype=np.uint8)
+
+
+def _text(array: "np.ndarray[Any, np.dtype[Any]]") -> str:
+    if array.dtype != np.uint8 or array.ndim != 1 or len(array) > _MAX_METADATA_BYTES:
+        raise ValueError("not a text array")
+    return array.tobytes().decode()
+
+
+def model_digest_body(model: Model) -> bytes:
+    """Canonical bytes of the components alone, for comparison between parties."""
+    return canonical_json(json.loads(encode_components(model.study, model.components)))

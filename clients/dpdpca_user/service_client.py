@@ -1,0 +1,172 @@
+"""The data user's commands and estimators talking to the data user's own service."""
+
+import json
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import httpx
+
+from dpdpca_http.address import is_loopback, parse_proxy_url
+from dpdpca_http.problems import error_from_response
+from dpdpca_protocol.errors import LimitError, MessageError, UnavailableError, UsageError
+from dpdpca_user.home import UserHome
+
+DEFAULT_URL = "http://127.0.0.1:8440"
+TOKEN_FILE_VARIABLE = "DPDPCA_USER_TOKEN_FILE"  # noqa: S105  # the name of a variable, not a secret
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_LIMIT_BYTES = 512 * 1024 * 1024
+
+
+def find_token(
+    given: str | None, home: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> str:
+    """The bearer token: as given, else from the file that the environment names, else from the home."""
+    if given is not None:
+        return given
+    if environment.get(TOKEN_FILE_VARIABLE):
+        return Path(environment[TOKEN_FILE_VARIABLE]).read_text().strip()
+    return UserHome.find(home, environment).token()
+
+
+class ServiceClient:
+    """One method per route of the data user's service.
+
+    Args:
+        url: http for this machine, https elsewhere.
+        token: bearer token; None looks for the token file.
+        home: the data user's home folder, where the token file is looked for.
+        transport: for tests.
+
+    Every method raises the DpdpcaError that the service's problem document names, and UnavailableError where
+    nobody answers.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        home: Path | None = None,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = parse_proxy_url(url)
+        ca_file = os.environ.get("DPDPCA_CA_FILE")
+        self._client = httpx.Client(
+            base_url=self.url,
+            transport=transport,
+            timeout=_TIMEOUT,
+            verify=ssl.create_default_context(cafile=ca_file or None),
+            trust_env=not is_loopback(urlsplit(self.url).hostname or ""),
+            headers={"authorization": f"Bearer {find_token(token, home)}", "accept-encoding": "identity"},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def create(
+        self, draft: bytes, media_type: str, *, proxy: str | None = None, publish: bool = True
+    ) -> dict[str, Any]:
+        """Hand in a draft; the answer holds the draft's id."""
+        query = {"publish": "true" if publish else "false"} | ({"proxy": proxy} if proxy else {})
+        return self._json("POST", "/v1/studies", content=draft, media_type=media_type, query=query)
+
+    def studies(self) -> list[dict[str, Any]]:
+        return list(self._json("GET", "/v1/studies")["studies"])
+
+    def study(self, study: str) -> dict[str, Any]:
+        return self._json("GET", f"/v1/studies/{_id(study)}")
+
+    def close_study(self, study: str) -> dict[str, Any]:
+        return self._json("POST", f"/v1/studies/{_id(study)}/close")
+
+    def cancel_study(self, study: str) -> dict[str, Any]:
+        return self._json("DELETE", f"/v1/studies/{_id(study)}")
+
+    def publish(self, study: str) -> dict[str, Any]:
+        return self._json("POST", f"/v1/studies/{_id(study)}/publish")
+
+    def evidence(self, study: str) -> dict[str, Any]:
+        return self._json("GET", f"/v1/studies/{_id(study)}/evidence")
+
+    def evidence_chunk(self, study: str, index: int) -> bytes:
+        return self._bytes("GET", f"/v1/studies/{_id(study)}/evidence/chunks/{index}")
+
+    def models(self) -> list[dict[str, Any]]:
+        return list(self._json("GET", "/v1/models")["models"])
+
+    def model(self, study: str) -> dict[str, Any]:
+        return self._json("GET", f"/v1/models/{_id(study)}")
+
+    def model_file(self, study: str) -> bytes:
+        """The model as an `.npz` file."""
+        return self._bytes("GET", f"/v1/models/{_id(study)}/file")
+
+    def report(self, study: str) -> bytes:
+        """The HTML report."""
+        return self._bytes("GET", f"/v1/models/{_id(study)}/report")
+
+    def _json(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        media_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        answer = json.loads(self._bytes(method, path, content, media_type, query))
+        if not isinstance(answer, dict):
+            raise MessageError("malformed", "the service's answer is not a JSON object", "check its address")
+        return answer
+
+    def _bytes(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        media_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> bytes:
+        headers = {"content-type": media_type} if content is not None else {}
+        try:
+            with self._client.stream(
+                method, path, content=content, headers=headers, params=query
+            ) as response:
+                body = bytearray()
+                for piece in response.iter_bytes():
+                    body += piece
+                    if len(body) > _LIMIT_BYTES:
+                        raise LimitError("too-large", "the service's answer is too large")
+        except httpx.TransportError as error:
+            raise UnavailableError(
+                "unreachable",
+                f"the data user's service at {self.url} cannot be reached ({type(error).__name__})",
+                "start it with: dpdpca user serve",
+            ) from error
+        if not response.is_success:
+            raise error_from_response(
+                response.status_code,
+                response.headers.get("content-type", ""),
+                bytes(body[:65536]),
+                response.headers.get("retry-after"),
+            )
+        return bytes(body)
+
+
+def _id(study: str) -> str:
+    """A study or draft id as it may stand in a path."""
+    if not study or len(study) > 64 or not all(letter in "0123456789abcdef" for letter in study):
+        raise UsageError(
+            "bad-study",
+            "a study is named by its id of 64 hex digits (or its draft's id)",
+            "see: dpdpca user list",
+        )
+    return study

@@ -1,0 +1,190 @@
+"""Both estimators: scikit-learn's own checks, and what they promise beyond those.
+
+`NoiselessPCA` takes the noise out of `DPPCA` inside this file only, so that checks which compare two fits can
+run; `DPPCA` itself runs all checks, and those that its noise must fail are listed with the reason.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dpdpca_protocol.figures import Figures
+from dpdpca_user import DPPCA, FederatedPCA
+from dpdpca_user.estimator import ParameterError
+from dpdpca_user.model import Model
+
+_NOISE = "two fits of a private estimator differ: the noise is fresh and cannot be seeded"
+EXPECTED_TO_FAIL = {
+    "check_transformer_general": _NOISE,
+    "check_transformer_data_not_an_array": _NOISE,
+    "check_fit_idempotent": _NOISE,
+    "check_pipeline_consistency": _NOISE,
+}
+
+
+class NoiselessPCA(DPPCA):
+    def _draw_noise(self, d: int, figures: Figures) -> list[int]:
+        return [0] * figures.value_count
+
+
+@parametrize_with_checks([NoiselessPCA(bounds=(-10.0, 10.0))])  # type: ignore[untyped-decorator]  # scikit-learn is untyped
+def test_scikit_learns_checks_without_noise(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]  # scikit-learn is untyped
+    [DPPCA(bounds=(-10.0, 10.0), epsilon=4.0)],
+    expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL,
+)
+def test_scikit_learns_checks_with_noise(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+def correlated_rows(n: int) -> Any:
+    import random
+
+    source = random.Random(2)
+    rows = []
+    for _ in range(n):
+        shared = source.gauss(0, 0.5)
+        rows.append([3 + shared + source.gauss(0, 0.1), -shared, source.gauss(0, 0.1), shared / 2 + 1])
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("scaling", ["range", "common"])
+def test_without_noise_and_clipping_it_is_pca_up_to_the_grid(scaling: str) -> None:
+    from sklearn.decomposition import PCA
+
+    rows = correlated_rows(500)
+    bounds = np.array([[0.0, 6.0], [-4.0, 4.0], [-2.0, 3.0], [-1.0, 3.0]])
+    fitted = NoiselessPCA(bounds=bounds, clip_norm=2.0, scaling=scaling).fit(rows)
+    half = (bounds[:, 1] - bounds[:, 0]) / 2 if scaling == "range" else 1.0
+    reference = PCA().fit(rows / half)
+    assert np.allclose(fitted.noisy_eigenvalues_, reference.explained_variance_, atol=3e-4)
+    assert np.allclose(np.abs(fitted.components_[0]), np.abs(reference.components_[0]), atol=1e-3)
+    assert np.allclose(fitted.mean_, rows.mean(axis=0), atol=1e-3)
+    assert np.allclose(fitted.inverse_transform(fitted.transform(rows)), rows, atol=1e-9)
+    assert np.allclose(
+        np.abs(fitted.transform(rows)[:, 0]), np.abs(reference.transform(rows / half)[:, 0]), atol=1e-2
+    )
+
+
+def test_two_private_fits_differ_and_say_what_they_cost() -> None:
+    rows = correlated_rows(3000)
+    first, second = (DPPCA(2, bounds=(-5, 7), epsilon=3.0).fit(rows) for _ in range(2))
+    assert not np.array_equal(first.noisy_eigenvalues_, second.noisy_eigenvalues_)
+    assert first.privacy_["epsilon"] == 3.0
+    assert first.privacy_["delta"] < 1e-6
+    assert first.privacy_["relation"] == "replace-one"
+    assert first.noise_edge_ > 0
+    assert 0 <= first.n_trusted_components_ <= 2
+    assert (first.explained_variance_ <= np.clip(first.noisy_eigenvalues_, 0, None)).all()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"bounds": None},
+        {"bounds": (1, 1)},
+        {"bounds": (2, 1)},
+        {"bounds": [(0, 1)] * 3},
+        {"bounds": "wide"},
+        {"bounds": (0, float("inf"))},
+        {"epsilon": 0},
+        {"epsilon": float("nan")},
+        {"epsilon": "1"},
+        {"delta": 0.5},
+        {"clip_norm": 100.0},
+        {"clip_norm": -1},
+        {"scaling": "standard"},
+        {"sum_weight": 3},
+        {"centres": [0.0, 0.0, 0.0]},
+        {"centres": [99.0, 0.0, 0.0, 0.0]},
+        {"n_components": 5},
+        {"n_components": 0},
+        {"n_components": 1.5},
+    ],
+)
+def test_parameters_out_of_range_are_value_errors(parameters: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r".") as refusal:
+        DPPCA(**({"bounds": (-5, 7)} | parameters)).fit(correlated_rows(30))
+    assert isinstance(refusal.value, ParameterError)
+
+
+def test_dppca_works_in_a_pipeline() -> None:
+    rows = correlated_rows(400)
+    pipeline = make_pipeline(DPPCA(2, bounds=(-5, 7), epsilon=5.0), StandardScaler())
+    assert pipeline.fit_transform(rows).shape == (400, 2)
+    assert list(pipeline[:-1].get_feature_names_out()) == ["dppca0", "dppca1"]
+
+
+@pytest.fixture
+def model_file(joint_model: Model, tmp_path: Path) -> Path:
+    path = tmp_path / "model.npz"
+    path.write_bytes(joint_model.to_bytes())
+    return path
+
+
+def test_a_model_file_gives_a_fitted_estimator(
+    model_file: Path, joint_model: Model, people: dict[str, list[Any]], encoded_people: Any
+) -> None:
+    pca = FederatedPCA.from_model(model_file, n_components=2)
+    table = {name: values[:50] for name, values in people.items()}
+    scores = pca.transform(encoded_people)
+    assert scores.shape == (50, 2)
+    assert np.array_equal(pca.transform(table), scores)
+    assert np.allclose(scores, joint_model.components.scores(encoded_people)[:, :2])
+    full = FederatedPCA.from_model(model_file)
+    assert np.allclose(full.inverse_transform(full.transform(encoded_people)), encoded_people)
+    assert list(pca.get_feature_names_out()) == ["federatedpca0", "federatedpca1"]
+    assert pca.study_ == joint_model.study.hex()
+    assert pca.privacy_["study"] == pca.study_
+    assert pca.mean_.shape == (5,)
+    assert pca.noise_edge_ > 0
+    assert pca.explained_variance_ratio_.sum() <= 1
+    assert pca.n_features_in_ == 5
+
+
+def test_a_masked_model_has_no_mean(masked_model: Model, tmp_path: Path, encoded_people: Any) -> None:
+    path = tmp_path / "model.npz"
+    path.write_bytes(masked_model.to_bytes())
+    pca = FederatedPCA.from_model(path)
+    assert not hasattr(pca, "mean_")
+    assert np.array_equal(pca.center_, [160.0, 75.0, 0.0, 0.0, 55.0])
+    assert pca.transform(encoded_people).shape == (50, 5)
+
+
+def test_it_clones_and_prints_as_scikit_learn_expects(model_file: Path) -> None:
+    pca = FederatedPCA("http://127.0.0.1:1", token="t", study="ab", n_components=2)
+    twin = clone(pca)
+    assert twin.get_params() == pca.get_params()
+    with pytest.raises(NotFittedError):
+        twin.transform([[0.0] * 5])
+    with pytest.raises(ParameterError, match="study"):
+        FederatedPCA().fit()
+    with pytest.raises(ParameterError):
+        FederatedPCA.from_model(model_file, n_components=6)
+    with pytest.raises(ValueError, match="features"):
+        FederatedPCA.from_model(model_file).transform([[0.0] * 4])
+
+
+def test_it_fits_from_the_service_and_inside_a_pipeline(
+    monkeypatch: pytest.MonkeyPatch, joint_model: Model, encoded_people: Any
+) -> None:
+    from dpdpca_user import service_client
+
+    def model_file(self: Any, study: str) -> bytes:
+        assert study == joint_model.study.hex()
+        return joint_model.to_bytes()
+
+    monkeypatch.setattr(service_client.ServiceClient, "model_file", model_file)
+    pca = FederatedPCA("http://127.0.0.1:9", token="t", study=joint_model.study.hex(), n_components=3)
+    pipeline = make_pipeline(pca, StandardScaler())
+    assert pipeline.fit_transform(encoded_people).shape == (50, 3)

@@ -1,0 +1,73 @@
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.publication import encode_components
+from dpdpca_user.model import Model, assumptions, claim
+
+
+@pytest.mark.parametrize("kind", ["joint_model", "masked_model"])
+def test_a_model_file_comes_back_as_it_was(kind: str, request: pytest.FixtureRequest) -> None:
+    model: Model = request.getfixturevalue(kind)
+    again = Model.from_bytes(model.to_bytes())
+    assert again.manifest == model.manifest
+    assert again.study == model.study
+    assert again.provenance == model.provenance
+    assert encode_components(again.study, again.components) == encode_components(
+        model.study, model.components
+    )
+
+
+def test_a_model_file_is_readable_with_numpy_alone(joint_model: Model, tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    path.write_bytes(joint_model.to_bytes())
+    with np.load(path, allow_pickle=False) as file:
+        assert np.array_equal(file["vectors"], joint_model.components.vectors)
+        assert list(file["names"]) == list(joint_model.components.space.names)
+        assert file["noise_edges"].shape == (5,)
+
+
+def test_what_is_no_model_file_is_refused(joint_model: Model, tmp_path: Path) -> None:
+    good = joint_model.to_bytes()
+    pickled, foreign = io.BytesIO(), io.BytesIO()
+    np.savez(pickled, metadata=np.array([{"a": 1}], dtype=object), components=np.zeros(3, dtype=np.uint8))
+    with zipfile.ZipFile(foreign, "w") as archive:
+        archive.writestr("readme.txt", "nothing")
+    for content in (b"", b"not a file", good[: len(good) // 2], pickled.getvalue(), foreign.getvalue()):
+        with pytest.raises(MessageError):
+            Model.from_bytes(content)
+
+
+def test_a_model_file_whose_components_belong_to_another_study_is_refused(
+    joint_model: Model, masked_model: Model
+) -> None:
+    mixed = Model(masked_model.study, joint_model.manifest, masked_model.components, joint_model.provenance)
+    with pytest.raises(MessageError):
+        Model.from_bytes(mixed.to_bytes())
+
+
+def test_claim_and_assumptions_say_towards_whom(joint_model: Model, masked_model: Model) -> None:
+    for model in (joint_model, masked_model):
+        text = claim(model.manifest)
+        assert "replace-one" in text
+        assert "towards the data user" in text
+        assert "Towards the proxy only while" in text
+        assert any("do not work together" in line for line in assumptions(model.manifest))
+    assert any("Every owner is honest" in line for line in assumptions(masked_model.manifest))
+    assert any("own rows only" in line for line in assumptions(joint_model.manifest))
+
+
+def test_facts_are_plain_json(joint_model: Model, masked_model: Model) -> None:
+    import json
+
+    facts: dict[str, Any] = json.loads(json.dumps(joint_model.facts(), allow_nan=False))
+    assert facts["privacy"]["epsilon"] == 2
+    assert len(facts["components"]) == 5
+    assert len(facts["mean"]) == 5
+    assert masked_model.facts()["mean"] is None
+    assert facts["labels"][-1] == "not distinguishable from noise"
