@@ -46,7 +46,7 @@ def furthest_neighbours(distance, count, d, starts=4):
 
     found = 0.0
     for _ in range(starts):
-        start = [source.gauss(0, 1) for _ in range((count + 1) * d)]
+        start = [source.gauss(0, 0.2) for _ in range((count + 1) * d)]
         result = minimize(loss, start, method="L-BFGS-B", options={"maxiter": 300})
         found = max(found, -result.fun)
     return found
@@ -134,7 +134,7 @@ def test_a_weight_outside_its_range_is_refused(a):
 
 
 def test_above_two_k_the_worst_pair_is_another():
-    """Why a ≤ 2K: beyond it antipodal records are the worst and move by √(4aK); the formula is only a bound."""
+    """Why a ≤ 2K: beyond it antipodal records move by √(4aK); the formula only bounds that."""
     a = 3
 
     def distance(rows, others):

@@ -1,0 +1,87 @@
+"""Features: public bounds or public levels, and nothing else."""
+
+from fractions import Fraction
+
+import pytest
+
+from dpdpca_protocol.errors import MessageError, PolicyError
+from dpdpca_protocol.features import Feature, column_key
+
+NUMERIC = {"name": "age", "kind": "numeric", "lower": "0", "upper": "100"}
+CATEGORICAL = {"name": "blood", "kind": "categorical", "levels": ["A", "B", "0"]}
+
+
+def test_numeric_defaults_to_the_midpoint():
+    feature = Feature.parse(NUMERIC, "f")
+    assert (feature.origin, feature.half_range, feature.width) == (50, 50, 1)
+    assert feature.encoded_names == ("age",)
+
+
+def test_a_centre_moves_the_origin_and_not_the_range():
+    feature = Feature.parse({**NUMERIC, "centre": "40.5"}, "f")
+    assert (feature.origin, feature.half_range) == (Fraction("40.5"), 50)
+
+
+def test_a_level_is_a_column_around_zero():
+    feature = Feature.parse(CATEGORICAL, "f")
+    assert (feature.origin, feature.half_range, feature.width) == (0, 1, 3)
+    assert feature.encoded_names == ("blood = A", "blood = B", "blood = 0")
+
+
+@pytest.mark.parametrize(
+    "body", [NUMERIC, CATEGORICAL, {**NUMERIC, "centre": "1", "unit": "a", "description": "of whom"}]
+)
+def test_a_feature_survives_its_body(body):
+    assert Feature.parse(body, "f").to_body() == body
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"lower": "100"}, PolicyError),
+        ({"lower": "101"}, PolicyError),
+        ({"centre": "-1"}, PolicyError),
+        ({"centre": "100.5"}, PolicyError),
+        ({"lower": 0}, MessageError),
+        ({"upper": "1e2"}, MessageError),
+        ({"kind": "text"}, PolicyError),
+        ({"kind": None}, MessageError),
+        ({"levels": ["a"]}, MessageError),
+        ({"unit": ""}, PolicyError),
+        ({"unit": None}, MessageError),
+        ({"name": "a\x00"}, PolicyError),
+        ({"name": "cafe\u0301"}, PolicyError),
+        ({"name": "x" * 201}, PolicyError),
+        ({"more": 1}, MessageError),
+    ],
+)
+def test_a_numeric_feature_is_refused(change, error):
+    with pytest.raises(error):
+        Feature.parse({**NUMERIC, **change}, "f")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"levels": []}, PolicyError),
+        ({"levels": ["a", "a"]}, PolicyError),
+        ({"levels": ["a", 1]}, MessageError),
+        ({"levels": "ab"}, MessageError),
+        ({"levels": ["\u202ea"]}, PolicyError),
+        ({"levels": [str(i) for i in range(1001)]}, PolicyError),
+        ({"lower": "0"}, MessageError),
+        ({"centre": "0"}, MessageError),
+    ],
+)
+def test_a_categorical_feature_is_refused(change, error):
+    with pytest.raises(error):
+        Feature.parse({**CATEGORICAL, **change}, "f")
+
+
+def test_a_feature_is_an_object():
+    with pytest.raises(MessageError, match=r"features\[3\] must be an object"):
+        Feature.parse("age", "features[3]")
+
+
+def test_headers_are_compared_without_mark_and_decomposition():
+    assert column_key("\ufeffcafe\u0301 ") == "café" == column_key("café")

@@ -1,0 +1,171 @@
+"""Figures recomputed by hand, by formula and at their edges."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpdpca_protocol.accounting import delta_of_tails, zcdp_rho
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.figures import Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.sensitivity import ReleaseKind
+
+JOINT = Terms(
+    release=ReleaseKind.JOINT,
+    encoded_features=10,
+    clip_norm=Fraction("1.1"),
+    fraction_bits=11,
+    epsilon=Fraction(1),
+    delta=Fraction("1e-9"),
+    sum_weight=Fraction("0.43"),
+    max_records=25000,
+    modulus_bits=3072,
+)
+MASKED = replace(JOINT, release=ReleaseKind.MASKED, sum_weight=Fraction(0))
+BOUND = 5075107  # ⌊(1.1 · 2048)²⌋ = ⌊5075107.84⌋
+
+
+def bit_length_of_signed(value):
+    return int(value).bit_length() + 1
+
+
+def test_record_and_sum_bounds():
+    figures = figures_of(JOINT)
+    assert (figures.grid, figures.record_bound, figures.sum_bound) == (2048, BOUND, 2253)
+    assert (figures.sum_bound - 1) ** 2 < BOUND <= figures.sum_bound**2
+
+
+@pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])
+def test_noise_scale_is_the_theory_rounded_up(terms):
+    figures = figures_of(terms)
+    rho = zcdp_rho(terms.epsilon, figures.delta_zcdp)
+    a = Fraction("0.43") * BOUND
+    exact = (2 * BOUND + a) ** 2 / (4 * rho) if terms is JOINT else 8 * BOUND**2 / rho
+    assert exact < figures.noise_variance <= exact * (1 + Fraction(1, 2**30)) ** 2
+    assert (figures.noise_scale * 2**40).denominator == 1
+    assert figures.noise_variance == figures.noise_scale**2
+
+
+def test_delta_is_split_without_remainder():
+    for terms in (JOINT, MASKED):
+        figures = figures_of(terms)
+        assert figures.delta_zcdp + figures.delta_mask + figures.delta_tails == terms.delta
+        assert figures.delta_tails == delta_of_tails(Fraction(1))
+    assert figures_of(JOINT).delta_mask == 0
+
+
+def test_mask_is_the_least_that_hides_the_sum():
+    figures = figures_of(MASKED)
+    needed = 25000**2 * 10 * BOUND
+    assert 4 ** (figures.mask_bits - 65) >= needed > 4 ** (figures.mask_bits - 66)
+    assert 2 * math.sqrt(10 * BOUND) / 2**figures.mask_bits <= float(figures.delta_mask)
+    # Hiding v itself: |v|₁ ≤ N̄√(dK), so two data sets differ by at most 2N̄√(dK) of the B offsets.
+    assert 2 * 25000 * math.sqrt(10 * BOUND) / 2**figures.mask_bits <= 2**-64
+
+
+def test_slots_hold_the_worst_sum_and_the_tail():
+    joint, masked = figures_of(JOINT), figures_of(MASKED)
+    worst_moment = 25000 * BOUND + math.ceil(13 * joint.noise_scale)
+    worst_sum = 25000 * joint.sum_bound + math.ceil(
+        13 * float(joint.noise_scale) / math.sqrt(joint.alpha_squared)
+    )
+    assert joint.slot_bits == bit_length_of_signed(max(worst_moment, worst_sum))
+    assert joint.slots == 3070 // joint.slot_bits
+    half_mask = 2 ** (masked.mask_bits - 1)
+    worst = (25000 * masked.sum_bound + half_mask) ** 2 + math.ceil(13 * 25000 * masked.noise_scale)
+    assert masked.slot_bits == max(2 * masked.mask_bits, bit_length_of_signed(worst))
+
+
+def test_one_record_at_a_tiny_weight_lets_the_sum_decide_the_slot():
+    figures = figures_of(
+        replace(JOINT, max_records=2, sum_weight=Fraction("0.000001"), delta=Fraction("0.1"))
+    )
+    tail = 13 * float(figures.noise_scale) / math.sqrt(figures.alpha_squared)
+    moment = 2 * BOUND + 13 * float(figures.noise_scale)
+    assert figures.slot_bits == bit_length_of_signed(max(moment, 2 * 2253 + math.ceil(tail)))
+
+
+@pytest.mark.parametrize("d", [1, 2, 10, 61, 200])
+def test_sizes_of_a_share(d):
+    joint = figures_of(replace(JOINT, encoded_features=d, clip_norm=Fraction("0.9")))
+    masked = figures_of(replace(MASKED, encoded_features=d, clip_norm=Fraction("0.9")))
+    assert joint.value_count == masked.value_count == 1 + d + d * (d + 1) // 2
+    assert joint.ciphertext_count == math.ceil(joint.value_count / joint.slots)
+    last = math.ceil(d / masked.slots)
+    blocks = sum(len(range(row // masked.slots, last)) for row in range(d))
+    assert masked.ciphertext_count == 1 + d + blocks
+    for figures in (joint, masked):
+        assert figures.chunk_count == math.ceil(figures.ciphertext_count / 1024)
+        assert figures.share_bytes == figures.ciphertext_count * 768
+
+
+def test_a_stated_scale_within_the_tolerance_is_used_everywhere():
+    computed = figures_of(JOINT)
+    stated = computed.noise_scale * (1 + Fraction(1, 2**32))
+    assert figures_of(JOINT, stated).noise_variance == stated**2
+
+
+@pytest.mark.parametrize(
+    "factor", [1 - Fraction(1, 2**30), 1 + Fraction(1, 2**30), Fraction(1, 2), Fraction(2)]
+)
+def test_another_scale_is_refused_with_both_values(factor):
+    # Denominators of 40 decimals at most, as a manifest has them.
+    stated = Fraction(int(figures_of(JOINT).noise_scale * factor * 10**20), 10**20)
+    with pytest.raises(PolicyError, match=r"noise_scale is [0-9.]+, and the terms give 50[0-9.]+") as caught:
+        figures_of(JOINT, stated)
+    assert caught.value.slug == "manifest-refused"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"clip_norm": Fraction("3.17")}, "above √10"),
+        ({"clip_norm": Fraction("0.0007")}, "rounding error"),
+        ({"fraction_bits": 24}, "2⁶²"),
+        ({"max_records": 2**52, "delta": Fraction("1e-17")}, "2⁶²"),
+        ({"delta": Fraction("3e-24")}, "half of δ"),
+        ({"epsilon": Fraction(40)}, "half of δ"),
+        ({"modulus_bits": 32}, "does not fit"),
+    ],
+)
+def test_terms_that_contradict_each_other_are_refused(change, reason):
+    with pytest.raises(PolicyError, match=reason):
+        figures_of(replace(JOINT, **change))
+
+
+def test_the_clip_norm_may_touch_its_upper_end():
+    assert figures_of(replace(JOINT, encoded_features=4, clip_norm=Fraction(2))).record_bound == 4 * 2048**2
+
+
+def test_half_of_delta_is_enough_and_less_is_not():
+    tails = delta_of_tails(JOINT.epsilon)
+    assert figures_of(replace(JOINT, delta=2 * tails)).delta_zcdp == tails
+    with pytest.raises(PolicyError, match="half of δ"):
+        figures_of(replace(JOINT, delta=2 * tails * (1 - Fraction(1, 10**9))))
+
+
+def test_noise_above_the_sampler_is_refused():
+    """13·N̄·t must stay below 2⁶³ in a masked study; joint is bound by 13·t and by 13·t/α."""
+    terms = replace(MASKED, epsilon=Fraction("0.0001"), delta=Fraction("1e-12"), max_records=900_000)
+    with pytest.raises(PolicyError, match="63 bits"):
+        figures_of(terms)
+    figures_of(replace(JOINT, epsilon=Fraction("0.0001"), delta=Fraction("1e-12"), max_records=900_000))
+    tiny = replace(JOINT, sum_weight=Fraction(1, 10**39), encoded_features=1, clip_norm=Fraction(1))
+    with pytest.raises(PolicyError, match="63 bits"):
+        figures_of(tiny)
+
+
+@pytest.mark.parametrize(
+    ("d", "clip_norm"), [(1, "1"), (10, "1.1"), (100, "0.01"), (617, "8"), (5000, "0.3")]
+)
+def test_default_fraction_bits_are_the_least_that_round_to_a_thousandth(d, clip_norm):
+    r = Fraction(clip_norm)
+    bits = default_fraction_bits(d, r)
+
+    def loss(f):
+        return math.sqrt(d) / (2 * r * 2**f)
+
+    assert bits >= 10
+    assert loss(bits) <= 2**-10
+    assert bits == 10 or loss(bits - 1) > 2**-10
