@@ -1,0 +1,44 @@
+"""The report's style sheet: light and dark, for screen and paper."""
+
+STYLE = """
+:root{--ink:#1c2430;--soft:#5b6675;--line:#d9dee5;--page:#fff;--card:#f5f7fa;--signal:#1f5fa8;--noisy:#b8cfe8;
+--edge:#c2410c;--plus:31,95,168;--minus:194,65,12}
+@media (prefers-color-scheme:dark){:root{--ink:#e6eaf0;--soft:#9aa7b8;--line:#323c4a;--page:#12171e;
+--card:#1b222c;--signal:#6aa9ec;--noisy:#33506f;--edge:#fb923c;--plus:106,169,236;--minus:251,146,60}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+main{max-width:56rem;margin:0 auto;padding:2rem 1.25rem 4rem}
+header p{margin:0;color:var(--soft)}
+h1{margin:.2rem 0;font-size:1.7rem;line-height:1.25}
+h2{margin:2.5rem 0 .5rem;font-size:1.3rem;border-bottom:2px solid var(--line);padding-bottom:.3rem}
+h3{margin:2rem 0 .5rem;font-size:1.05rem}
+h4{margin:1rem 0 .3rem;font-size:.95rem}
+.cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(11rem,1fr));gap:.75rem;margin:1rem 0}
+.cards div{background:var(--card);border-radius:.5rem;padding:.7rem .9rem}
+.cards dt{color:var(--soft);font-size:.8rem;line-height:1.3}
+.cards dd{margin:.2rem 0 0;font-size:1.15rem;font-weight:600}
+.privacy{background:var(--card);border-left:4px solid var(--signal);border-radius:.3rem;
+padding:.2rem 1.2rem 1rem}
+.facts{display:grid;grid-template-columns:minmax(10rem,auto) 1fr;gap:.15rem 1rem;font-size:.9rem}
+.facts dt{color:var(--soft)}.facts dd{margin:0;overflow-wrap:anywhere}
+.mono dd,.mono td,code{font-family:ui-monospace,monospace;font-size:.8rem;overflow-wrap:anywhere}
+table{border-collapse:collapse;font-size:.88rem;margin:.6rem 0;min-width:50%}
+th,td{text-align:left;padding:.28rem .7rem;border-bottom:1px solid var(--line);vertical-align:top}
+thead th{color:var(--soft);font-weight:600}
+.wide{overflow-x:auto}
+.heat td{text-align:right;font-variant-numeric:tabular-nums;border:1px solid var(--page)}
+.heat td.plus{background:rgba(var(--plus),calc(var(--s)*.65))}
+.heat td.minus{background:rgba(var(--minus),calc(var(--s)*.65))}
+.heat th.dim{color:var(--soft);font-weight:400;opacity:.6}
+.heat tbody th{font-weight:400}
+figure{margin:.5rem 0}figure.square{max-width:34rem}
+figcaption,.note{color:var(--soft);font-size:.85rem;max-width:46rem}
+svg{width:100%;height:auto;display:block}
+svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
+svg .tick{fill:var(--soft)}svg .grid{stroke:var(--line)}
+svg .noisy{fill:var(--noisy)}svg .signal{fill:var(--signal)}
+svg .edge{stroke:var(--edge);stroke-width:2;stroke-dasharray:5 4;fill:none}
+svg .edge-label{fill:var(--edge);font-weight:600}
+svg .arrow{stroke:var(--signal);stroke-width:1.5}svg .head{fill:var(--signal)}
+@media print{body{font-size:11pt}section{break-inside:avoid}}
+"""

@@ -1,0 +1,136 @@
+"""The report parsed as HTML: well formed, self-contained, and inert whatever strangers called things."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from dpdpca_user.model import Contribution, Model
+from dpdpca_user.report import Table, render_report
+from dpdpca_user.report_figures import escaped
+
+VOID = {"meta", "br", "line", "rect", "path"}
+
+
+class Page(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def page_of(*models: Model, tables: tuple[Table, ...] = ()) -> Page:
+    return Page(render_report(models, "2026-11-27 22:00 UTC", tables))
+
+
+@pytest.mark.parametrize("kind", ["joint_model", "masked_model"])
+def test_the_report_is_whole_and_names_what_it_must(kind: str, request: pytest.FixtureRequest) -> None:
+    model: Model = request.getfixturevalue(kind)
+    page = page_of(model)
+    for words in (
+        "noise edge",
+        "not distinguishable from noise",
+        "replace-one",
+        "towards the data user",
+        "Towards the proxy only while",
+        "do not work together",
+        "Cohort",
+        "Paper trail",
+        "Biplot",
+        "Loadings",
+        "Seconds at the data user",
+        model.study.hex(),
+        model.provenance.release,
+        "weight",
+        "captured variance",
+    ):
+        assert words in page.words, words
+    assert page.tags.count("svg") == 2
+
+
+def test_the_report_loads_nothing(joint_model: Model, masked_model: Model) -> None:
+    html = render_report([joint_model, masked_model], "now")
+    page = Page(html)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"} & set(page.tags)
+    for _, name, value in page.attributes:
+        assert name not in ("src", "href", "xlink:href", "srcset", "action", "data", "poster", "background")
+        assert not name.startswith("on")
+        assert "javascript:" not in value.lower()
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", html)
+    assert ("meta", "content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
+
+
+def test_what_strangers_wrote_stays_text(joint_model: Model) -> None:
+    hostile = "</td><script>alert(1)</script>\"' onload=x \u202e\x1b[31m\x00"
+    provenance = replace(
+        joint_model.provenance,
+        owners=(Contribution("00" * 32, hostile, 1, "11" * 32),),
+        seconds={hostile: 1.0},
+    )
+    model = replace(joint_model, provenance=provenance)
+    table = Table(hostile, [hostile], [[hostile]], note=hostile)
+    page = page_of(model, tables=(table,))
+    assert "script" not in page.tags
+    assert "b" not in page.tags  # a feature of the study is called <b>sex</b>
+    assert not any(name.startswith("on") for _, name, _ in page.attributes)
+    assert "<b>sex</b> = f" in page.words
+    assert "alert(1)" in page.words
+    assert not set("\u202e\x1b\x00") & set("".join(page.text))
+
+
+def test_long_foreign_text_is_cut() -> None:
+    assert len(escaped("x" * 500)) == 80
+    assert escaped("a\nb\tc") == "a b c"
+
+
+def test_one_component_has_no_biplot_and_many_are_cut_short(
+    joint_model: Model, make_model: Callable[..., Model]
+) -> None:
+    one = make_model(features=[{"name": "height", "lower": 100, "upper": 220}])
+    assert page_of(one).tags.count("svg") == 1
+    wide = make_model(features=[{"name": "<b>sex</b>", "levels": ["f", "m", *map(str, range(60))]}])
+    words = page_of(wide).words
+    assert "32 more components are in the model file" in words
+    assert "22 features with the smallest loadings are left out" in words
+
+
+def test_a_spectrum_without_any_variance_still_draws(joint_model: Model) -> None:
+    components = joint_model.components
+    flat = replace(
+        components,
+        eigenvalues=np.zeros(5),
+        noise_edges=np.zeros(5),
+        captured=np.zeros(5),
+        signals=np.zeros(5),
+        overlaps=np.zeros(5),
+        total_variance=0.0,
+    )
+    assert page_of(replace(joint_model, components=flat)).tags.count("svg") == 2
