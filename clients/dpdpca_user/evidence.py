@@ -90,7 +90,8 @@ def verify_release(
     3. each listed owner has a share statement of that version and digest, signed by it, of this study, with
        as many chunks as the manifest makes, and is one of the named participants if there are any;
     4. masked: the count challenge is of this cohort, and N is what this data user answered to it;
-    5. the transcript is an unbroken chain signed by the proxy, and holds the share receipts of this cohort.
+    5. the transcript is an unbroken chain signed by the proxy: it begins with this manifest, its receipts
+       before closing are exactly those of the cohort, and it names this release.
 
     Args:
         signed: a verified manifest.
@@ -110,7 +111,7 @@ def verify_release(
     if said.release is ReleaseKind.MASKED:
         _check_count(said, signed, challenge, answer)
     events = verify_transcript(transcript, signed.study_id, manifest.proxy.ed25519)
-    _check_receipts(events, said.cohort)
+    _check_events(events, signed, statement, said)
     if len(said.chunk_digests) != chunk_count(released_count(manifest)):
         raise MessageError("malformed", "the release has another number of chunks than the manifest makes")
     return VerifiedRelease(statement, said, by_owner, events)
@@ -193,11 +194,45 @@ def _check_count(
         )
 
 
-def _check_receipts(events: Sequence[Event], cohort: Sequence[CohortMember]) -> None:
-    mentioned = {str(value) for event in events for value in event.detail.values()}
-    missing = [member for member in cohort if member.statement.hex() not in mentioned]
-    if missing:
-        raise CryptographicError(
-            "transcript-broken",
-            f"the transcript holds no receipt for {len(missing)} of the owners in the release",
-        )
+def verify_closing(untrusted: Sequence[bytes], signed: SignedManifest) -> Digest:
+    """The digest of the cohort that a signed transcript says was frozen when the study closed.
+
+    Raises:
+        MessageError, AuthenticationError: the transcript is broken or forged, or does not say it.
+    """
+    events = verify_transcript(untrusted, signed.study_id, signed.manifest.proxy.ed25519)
+    return Digest.parse(_last(events, "closed").detail.get("cohort", ""))
+
+
+def _last(events: Sequence[Event], kind: str) -> Event:
+    for event in reversed(events):
+        if event.kind == kind:
+            return event
+    raise _broken(f"it holds no {kind} event")
+
+
+def _check_events(
+    events: Sequence[Event], signed: SignedManifest, statement: Statement, said: ReleaseStatement
+) -> None:
+    if not events or events[0].detail.get("statement") != signed.statement.digest.hex():
+        raise _broken("it does not begin with this manifest")
+    closed = _last(events, "closed")
+    if closed.detail.get("cohort") != said.cohort_digest.hex():
+        raise _broken("another cohort was frozen when the study closed")
+    counting: dict[str, CohortMember] = {}
+    for event in events[: closed.index]:
+        if event.kind == "receipt":
+            member = CohortMember.parse(dict(event.detail))
+            counting[member.owner.hex()] = member
+        elif event.kind == "withdrawal":
+            counting.pop(str(event.detail.get("owner")), None)
+    if set(counting.values()) != set(said.cohort):
+        raise _broken("the receipts before closing are not those of the cohort")
+    if _last(events, "release").detail.get("statement") != statement.digest.hex():
+        raise _broken("it names another release")
+
+
+def _broken(what: str) -> CryptographicError:
+    return CryptographicError(
+        "transcript-broken", f"the transcript contradicts the release: {what}", "keep both as evidence"
+    )

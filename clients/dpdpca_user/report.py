@@ -110,9 +110,10 @@ def _spectrum(components: Components) -> str:
     return (
         f"<section><h3>Spectrum</h3><figure>{scree_plot(components)}<figcaption>Light: eigenvalues as "
         "released, noise included. Dark: the variance that each component is estimated to capture. "
-        f"Noise alone passes the edge in about 1 of 100 releases; components below it are {BELOW_THE_EDGE}. Predicted cos² with "
-        "the true component is an upper estimate where eigenvalues are close; the effect of clipping cannot "
-        f"be seen after the release and is not included.</figcaption></figure>{_table(header, rows)}"
+        "Noise alone passes the edge in about 1 of 100 releases; components below it are "
+        f"{BELOW_THE_EDGE}. Predicted cos² with the true component is an upper estimate where eigenvalues "
+        "are close; the effect of clipping cannot be seen after the release and is not "
+        f"included.</figcaption></figure>{_table(header, rows)}"
         + (f"<p>{more} more components are in the model file.</p>" if more else "")
         + "</section>"
     )
