@@ -1,0 +1,116 @@
+import pytest
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.messages import (
+    CountAnswer,
+    CountChallenge,
+    Enrolment,
+    ProxyCard,
+    ReleaseStatement,
+    SealedComponents,
+    StudyAct,
+)
+from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.signing import FORMAT, IdentityKey, sign_statement
+from dpdpca_protocol.study import ReleaseKind
+
+KEY = IdentityKey.generate()
+OTHER = IdentityKey.generate()
+STUDY = StudyId.of(b"study")
+ONE = Digest.of(b"one")
+MEMBER = CohortMember(PartyId.of(b"owner"), 2, ONE)
+
+
+def test_each_message_is_read_back_as_it_was_signed() -> None:
+    challenge = CountChallenge(STUDY, ONE, b"\x01" * 64)
+    assert CountChallenge.parse(challenge.sign(KEY), 64) == challenge
+    answer = CountAnswer(STUDY, ONE, 17, b"\x02" * 32)
+    assert CountAnswer.parse(answer.sign(KEY), 32) == answer
+    for records, kind in ((20, ReleaseKind.MASKED), (None, ReleaseKind.JOINT)):
+        release = ReleaseStatement(STUDY, kind, (MEMBER,), cohort_digest([MEMBER]), records, (ONE,))
+        assert ReleaseStatement.parse(release.sign(KEY)) == release
+    card = ProxyCard("A proxy", "http://127.0.0.1:1", KEY.public)
+    assert ProxyCard.parse(card.sign(KEY)) == card
+    enrolment = Enrolment("owner", "Hospital Ä", KEY.public, OTHER.public.ed25519)
+    assert Enrolment.parse(enrolment.sign(KEY)) == enrolment
+    assert StudyAct.parse(StudyAct("close", STUDY).sign(KEY)) == StudyAct("close", STUDY)
+    components = SealedComponents(STUDY, {MEMBER.owner: b"sealed"})
+    assert SealedComponents.parse(components.sign(KEY)) == components
+    share = ShareStatement(STUDY, KEY.public.ed25519, 3, (ONE,), KEY.public.x25519)
+    assert ShareStatement.parse(share.sign(KEY)) == share
+    withdrawal = Withdrawal(STUDY, KEY.public.ed25519, 4)
+    assert Withdrawal.parse(withdrawal.sign(KEY)) == withdrawal
+    receipt = Receipt(STUDY, MEMBER.owner, 4, "share", ONE, "2026-01-01T00:00:00Z")
+    assert Receipt.parse(receipt.sign(KEY)) == receipt
+
+
+def test_nobody_speaks_for_another_key() -> None:
+    for message in (
+        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.x25519),
+        Withdrawal(STUDY, KEY.public.ed25519, 1),
+        ProxyCard("A", "http://127.0.0.1:1", KEY.public),
+        Enrolment("user", "A", KEY.public, OTHER.public.ed25519),
+    ):
+        with pytest.raises(MessageError):
+            type(message).parse(message.sign(OTHER))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version": 0},
+        {"version": True},
+        {"version": 2**32},
+        {"chunk_count": 2},
+        {"chunk_count": True},
+        {"chunk_digests": "00"},
+        {"chunk_digests": ["00"]},
+        {"study": "00"},
+        {"study": 7},
+        {"x25519": KEY.public.x25519.hex().upper()},
+        {"format": 2},
+        {"extra": 1},
+    ],
+)
+def test_a_malformed_share_statement_is_refused(change: dict[str, object]) -> None:
+    share = ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.x25519)
+    body = dict(share.sign(KEY).body) | change
+    with pytest.raises(MessageError):
+        ShareStatement.parse(sign_statement("share", body, KEY))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\x1b[31m", "a\u202eb", "a\nb"])
+def test_names_that_could_act_on_a_terminal_are_refused(name: str) -> None:
+    with pytest.raises(MessageError):
+        Enrolment.parse(Enrolment("owner", name, KEY.public, OTHER.public.ed25519).sign(KEY))
+
+
+@pytest.mark.parametrize(
+    "change", [{"records": -1}, {"records": True}, {"records": "5"}, {"randomizer": "0"}]
+)
+def test_a_malformed_count_answer_is_refused(change: dict[str, object]) -> None:
+    body = dict(CountAnswer(STUDY, ONE, 17, b"\x02" * 32).sign(KEY).body) | change
+    with pytest.raises(MessageError):
+        CountAnswer.parse(sign_statement("count-answer", body, KEY), 32)
+
+
+def test_a_joint_release_names_no_count_and_a_masked_one_must() -> None:
+    body = dict(ReleaseStatement(STUDY, ReleaseKind.JOINT, (), ONE, None, ()).sign(KEY).body)
+    for altered in (body | {"records": 5}, body | {"release": "masked"}, body | {"release": "pairs"}):
+        with pytest.raises(MessageError):
+            ReleaseStatement.parse(sign_statement("release", altered, KEY))
+    assert body["format"] == FORMAT
+
+
+def test_the_cohort_digest_does_not_depend_on_order_and_on_everything_else() -> None:
+    other = CohortMember(PartyId.of(b"other"), 1, ONE)
+    digest = cohort_digest([MEMBER, other])
+    assert digest == cohort_digest([other, MEMBER])
+    changed = [
+        [MEMBER],
+        [MEMBER, CohortMember(other.owner, 2, ONE)],
+        [MEMBER, CohortMember(other.owner, 1, Digest.of(b"two"))],
+        [MEMBER, CohortMember(PartyId.of(b"third"), 1, ONE)],
+    ]
+    assert len({digest, *map(cohort_digest, changed)}) == 5
