@@ -40,9 +40,9 @@ def discrete_gaussian(variance: Fraction, count: int, bound: int) -> list[int]:
     """
     if variance <= 0 or count < 0:
         raise UsageError("bad-argument", "noise needs a variance above 0 and a count of 0 or more")
-    scale = sampler_scale(variance)
-    if TAIL * Fraction(scale) >= _SAMPLER_LIMIT or bound >= _SAMPLER_LIMIT - 1:
+    if TAIL**2 * variance >= _SAMPLER_LIMIT**2 or bound >= _SAMPLER_LIMIT - 1:
         raise UsageError("noise-too-large", "the noise passes the 63 bits of the sampler")
+    scale = sampler_scale(variance)
     if bound < scale:
         raise UsageError("bad-argument", "the bound on the noise is below its own scale")
     sample = _sampler(scale)

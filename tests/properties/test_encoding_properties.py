@@ -1,0 +1,101 @@
+"""Encoding and second moments against exact arithmetic, on records chosen to hurt."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dpdpca_protocol.encoding import RecordEncoder, obeys_bound
+from dpdpca_protocol.scatter import SecondMoments
+
+SHARED = settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=False,
+)
+
+awkward_floats = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.floats(min_value=-1.1, max_value=1.1),
+    st.sampled_from(
+        [0.0, -0.0, 5e-324, -5e-324, 2.2e-308, 1.0, -1.0, 1 - 2**-53, 1 + 2**-52, math.nan, math.inf]
+    ),
+    # Halves of the grid, where rounding decides.
+    st.integers(-2050, 2050).map(lambda k: k / 2048),
+)
+
+
+def exact_norm_squared(row):
+    return sum(int(z) ** 2 for z in row)
+
+
+@SHARED
+@given(data=st.data())
+def test_every_record_obeys_the_bound_in_integers(data, make_manifest):
+    d = data.draw(st.integers(1, 5))
+    clip_norm = data.draw(st.sampled_from(["0.02", "0.3", "0.7071067811865475", "0.999999999999", "1"]))
+    manifest = make_manifest(
+        features=[{"name": f"f{i}", "lower": -1, "upper": 1} for i in range(d)],
+        clip_norm=clip_norm,
+        fraction_bits=data.draw(st.sampled_from([10, 11, 20, 24])),
+        missing=data.draw(st.sampled_from(["reject", "midpoint"])),
+        max_records=1000,
+    )
+    rows = data.draw(st.lists(st.lists(awkward_floats, min_size=d, max_size=d), max_size=8))
+    columns = {f"f{i}": np.array([row[i] for row in rows], dtype=float) for i in range(d)}
+    encoder = RecordEncoder(manifest)
+    batch = encoder.encode(columns)
+    assert all(exact_norm_squared(row) <= encoder.record_bound for row in batch.z)
+
+    complete = [row for row in rows if all(map(math.isfinite, row))]
+    kept = complete if manifest.missing == "reject" else rows
+    assert len(batch.z) == len(kept)
+    assert batch.report.dropped == len(rows) - len(kept)
+    r, q = float(Fraction(clip_norm)), manifest.figures.grid
+    room = r - math.sqrt(d) / (2 * q)
+    for row, z in zip(kept, batch.z, strict=True):
+        u = [min(max(x, -1.0), 1.0) if math.isfinite(x) else 0.0 for x in row]
+        norm = math.hypot(*u)
+        shrink = min(1.0, room / norm) if norm > 0 else 1.0
+        # Half a unit of rounding, a whole one where the record had to be truncated.
+        assert all(abs(z_i - u_i * shrink * q) <= 1.0001 for z_i, u_i in zip(z.tolist(), u, strict=True))
+
+
+@SHARED
+@given(
+    d=st.integers(1, 6),
+    bits=st.integers(1, 30),
+    data=st.data(),
+)
+def test_second_moments_are_the_brute_force_integers(d, bits, data):
+    side = st.integers(-(2**bits), 2**bits)
+    rows = data.draw(st.lists(st.lists(side, min_size=d, max_size=d), min_size=1, max_size=6))
+    bound = max(1, max(exact_norm_squared(row) for row in rows))
+    if len(rows) * bound >= 2**62:
+        rows = rows[:1]
+        bound = max(1, exact_norm_squared(rows[0]))
+    if bound >= 2**62:
+        return
+    moments = SecondMoments(d, bound)
+    for row in rows:
+        moments.add(np.array([row], dtype=np.int64))
+    whole = SecondMoments(d, bound)
+    whole.add(np.array(rows, dtype=np.int64))
+    expected = [[sum(row[i] * row[j] for row in rows) for j in range(d)] for i in range(d)]
+    assert moments.second_moment.tolist() == whole.second_moment.tolist() == expected
+    assert whole.sum.tolist() == [sum(row[i] for row in rows) for i in range(d)]
+
+
+@SHARED
+@given(
+    rows=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3), min_size=1, max_size=5),
+    bound=st.integers(1, 2**62 - 1),
+)
+def test_the_integer_check_is_exact(rows, bound):
+    rows.append([math.isqrt(bound), 0, 0])
+    assert obeys_bound(np.array(rows, dtype=np.int64), bound).tolist() == [
+        exact_norm_squared(row) <= bound for row in rows
+    ]

@@ -1,0 +1,128 @@
+"""Columns as readers deliver them: what is missing, what is a number, what is a level."""
+
+import math
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.features import Feature
+
+AGE = Feature("age", "numeric", 0, 100)
+BLOOD = Feature("blood", "categorical", levels=("A", "B", "3", "true", "é"))
+
+
+def objects(values):
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
+def test_columns_are_found_by_name_in_any_order():
+    picked = pick_columns(
+        {"x": [1, 2], "blood": ["A", "B"], "\ufeffage ": np.array([3.0, 4.0])}, [AGE, BLOOD]
+    )
+    assert picked[0].tolist() == [3.0, 4.0]
+    assert picked[1].tolist() == ["A", "B"]
+
+
+def test_a_decomposed_header_is_the_same_name():
+    picked = pick_columns({"cafe\u0301": [1.0]}, [Feature("café", "numeric", 0, 1)])
+    assert picked[0].tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "slug"),
+    [
+        ({}, "missing-column"),
+        ({"Age": [1], "blood": ["A"]}, "missing-column"),
+        ({"age": [1], "blood": ["A"], "age ": [1]}, "duplicated-column"),
+        ({"age": [1], "blood": ["A", "B"]}, "ragged-columns"),
+        ({"age": np.zeros((1, 1)), "blood": ["A"]}, "ragged-columns"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(columns, slug):
+    with pytest.raises(InputError) as caught:
+        pick_columns(columns, [AGE, BLOOD])
+    assert caught.value.slug == slug
+
+
+def test_many_missing_columns_are_counted_and_the_first_named():
+    features = [Feature(f"f{i}", "numeric", 0, 1) for i in range(20)]
+    with pytest.raises(
+        InputError, match="20 of 20 features have no column of their name: f0, f1, f2, f3, f4, …"
+    ):
+        pick_columns({"other": [1]}, features)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([1.5, math.nan, math.inf, -math.inf]),
+        np.array([1.5, math.nan, math.inf, -math.inf], dtype=np.float32),
+        objects([1.5, None, math.inf, Decimal("NaN")]),
+        objects([Decimal("1.5"), "", Decimal("-Infinity"), np.float64("nan")]),
+        objects([1.5, 10**400, Decimal("sNaN"), -(10**400)]),
+        np.ma.masked_array([1.5, 7.0, math.nan, 9.0], mask=[False, True, False, True]),
+    ],
+)
+def test_missing_numbers(column):
+    numbers = numbers_of(column, AGE)
+    assert numbers[0] == 1.5
+    assert np.isnan(numbers[1:]).all()
+
+
+def test_integers_and_truth_values_are_numbers():
+    assert numbers_of(np.array([1, -2], dtype=np.int8), AGE).tolist() == [1.0, -2.0]
+    assert numbers_of(np.array([2**64 - 1], dtype=np.uint64), AGE).tolist() == [2.0**64]
+    assert numbers_of(np.array([True, False]), AGE).tolist() == [1.0, 0.0]
+    assert numbers_of(objects([True, np.int32(3), np.bool_(False)]), AGE).tolist() == [1.0, 3.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array(["1", "2"]),
+        objects([1.0, "2"]),
+        objects([1.0, b"2"]),
+        objects([1.0, [2]]),
+        objects([1.0, 2j]),
+        np.array([1, 2], dtype="datetime64[s]"),
+        np.array([1j, 2j]),
+    ],
+)
+def test_text_in_a_number_is_an_error_that_names_the_record_only(column):
+    with pytest.raises(InputError, match=r"feature age holds something that is no number in record 10[12]"):
+        numbers_of(column, AGE, first_record=100)
+
+
+def test_levels_by_text_number_and_truth_value():
+    column = objects(["A", "B", 3, 3.0, np.int64(3), True, 1 == 1, "e\u0301", b"A"])
+    assert levels_of(column, BLOOD).tolist() == [0, 1, 2, 2, 2, 3, 3, 4, 0]
+    assert levels_of(np.array(["B", "A"]), BLOOD).tolist() == [1, 0]
+    assert levels_of(np.array([3, 3]), BLOOD).tolist() == [2, 2]
+    assert levels_of(np.array([3.0, math.nan]), BLOOD).tolist() == [2, -1]
+    assert levels_of(np.array([b"A"]), BLOOD).tolist() == [0]
+
+
+def test_one_and_true_are_different_levels():
+    feature = Feature("flag", "categorical", levels=("1", "true"))
+    assert levels_of(objects([1, True, 1.0]), feature).tolist() == [0, 1, 0]
+
+
+def test_missing_levels():
+    column = objects([None, math.nan, "", math.inf, "A"])
+    assert levels_of(column, BLOOD).tolist() == [-1, -1, -1, -1, 0]
+    masked = np.ma.masked_array(["A", "zzz"], mask=[False, True])
+    assert levels_of(masked, BLOOD).tolist() == [0, -1]
+
+
+@pytest.mark.parametrize("value", ["C", "a", "A ", 4, 0.5, False, b"\xff", [1], {"A"}])
+def test_an_unknown_level_is_an_error_that_repeats_nothing(value):
+    with pytest.raises(
+        InputError, match="holds a level that the manifest does not list in record 2"
+    ) as caught:
+        levels_of(objects(["A", value]), BLOOD)
+    assert caught.value.slug == "unknown-level"

@@ -1,0 +1,178 @@
+"""Drafts: what people write, completed once, then judged like any manifest."""
+
+import json
+import tomllib
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from dpdpca_protocol.draft import complete_draft, default_delta, real_of
+from dpdpca_protocol.errors import MessageError, PolicyError
+from dpdpca_protocol.manifest import Manifest, Participant
+
+EXAMPLE = Path(__file__).parents[2] / "clients" / "dpdpca_cli" / "demo_data" / "forest.toml"
+
+
+def test_defaults(make_manifest):
+    manifest = make_manifest()
+    assert (manifest.missing, manifest.scaling, manifest.mechanism) == ("reject", "range", "gaussian")
+    assert (manifest.relation, manifest.noise_by, manifest.closing) == ("replace-one", "proxy", "at-time")
+    assert manifest.sum_weight == Fraction("0.43")
+    assert manifest.delta == Fraction(1, 5000**2)
+    assert (manifest.min_owners, manifest.max_owners, manifest.min_records) == (3, 3, 3)
+    assert manifest.fraction_bits == 10
+    assert manifest.noise_scale == manifest.figures.noise_scale
+    assert manifest.slot_bits == manifest.figures.slot_bits
+    assert [feature.kind for feature in manifest.features] == ["numeric"] * 3
+
+
+def test_an_open_study_has_room_for_a_hundred_owners(make_manifest):
+    manifest = make_manifest(participants=[])
+    assert (manifest.participants, manifest.max_owners) == ((), 100)
+
+
+@pytest.mark.parametrize("max_records", [1, 2, 999, 1000, 1001, 5000, 20_000, 123_457, 10**9])
+def test_default_delta_is_below_both_limits(max_records):
+    delta = default_delta(max_records)
+    limit = min(Fraction(1, 10**6), Fraction(1, max_records**2))
+    assert limit * (1 - Fraction(1, 10**5)) < delta <= limit
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        (1, "1"),
+        (-500, "-500"),
+        (0.1, "0.1"),
+        (1e-6, "0.000001"),
+        (1e22, "10000000000000000000000"),
+        ("1.0", "1"),
+        ("+.5", "0.5"),
+        ("1e-9", "0.000000001"),
+        (Decimal("0.10"), "0.1"),
+    ],
+)
+def test_numbers_as_people_write_them(written, value):
+    assert real_of(written, "x") == Fraction(value)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [True, None, "", "a", "nan", "inf", "1e999999", "--1", "1 2", "9" * 90, [], float("nan"), float("inf")],
+)
+def test_what_is_no_number_is_refused(written):
+    with pytest.raises(MessageError, match="x must be a number"):
+        real_of(written, "x")
+
+
+def test_text_is_put_on_one_line_in_nfc(make_manifest, draft):
+    features = [{**draft["features"][0], "name": "cafe\u0301"}]
+    manifest = make_manifest(purpose="two\n   lines ", features=features)
+    assert manifest.purpose == "two lines"
+    assert manifest.features[0].name == "café"
+
+
+def test_levels_may_be_written_as_numbers(make_manifest):
+    manifest = make_manifest(features=[{"name": "grade", "levels": [1, 2, "three"]}])
+    assert manifest.features[0].levels == ("1", "2", "three")
+    assert manifest.features[0].kind == "categorical"
+
+
+def test_participants_by_name_or_by_key(make_manifest, parties):
+    third = parties.participants[2]
+    manifest = make_manifest(
+        participants=["Hospital B", {"name": "Third", "ed25519": third.ed25519.hex()}], min_owners=2
+    )
+    assert manifest.participants == (parties.participants[1], Participant("Third", third.ed25519))
+    with pytest.raises(PolicyError, match="name of 0 known owners"):
+        make_manifest(participants=["Hospital D"])
+
+
+def test_one_draft_serves_both_releases(make_manifest):
+    weight = {"sum_weight": "0.5"}
+    assert make_manifest(release="joint", **weight).sum_weight == Fraction(1, 2)
+    assert make_manifest(release="masked", **weight).sum_weight == 0
+
+
+def test_a_draft_from_json_is_the_same(make_manifest, draft):
+    written = json.loads(json.dumps({**draft, "closes_at": "2030-01-02T03:04:05Z"}))
+    assert make_manifest(**written) == make_manifest()
+
+
+def test_the_closing_time_may_come_from_the_service(draft, parties):
+    undated = {member: value for member, value in draft.items() if member != "closes_at"}
+    arguments = (
+        parties.user_party,
+        parties.proxy_party,
+        parties.participants,
+        parties.secret.public,
+        parties.proof,
+    )
+    with pytest.raises(MessageError, match="closes_at is missing"):
+        complete_draft(undated, *arguments, least_modulus_bits=512)
+    closing = datetime(2031, 1, 1, tzinfo=UTC)
+    manifest = complete_draft(undated, *arguments, closes_at=closing, least_modulus_bits=512)
+    assert manifest.closes_at == closing
+
+
+@pytest.mark.parametrize("member", ["user", "proxy", "key", "noise_scale", "slot_bits", "format", "epsilom"])
+def test_a_draft_has_no_members_that_are_filled_in(make_manifest, member):
+    with pytest.raises(MessageError, match="unknown"):
+        make_manifest(**{member: "1"})
+
+
+@pytest.mark.parametrize("member", ["title", "features", "clip_norm", "release", "epsilon", "max_records"])
+def test_what_has_no_default_is_asked_for(make_manifest, member):
+    with pytest.raises(MessageError, match=f"lacks {member}"):
+        make_manifest(**{member: None})
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"features": []}, PolicyError),
+        ({"features": {}}, MessageError),
+        ({"features": ["age"]}, MessageError),
+        ({"features": [{"name": "age", "lower": 2, "upper": 1}]}, PolicyError),
+        ({"features": [{"name": "age", "lower": 0}]}, MessageError),
+        ({"features": [{"name": "age", "lower": "low", "upper": 1}]}, MessageError),
+        ({"participants": "Hospital A"}, MessageError),
+        ({"clip_norm": 0}, PolicyError),
+        ({"clip_norm": -1}, PolicyError),
+        ({"clip_norm": 2}, PolicyError),
+        ({"max_records": "many"}, MessageError),
+        ({"max_records": 0}, PolicyError),
+        ({"epsilon": "nan"}, MessageError),
+        ({"release": "both"}, PolicyError),
+        ({"closes_at": "tomorrow"}, MessageError),
+        ({"closes_at": datetime(2030, 1, 1)}, MessageError),
+        ({"relation": "add-or-remove"}, PolicyError),
+        ({"noise_by": "owners"}, PolicyError),
+    ],
+)
+def test_bad_drafts_are_refused(make_manifest, change, error):
+    with pytest.raises(error):
+        make_manifest(**change)
+
+
+def test_the_example_of_the_demo_is_a_draft_of_both_releases(parties):
+    example = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
+    owners = [
+        Participant(name, owner.public.ed25519)
+        for name, owner in zip(example["participants"], parties.owners, strict=True)
+    ]
+    for release in ("masked", "joint"):
+        manifest = complete_draft(
+            {**example, "release": release},
+            parties.user_party,
+            parties.proxy_party,
+            owners,
+            parties.secret.public,
+            parties.proof,
+            closes_at=datetime(2031, 1, 1, tzinfo=UTC),
+            least_modulus_bits=512,
+        )
+        assert Manifest.parse(manifest.to_body(), least_modulus_bits=512) == manifest

@@ -1,0 +1,324 @@
+"""Manifests: what passes survives its bytes, and everything else is refused with its reason."""
+
+import copy
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpdpca_protocol.canonical import canonical_json
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    CryptographicError,
+    MessageError,
+    PolicyError,
+    UsageError,
+)
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.manifest import Manifest, Participant, open_manifest, sign_manifest
+from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.signing import IdentityKey, sign_statement
+
+LEAST = 512
+
+
+@pytest.fixture(scope="module", params=["joint", "masked"])
+def manifest(request, make_manifest):
+    return make_manifest(release=request.param)
+
+
+@pytest.fixture
+def body(manifest):
+    return copy.deepcopy(manifest.to_body())
+
+
+def parse(body):
+    return Manifest.parse(body, least_modulus_bits=LEAST)
+
+
+def test_a_manifest_survives_its_body(manifest, body):
+    parsed = parse(body)
+    assert parsed == manifest
+    assert canonical_json(parsed.to_body()) == canonical_json(body)
+    assert parsed.study_id == manifest.study_id
+
+
+def test_only_the_members_of_the_protocol_are_there(body):
+    listed = (
+        "format title purpose user proxy participants features missing scaling clip_norm fraction_bits"
+        " mechanism release relation epsilon delta noise_by max_colluding sum_weight noise_scale min_owners"
+        " min_records max_records max_owners closing closes_at key slot_bits"
+    )
+    assert set(body) == set(listed.split())
+
+
+def test_a_signed_manifest_opens(manifest, parties):
+    statement = sign_manifest(manifest, parties.user)
+    signed = open_manifest(statement.encoded, least_modulus_bits=LEAST)
+    assert signed.manifest == manifest
+    assert signed.study_id == manifest.study_id == Digest.of(statement.body_bytes)
+    assert signed.public_key.modulus == parties.secret.public.modulus
+
+
+def test_another_partys_signature_is_refused(manifest, body):
+    stranger = IdentityKey.generate()
+    with pytest.raises(AuthenticationError):
+        open_manifest(sign_statement("manifest", body, stranger).encoded, least_modulus_bits=LEAST)
+    with pytest.raises(UsageError):
+        sign_manifest(manifest, stranger)
+
+
+def test_a_tampered_manifest_is_refused(manifest, parties):
+    encoded = sign_manifest(manifest, parties.user).encoded
+    changed = encoded.replace(b'"epsilon":"1"', b'"epsilon":"2"')
+    assert changed != encoded
+    with pytest.raises(AuthenticationError):
+        open_manifest(changed, least_modulus_bits=LEAST)
+
+
+def test_a_modulus_seen_before_is_refused(manifest, parties):
+    encoded = sign_manifest(manifest, parties.user).encoded
+    seen = {Digest.of(parties.secret.public.encode())}
+    with pytest.raises(CryptographicError, match="one key serves one study"):
+        open_manifest(encoded, seen, least_modulus_bits=LEAST)
+
+
+def test_a_proof_for_another_user_is_refused(body, parties):
+    other = IdentityKey.generate()
+    body["user"].update(ed25519=other.public.ed25519.hex(), x25519=other.public.x25519.hex())
+    with pytest.raises(CryptographicError, match="does not hold"):
+        open_manifest(sign_statement("manifest", body, other).encoded, least_modulus_bits=LEAST)
+
+
+def test_the_product_refuses_a_small_modulus(manifest, parties):
+    with pytest.raises(PolicyError, match="has 512 bits; 2048 are the least"):
+        open_manifest(sign_manifest(manifest, parties.user).encoded)
+
+
+def test_figures_are_recomputed_and_both_values_named(body):
+    width = body["slot_bits"]
+    body["slot_bits"] += 1
+    with pytest.raises(PolicyError, match=f"slot_bits is {width + 1}, and the terms give {width}"):
+        parse(body)
+    body["slot_bits"] -= 2
+    with pytest.raises(PolicyError, match=f"slot_bits is {width - 1}, and the terms give {width}"):
+        parse(body)
+
+
+def test_half_the_noise_is_refused(body):
+    scale = body["noise_scale"]
+    body["noise_scale"] = str(int(float(scale) / 2))
+    with pytest.raises(PolicyError, match=f"noise_scale is [0-9]+, and the terms give {scale}"):
+        parse(body)
+
+
+def test_a_figure_that_depends_on_changed_terms_is_refused(body):
+    body["epsilon"] = "2"
+    with pytest.raises(PolicyError, match="noise_scale"):
+        parse(body)
+
+
+@pytest.mark.parametrize("member", ["format", "title", "key", "closes_at", "sum_weight", "participants"])
+def test_a_missing_member_is_refused(body, member):
+    del body[member]
+    with pytest.raises(MessageError, match=f"lacks {member}"):
+        parse(body)
+
+
+@pytest.mark.parametrize("member", ["note", "Title", "", "epsilon "])
+def test_an_unknown_member_is_refused(body, member):
+    body[member] = "1"
+    with pytest.raises(MessageError, match="unknown"):
+        parse(body)
+
+
+@pytest.mark.parametrize("member", ["calibration", "nonnegative", "pre_studies", "rho_share"])
+def test_members_of_later_versions_are_named(body, member):
+    body[member] = None
+    with pytest.raises(PolicyError, match=f"{member} is not offered by this version"):
+        parse(body)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "reason"),
+    [
+        ("relation", "add-or-remove", "number of records is exact"),
+        ("relation", "other", "relation is none of"),
+        ("noise_by", "owners", "not offered by this version"),
+        ("mechanism", "as-published", "not offered by this version"),
+        ("mechanism", "laplace", "none of"),
+        ("release", "pairs", "not offered by this version"),
+        ("missing", "mean", "none of"),
+        ("scaling", "standard", "none of"),
+        ("closing", "never", "none of"),
+        ("title", "a\u202eb", "control, formatting"),
+        ("purpose", "x" * 4001, "longer than 4000"),
+        ("clip_norm", "0", "clip_norm must be above 0"),
+        ("clip_norm", "-1", "clip_norm must be above 0"),
+        ("clip_norm", "1.8", "above √3"),
+        ("epsilon", "0", "epsilon must be above 0"),
+        ("epsilon", "60", "less than half of δ"),
+        ("delta", "0", "delta must be above 0"),
+        ("delta", "0.0002", "below 1/max_records"),
+        ("delta", "0.5", "below 1/max_records"),
+        ("max_colluding", 1, "max_colluding has no meaning"),
+        ("min_owners", 4, "min_owners is above max_owners"),
+        ("min_owners", 0, "min_owners is not between"),
+        ("max_owners", 2, "above max_owners"),
+        ("min_records", 5001, "min_records is above max_records"),
+        ("min_records", 0, "not between"),
+        ("fraction_bits", 41, "not between"),
+        ("features", [], "features is empty"),
+        ("cohort_distance", 1, "not between"),
+    ],
+)
+def test_a_rule_broken_is_refused(body, member, value, reason):
+    body[member] = value
+    with pytest.raises(PolicyError, match=reason) as caught:
+        parse(body)
+    assert caught.value.slug == "manifest-refused"
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("format", True),
+        ("format", 2),
+        ("format", "1"),
+        ("epsilon", 1),
+        ("epsilon", "1.0"),
+        ("epsilon", "1e0"),
+        ("delta", "0.0000000400"),
+        ("max_records", "5000"),
+        ("max_records", True),
+        ("closes_at", "2030-01-02"),
+        ("features", {}),
+        ("participants", None),
+        ("user", []),
+        ("title", 1),
+    ],
+)
+def test_a_wrong_shape_is_refused(body, member, value):
+    body[member] = value
+    with pytest.raises(MessageError):
+        parse(body)
+
+
+def test_sum_weight_follows_the_release(make_manifest):
+    joint, masked = make_manifest(release="joint").to_body(), make_manifest(release="masked").to_body()
+    assert (joint["sum_weight"], masked["sum_weight"]) == ("0.43", "0")
+    for body, weights in ((joint, ("0", "-1", "2.01")), (masked, ("0.43",))):
+        for weight in weights:
+            with pytest.raises(PolicyError, match="sum_weight"):
+                parse({**body, "sum_weight": weight})
+
+
+def test_a_masked_study_names_its_owners(make_manifest):
+    masked = make_manifest(release="masked").to_body()
+    with pytest.raises(PolicyError, match="named participants"):
+        parse({**masked, "participants": []})
+    joint = {**make_manifest(release="joint").to_body(), "participants": []}
+    assert parse(joint).participants == ()
+    with pytest.raises(PolicyError, match="when-complete needs named participants"):
+        parse({**joint, "closing": "when-complete"})
+
+
+def test_one_key_has_one_role_and_one_name(body):
+    twice = copy.deepcopy(body)
+    twice["participants"][1]["ed25519"] = twice["participants"][0]["ed25519"]
+    namesakes = copy.deepcopy(body)
+    namesakes["participants"][1]["name"] = namesakes["participants"][0]["name"]
+    user_is_owner = copy.deepcopy(body)
+    user_is_owner["participants"][1]["ed25519"] = body["user"]["ed25519"]
+    user_is_proxy = copy.deepcopy(body)
+    user_is_proxy["proxy"]["ed25519"] = body["user"]["ed25519"]
+    for changed in (twice, namesakes, user_is_owner, user_is_proxy):
+        with pytest.raises(PolicyError, match="repeats an entry"):
+            parse(changed)
+
+
+def test_more_participants_than_places_are_refused(manifest):
+    body = replace(manifest, min_owners=1, max_owners=2).to_body()
+    with pytest.raises(PolicyError, match="number of participants"):
+        parse(body)
+    body = replace(manifest, min_owners=4, max_owners=9).to_body()
+    with pytest.raises(PolicyError, match="number of participants"):
+        parse(body)
+
+
+def test_feature_names_are_unique(body):
+    body["features"][1]["name"] = "age"
+    with pytest.raises(PolicyError, match="features repeats"):
+        parse(body)
+
+
+def test_common_scaling_refuses_categories(make_manifest, draft):
+    features = [*draft["features"], {"name": "blood", "levels": ["A", "B"]}]
+    assert make_manifest(features=features).figures.encoded_features == 5
+    with pytest.raises(PolicyError, match="scaling common"):
+        make_manifest(features=features, scaling="common")
+
+
+def test_too_many_levels_are_refused(make_manifest, monkeypatch):
+    monkeypatch.setattr("dpdpca_protocol.manifest.MAX_ENCODED_FEATURES", 4)
+    with pytest.raises(PolicyError, match="more than 4 encoded features"):
+        make_manifest(features=[{"name": "blood", "levels": list("ABCDE")}])
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"modulus": "00" * 64}, PolicyError),
+        ({"modulus": "7f" + "ff" * 63}, PolicyError),
+        ({"modulus": "FF" * 64}, MessageError),
+        ({"modulus": "ff" * 1025}, MessageError),
+        ({"modulus": 12345}, MessageError),
+        ({"proof": []}, CryptographicError),
+        ({"proof": ["00" * 63]}, MessageError),
+        ({"proof": ["00" * 64] * 65}, PolicyError),
+        ({"proof": "00"}, MessageError),
+        ({"generator": "02"}, MessageError),
+    ],
+)
+def test_a_key_of_another_form_is_refused(body, parties, change, error):
+    body["key"].update(change)
+    with pytest.raises(error):
+        open_manifest(sign_statement("manifest", body, parties.user).encoded, least_modulus_bits=LEAST)
+
+
+def test_units_of_the_encoded_columns(make_manifest, draft):
+    ranged = make_manifest()
+    assert ranged.encoded_names == ("age", "systolic", "weight")
+    assert ranged.feature_units == ((50, 50), (120, 100), (Fraction("126.5"), 124))
+    assert [unit for _, unit in make_manifest(scaling="common").feature_units] == [124] * 3
+    mixed = make_manifest(features=[draft["features"][0], {"name": "blood", "levels": ["A", "B"]}])
+    assert mixed.feature_units == ((50, 50), (0, 1), (0, 1))
+    assert mixed.encoded_names == ("age", "blood = A", "blood = B")
+
+
+def test_cohort_distance_is_carried(make_manifest):
+    manifest = make_manifest(cohort_distance=2)
+    assert parse(manifest.to_body()).cohort_distance == 2
+    assert manifest.study_id != make_manifest().study_id
+
+
+def test_a_full_size_key_needs_no_test_switch(make_manifest, parties):
+    """The one slow test here: 2,048 bits, through the path that the product takes."""
+    secret = generate_secret_key(2048, OS_RANDOMNESS)
+    proof = prove_key(secret, parties.user.public.ed25519)
+    manifest = make_manifest()
+    keyed = replace(
+        manifest,
+        key=replace(
+            manifest.key, modulus=int(secret.public.modulus), proof=tuple(int(root) for root in proof.roots)
+        ),
+    )
+    signed = open_manifest(sign_manifest(keyed, parties.user).encoded)
+    assert signed.public_key.bits == 2048
+
+
+def test_a_participant_survives_its_body():
+    participant = Participant("A", bytes(32))
+    assert Participant.parse(participant.to_body(), "p") == participant
