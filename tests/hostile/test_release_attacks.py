@@ -325,7 +325,7 @@ def test_noise_at_unit_granularity_hides_the_fractional_part(secret: SecretKey) 
 
 def test_noise_on_s_would_leave_the_fractional_part_in_clear(secret: SecretKey) -> None:
     n = len(NEIGHBOUR_A)
-    for records, other in ((NEIGHBOUR_A, NEIGHBOUR_A[:-1] + [[121, 40, -60]]),):
+    for records, other in ((NEIGHBOUR_A, [*NEIGHBOUR_A[:-1], [121, 40, -60]]),):
         multiples = [n * h for h in release.draw_triangle_noise(D, NOISE_VARIANCE)]
         seen = opened(secret, masked(secret, records, n, multiples)[0], n)
         assert fits_modulo_count(seen, records)
