@@ -88,13 +88,15 @@ def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def delta_of_tails(epsilon: Fraction) -> Fraction:
-    """(2 + e^ε)·2⁻⁸⁰, rounded up: what redrawn tails and re-randomisation from a pool cost of δ.
+    """(2 + e^ε)·2⁻⁸⁰, rounded up, at most 1: what redrawn tails and re-randomisation by pool cost.
 
     Source: privacy decision 4.
     """
+    if epsilon > 56:
+        return Fraction(1)  # above 1 anyway, and e^ε of a hostile ε would fill the memory
     with gmpy2.context(precision=128, round=gmpy2.RoundUp):
         exponential = _exact(gmpy2.exp(mpfr(gmpy2.mpq(epsilon))))
-    return (2 + exponential) / 2**80
+    return min((2 + exponential) / 2**80, Fraction(1))
 
 
 def delta_of_mask(encoded_features: int, record_bound: int, mask_bits: int) -> Fraction:

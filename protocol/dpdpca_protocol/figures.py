@@ -19,9 +19,7 @@ from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.fields import decimal_text, refused
 from dpdpca_protocol.packing import BlockLayout, FlatLayout, slots_for
 from dpdpca_protocol.sensitivity import ReleaseKind, joint_noise_variance, masked_noise_variance
-
-CHUNK_CIPHERTEXTS = 1024
-"""Ciphertexts a chunk holds; the last one may hold fewer."""
+from dpdpca_protocol.share import chunk_count
 
 _SCALE_GRID = 2**40
 _SCALE_UP = 1 + Fraction(1, 2**31)
@@ -164,7 +162,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         slots=slots,
         value_count=value_count,
         ciphertext_count=ciphertext_count,
-        chunk_count=-(-ciphertext_count // CHUNK_CIPHERTEXTS),
+        chunk_count=chunk_count(ciphertext_count),
         share_bytes=ciphertext_count * (terms.modulus_bits // 4),
     )
 

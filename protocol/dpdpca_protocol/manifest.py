@@ -356,7 +356,11 @@ def _check_cohort(manifest: Manifest) -> None:
     if manifest.min_records > manifest.max_records:
         refused("min_records is above max_records")
     if participants and not manifest.min_owners <= len(participants) <= manifest.max_owners:
-        refused("the number of participants is not between min_owners and max_owners")
+        refused(
+            f"{len(participants)} participants are named, and the study is for {manifest.min_owners}"
+            f" to {manifest.max_owners} owners",
+            "name more owners, or change min_owners or max_owners",
+        )
     if not participants and manifest.release is ReleaseKind.MASKED:
         refused(
             "a masked study needs named participants: one dishonest owner would show the sums to the user",

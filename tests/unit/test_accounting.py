@@ -124,6 +124,8 @@ def test_a_tiny_rho_costs_no_negative_epsilon():
 def test_parts_of_delta_are_rounded_up():
     tails = delta_of_tails(Fraction(1))
     assert 0 <= tails * 2**80 - 2 - Fraction(math.e) < Fraction(1, 10**12)
+    assert delta_of_tails(Fraction(57)) == delta_of_tails(Fraction(10**29)) == 1
+    assert delta_of_tails(Fraction(56)) == 1 > delta_of_tails(Fraction(55))
     mask = delta_of_mask(7, 1000, 90)
     assert mask >= Fraction(2 * math.sqrt(7000)) / 2**90
     assert mask <= Fraction(2 * math.sqrt(7000) + 2) / 2**90

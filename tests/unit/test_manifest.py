@@ -159,7 +159,10 @@ def test_members_of_later_versions_are_named(body, member):
         ("clip_norm", "-1", "clip_norm must be above 0"),
         ("clip_norm", "1.8", "above √3"),
         ("epsilon", "0", "epsilon must be above 0"),
-        ("epsilon", "60", "less than half of δ"),
+        ("epsilon", "40", "less than half of δ"),
+        ("epsilon", "9" * 30, "less than half of δ"),
+        ("epsilon", "0." + "0" * 39 + "1", "63 bits"),
+        ("clip_norm", "9" * 30, "above √3"),
         ("delta", "0", "delta must be above 0"),
         ("delta", "0.0002", "below 1/max_records"),
         ("delta", "0.5", "below 1/max_records"),
@@ -241,10 +244,10 @@ def test_one_key_has_one_role_and_one_name(body):
 
 def test_more_participants_than_places_are_refused(manifest):
     body = replace(manifest, min_owners=1, max_owners=2).to_body()
-    with pytest.raises(PolicyError, match="number of participants"):
+    with pytest.raises(PolicyError, match="3 participants are named, and the study is for 1 to 2 owners"):
         parse(body)
     body = replace(manifest, min_owners=4, max_owners=9).to_body()
-    with pytest.raises(PolicyError, match="number of participants"):
+    with pytest.raises(PolicyError, match="for 4 to 9 owners"):
         parse(body)
 
 
