@@ -161,7 +161,7 @@ def test_members_of_later_versions_are_named(body, member):
         ("epsilon", "0", "epsilon must be above 0"),
         ("epsilon", "40", "less than half of δ"),
         ("epsilon", "9" * 30, "less than half of δ"),
-        ("epsilon", "0." + "0" * 39 + "1", "63 bits"),
+        ("epsilon", "0." + "0" * 39 + "1", "noise_scale"),
         ("clip_norm", "9" * 30, "above √3"),
         ("delta", "0", "delta must be above 0"),
         ("delta", "0.0002", "below 1/max_records"),
