@@ -22,7 +22,8 @@ from dpdpca_protocol.figures import Figures, Terms, default_fraction_bits, figur
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.release import NoisyScatter, draw_joint_noise, triangle_index
 from dpdpca_protocol.scatter import SecondMoments
-from dpdpca_protocol.sensitivity import NeighbouringRelation, ReleaseKind
+from dpdpca_protocol.sensitivity import NeighbouringRelation
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user.estimator import NoisyPCA, ParameterError
 
 _NOMINAL_MODULUS_BITS = 3072

@@ -39,7 +39,7 @@ def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
     Guarantee: a ρ-zCDP mechanism is (ε, δ)-DP. For every α > 1 the ρ that solves
         e^((α−1)(αρ−ε))/(α−1)·(1−1/α)^α = δ is sound, so an inexact α costs tightness and never privacy.
-    Source: Canonne, Kamath, Steinke 2020, corollary 13; privacy decision 3.
+    Source: Canonne, Kamath, Steinke 2020, corollary 13; docs/claims.md, C3.
     Tested: tests/unit/test_accounting.py (closed form, OpenDP's and dp-accounting's conversions).
     """
     _check_target(epsilon, delta)
@@ -90,7 +90,7 @@ def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
 def delta_of_tails(epsilon: Fraction) -> Fraction:
     """(2 + e^ε)·2⁻⁸⁰, rounded up, at most 1: what redrawn tails and re-randomisation by pool cost.
 
-    Source: privacy decision 4.
+    Source: docs/claims.md, C3 and C5.
     """
     if epsilon > 56:
         return Fraction(1)  # above 1 anyway, and e^ε of a hostile ε would fill the memory

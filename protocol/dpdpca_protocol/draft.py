@@ -28,8 +28,8 @@ from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.parties import KeyTerms, Participant, Party, ProxyParty
-from dpdpca_protocol.sensitivity import ReleaseKind
 from dpdpca_protocol.signing import FORMAT
+from dpdpca_protocol.study import ReleaseKind
 
 DEFAULT_DELTA = Fraction(1, 10**6)
 DEFAULT_MIN_OWNERS = 3

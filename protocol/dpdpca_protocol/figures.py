@@ -18,8 +18,9 @@ from dpdpca_protocol.accounting import (
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.fields import decimal_text, refused
 from dpdpca_protocol.packing import BlockLayout, FlatLayout, slots_for
-from dpdpca_protocol.sensitivity import ReleaseKind, joint_noise_variance, masked_noise_variance
+from dpdpca_protocol.sensitivity import joint_noise_variance, masked_noise_variance
 from dpdpca_protocol.share import chunk_count
+from dpdpca_protocol.study import ReleaseKind
 
 _SCALE_GRID = 2**40
 _SCALE_UP = 1 + Fraction(1, 2**31)
@@ -117,7 +118,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
             recomputed one within a factor of 1 + 2⁻³⁰; both values are named.
 
     Guarantee: with noise of parameter t² the release is (ε, δ)-DP for one replaced record.
-    Source: privacy decisions 2 to 5; packing table of the protocol.
+    Source: docs/claims.md, C1 to C3; docs/spec.md, section 3.
     Tested: tests/unit/test_figures.py.
     """
     _check_record_bound(terms)

@@ -35,7 +35,7 @@ def discrete_gaussian(variance: Fraction, count: int, bound: int) -> list[int]:
             bound below σ.
 
     Guarantee: on integers of ℓ₂ sensitivity D, D²/(2σ²)-zCDP before the redraws; exact, no rounding of reals.
-    Source: Canonne, Kamath, Steinke 2020, theorem 4 and algorithm 3; privacy decisions 3 and 5.
+    Source: Canonne, Kamath, Steinke 2020, theorem 4 and algorithm 3; docs/claims.md, C3.
     Tested: tests/statistical/test_discrete_gaussian.py.
     """
     if variance <= 0 or count < 0:

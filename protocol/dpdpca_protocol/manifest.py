@@ -35,8 +35,9 @@ from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.paillier.keys import LEAST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
 from dpdpca_protocol.parties import KeyTerms, Participant, Party, ProxyParty
-from dpdpca_protocol.sensitivity import NeighbouringRelation, ReleaseKind
+from dpdpca_protocol.sensitivity import NeighbouringRelation
 from dpdpca_protocol.signing import FORMAT, IdentityKey, Statement, sign_statement, verify_statement
+from dpdpca_protocol.study import ReleaseKind
 
 __all__ = [
     "KIND",

@@ -50,7 +50,7 @@ def _tail_bound(variance: Fraction) -> int:
 def draw_triangle_noise(d: int, variance: Fraction) -> list[int]:
     """Symmetric noise as an upper triangle by rows: `variance` on the diagonal, half of it off the diagonal.
 
-    Guarantee: with variance t² this is the Gaussian mechanism for the Frobenius norm (docs/claims.md, T3).
+    Guarantee: with variance t² this is the Gaussian mechanism for the Frobenius norm (docs/claims.md, C2).
     """
     half = variance / 2
     diagonal = discrete_gaussian(variance, d, _tail_bound(variance))

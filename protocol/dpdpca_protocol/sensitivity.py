@@ -1,6 +1,6 @@
 """How far one record can move a release, and the noise that hides it; exact, in grid units.
 
-The constants are theorems T1, T2, T3 and T8 of the privacy notes, checked by brute force in
+The constants are derived in docs/claims.md (C1, C2) and checked by brute force in
 tests/unit/test_sensitivity.py: reached within one per cent on small neighbours and never passed.
 All norms are ℓ₂; for a symmetric matrix the Frobenius norm.
 """
@@ -17,20 +17,13 @@ class NeighbouringRelation(StrEnum):
     REPLACE_ONE = "replace-one"
 
 
-class ReleaseKind(StrEnum):
-    """What leaves once, noisy."""
-
-    MASKED = "masked"
-    JOINT = "joint"
-
-
 def second_moment_sensitivity_squared(record_bound: int) -> int:
     """2K²: square of how far R = Σ z zᵀ moves when one record is replaced.
 
     Args:
         record_bound: K ≥ Σ z² of every record, in grid units².
 
-    Source: T1, ‖zzᵀ − xxᵀ‖² = |z|⁴ + |x|⁴ − 2(z·x)² ≤ 2K², reached by orthogonal records on the bound.
+    Source: docs/claims.md, C1: |z|⁴ + |x|⁴ − 2(z·x)² ≤ 2K², reached by orthogonal records on the bound.
     """
     return 2 * record_bound**2
 
@@ -38,7 +31,7 @@ def second_moment_sensitivity_squared(record_bound: int) -> int:
 def scatter_sensitivity(record_bound: int, record_count: int) -> Fraction:
     """4K(N−1)/N: how far S = R − v vᵀ/N moves when one of N records is replaced.
 
-    Source: T2, reached when all others sit at −r e and one record moves from −r e to r e.
+    Source: docs/claims.md, C1, reached when all others sit at −r e and one record moves from −r e to r e.
     """
     if record_count < 1:
         raise UsageError("bad-argument", "there must be at least one record")
@@ -48,7 +41,7 @@ def scatter_sensitivity(record_bound: int, record_count: int) -> Fraction:
 def scatter_sensitivity_bound(record_bound: int) -> int:
     """4K: the bound on `scatter_sensitivity` that is free of N, and the one that calibrates.
 
-    Source: T2; privacy decision 3.
+    Source: docs/claims.md, C1.
     """
     return 4 * record_bound
 
@@ -63,7 +56,7 @@ def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fra
     Raises:
         UsageError: a out of range; above 2K the maximum lies elsewhere.
 
-    Source: T8, reached by two records on the bound at cosine −a/(2K).
+    Source: docs/claims.md, C1, reached by two records on the bound at cosine −a/(2K).
     """
     if not 0 < alpha_squared <= 2 * record_bound:
         raise UsageError("bad-argument", "the weight of the sum must lie in (0, 2K]")
@@ -82,7 +75,7 @@ def masked_noise_variance(record_bound: int, rho: Fraction) -> Fraction:
 
     Guarantee: N·S + H with H symmetric discrete Gaussian of these parameters is ρ-zCDP for one replaced
         record: Σ D_ii²/(2N²t²) + Σ_{i<j} D_ij²/(N²t²) = ‖D‖²/(2N²t²) ≤ ρ, ‖D‖ ≤ 4(N−1)K.
-    Source: T2, T3; Canonne, Kamath, Steinke 2020, theorem 4 (discrete Gaussian, vectors of integers).
+    Source: docs/claims.md, C1, C2; Canonne, Kamath, Steinke 2020, theorem 4 (discrete Gaussian, vectors of integers).
     """
     return Fraction(scatter_sensitivity_bound(record_bound) ** 2) / (2 * rho)
 
@@ -99,6 +92,6 @@ def joint_noise_variance(record_bound: int, alpha_squared: Fraction, rho: Fracti
         t² in grid units⁴, exact.
 
     Guarantee: (N, v + g, R + H) is ρ-zCDP for one replaced record.
-    Source: T3, T8; Canonne, Kamath, Steinke 2020, theorem 4.
+    Source: docs/claims.md, C1, C2; Canonne, Kamath, Steinke 2020, theorem 4.
     """
     return joint_sensitivity_squared(record_bound, alpha_squared) / (2 * rho)

@@ -29,6 +29,8 @@ class StudyEvent(StrEnum):
 
 
 class ReleaseKind(StrEnum):
+    """What leaves once, noisy."""
+
     MASKED = "masked"
     JOINT = "joint"
 

@@ -17,7 +17,7 @@ from dpdpca_protocol.components import (
 from dpdpca_protocol.errors import IntegrityError, UsageError
 from dpdpca_protocol.figures import Figures, Terms, figures_of
 from dpdpca_protocol.release import NoisyScatter
-from dpdpca_protocol.sensitivity import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind
 
 
 def make_figures(d: int, release: ReleaseKind = ReleaseKind.JOINT, max_records: int = 100_000) -> Figures:

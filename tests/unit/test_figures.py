@@ -9,7 +9,7 @@ import pytest
 from dpdpca_protocol.accounting import delta_of_tails, zcdp_rho
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.figures import Terms, default_fraction_bits, figures_of
-from dpdpca_protocol.sensitivity import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind
 
 JOINT = Terms(
     release=ReleaseKind.JOINT,
