@@ -75,7 +75,7 @@ def masked_noise_variance(record_bound: int, rho: Fraction) -> Fraction:
 
     Guarantee: N·S + H with H symmetric discrete Gaussian of these parameters is ρ-zCDP for one replaced
         record: Σ D_ii²/(2N²t²) + Σ_{i<j} D_ij²/(N²t²) = ‖D‖²/(2N²t²) ≤ ρ, ‖D‖ ≤ 4(N−1)K.
-    Source: docs/claims.md, C1, C2; Canonne, Kamath, Steinke 2020, theorem 4 (discrete Gaussian, vectors of integers).
+    Source: docs/claims.md, C1, C2; Canonne, Kamath, Steinke 2020, theorem 4 (vectors of integers).
     """
     return Fraction(scatter_sensitivity_bound(record_bound) ** 2) / (2 * rho)
 
