@@ -13,6 +13,7 @@ from dpdpca_http.problems import printable
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.share import CohortMember
 from dpdpca_protocol.signing import Identity, hex_bytes
 
 _T = TypeVar("_T", str, int, list[Any], dict[str, Any])
@@ -99,7 +100,13 @@ class ProgressFacts:
 
 @dataclass(frozen=True, slots=True)
 class StudyFacts:
-    """A study, as the proxy tells it. The last four members are there in the answer about one study alone."""
+    """A study, as the proxy tells it. From `owners` on, members come in the answer about one study alone.
+
+    Attributes:
+        cohort: digest of the frozen cohort; the signed transcript says the same.
+        cohort_members: whose digest it is.
+        failure, failure_detail: why a study failed, as a slug and in words.
+    """
 
     study: StudyId
     title: str
@@ -111,13 +118,15 @@ class StudyFacts:
     owners: tuple[OwnerFacts, ...]
     progress: ProgressFacts | None
     cohort: Digest | None
+    cohort_members: tuple[CohortMember, ...]
     failure: str | None
+    failure_detail: str | None
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
         progress = optional(answer, "progress", dict)
         cohort = optional(answer, "cohort", str)
-        failure = optional(answer, "failure", str)
+        failure, detail = optional(answer, "failure", str), optional(answer, "failure_detail", str)
         return cls(
             StudyId.parse(member(answer, "study", str)),
             printable(member(answer, "title", str)),
@@ -129,7 +138,9 @@ class StudyFacts:
             tuple(OwnerFacts.parse(objects) for objects in _objects(answer, "owners")),
             ProgressFacts.parse(progress) if progress else None,
             Digest.parse(cohort) if cohort else None,
+            tuple(CohortMember.parse(objects) for objects in _objects(answer, "cohort_members")),
             printable(failure) if failure else None,
+            printable(detail) if detail else None,
         )
 
     @classmethod

@@ -101,10 +101,13 @@ class ProxyClient:
         return card, statement
 
     def enrol(self, role: str, name: str, invitation: str) -> PartyId:
-        """Introduce the caller in `role` ("owner" or "user") with a single-use invitation."""
+        """Introduce the caller in `role` ("owner" or "user") with a single-use invitation.
+
+        The same party with the same invitation again gets the same answer.
+        """
         enrolment = Enrolment(role, name, self._key.public, self._pinned()).sign(self._key)
         body = canonical_json({"enrolment": json.loads(enrolment.encoded), "invitation": invitation})
-        answer = self._exchange.send(Call("POST", "/v1/parties", body, repeatable=False, signed=False))
+        answer = self._exchange.send(Call("POST", "/v1/parties", body, signed=False))
         return PartyId.parse(member(parse_answer(answer), "party", str))
 
     def parties(self) -> tuple[PartyFacts, ...]:

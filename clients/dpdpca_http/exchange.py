@@ -1,4 +1,4 @@
-"""One signed request and its answer: tried again where that is safe, bounded, errors given their class."""
+"""One signed request and its answer: tried again, bounded, errors given their class."""
 
 import ssl
 from collections.abc import Callable, Iterator
@@ -37,11 +37,10 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to make.
+    """A request to make. Every route treats a second arrival like the first, so a call may be repeated.
 
     Attributes:
         limit_bytes: the largest body that is accepted in answer.
-        repeatable: the server treats a second arrival like the first, so it may be sent again.
         signed: False for what anybody may ask, before there is an enrolment.
     """
 
@@ -51,7 +50,6 @@ class Call:
     media_type: str = JSON_MEDIA_TYPE
     query: str = ""
     limit_bytes: int = STATEMENT_LIMIT_BYTES
-    repeatable: bool = True
     signed: bool = True
 
 
@@ -79,9 +77,7 @@ class Exchange:
             timeout=_TIMEOUT,
             follow_redirects=False,
             trust_env=not is_loopback(host),  # a company's HTTP proxy cannot reach our loopback
-            headers={
-                "accept-encoding": "identity"
-            },  # an answer is as long as it says: no decompression bombs
+            headers={"accept-encoding": "identity"},  # no decompression bombs: a body is as long as it is
         )
 
     def close(self) -> None:
@@ -102,12 +98,10 @@ class Exchange:
                     return _read(response, call.limit_bytes)
             except httpx.TransportError as error:
                 failure = self._unreachable(error)
-                # A request that never left may always be sent again.
-                may_repeat = call.repeatable or isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
                 wait = None
             except _PassingError as answer:
-                failure, wait, may_repeat = answer.failure, answer.failure.retry_after_seconds, True
-            if not may_repeat or not attempts.wait(str(failure.problem), wait):
+                failure, wait = answer.failure, answer.failure.retry_after_seconds
+            if not attempts.wait(str(failure.problem), wait):
                 raise failure
 
     @contextmanager

@@ -1,1 +1,1 @@
-"""TODO"""
+"""A data owner: its keys, its data files, what it consents to, and how its share travels."""

@@ -1,0 +1,239 @@
+"""The consent sheet: what a study asks of an owner, in facts. It uploads nothing.
+
+Every sentence says what holds, towards whom, and what does not; figures are the manifest's own, recomputed.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dpdpca_disk.words import fingerprint_words
+from dpdpca_owner.home import Owner
+from dpdpca_owner.opening import OpenedStudy, is_participant
+from dpdpca_protocol.encoding import BatchReport
+from dpdpca_protocol.fields import decimal_text, time_text
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
+from dpdpca_protocol.study import ReleaseKind
+
+_COLLUSION = (
+    "Proxy and data user together can undo everything: they must be run by different organisations and not"
+    " work together."
+)
+_UNIT = (
+    "The guarantee is for one record. It is not for an owner as a whole: two studies whose owners differ by"
+    " one show that owner's statistics beyond the noise."
+)
+_TOWARDS_PROXY = (
+    "The proxy alone draws the noise, so the guarantee does not hold towards the proxy should it see the"
+    " components; they travel sealed to the owners."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What the manifest's rules do to the owner's data; stays on this machine.
+
+    Attributes:
+        columns: the owner's column for each feature.
+        report: counts.
+    """
+
+    columns: tuple[str, ...]
+    report: BatchReport
+
+    def to_json(self, manifest: Manifest) -> dict[str, Any]:
+        report = self.report
+        return {
+            "records": report.records,
+            "records_that_count": report.accepted,
+            "records_dropped": report.dropped,
+            "records_clipped": report.clipped,
+            "features": [
+                {"name": feature.name, "column": column, "missing": missing, "out_of_bounds": outside}
+                for feature, column, missing, outside in zip(
+                    manifest.features, self.columns, report.missing, report.out_of_bounds, strict=True
+                )
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentSheet:
+    """The facts of one study for one owner."""
+
+    study: OpenedStudy
+    owner: Owner
+    address: str
+    dry_run: DryRun | None = None
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.study.manifest
+
+    @property
+    def sealed_bytes(self) -> int:
+        figures = self.manifest.figures
+        return figures.share_bytes + figures.chunk_count * SEALING_OVERHEAD_BYTES
+
+    def who_asks(self) -> list[str]:
+        user = self.manifest.user
+        met = (
+            f"known to this owner since {self.study.user_since}"
+            if self.study.user_since
+            else "first contact: compare the words with the data user by another way than this proxy"
+        )
+        return [f"{user.name}: {fingerprint_words(user.ed25519)}", met]
+
+    def leaves(self) -> list[str]:
+        figures = self.manifest.figures
+        return [
+            f"{figures.ciphertext_count:,} Paillier ciphertexts under a key of {self.manifest.key.bits} bits,"
+            f" {self.sealed_bytes:,} bytes, sealed to the proxy",
+            f"they hold {figures.value_count:,} numbers: how many records there are, the sums of the features"
+            " and the sums of their products",
+            "a signed statement that lists their digests, with this owner's public keys",
+            "never a record, a single value or a file",
+        ]
+
+    def who_can_decrypt(self) -> list[str]:
+        user, proxy = self.manifest.user.name, self.manifest.proxy.name
+        if self.manifest.release is ReleaseKind.MASKED:
+            count = f"{proxy} learns the number of all owners' records together: the data user proves it."
+        else:
+            count = f"{proxy} does not learn the number of records."
+        return [
+            f"{user} holds the secret key. It gets the sum over all owners only, once, with noise;"
+            " the proxy keeps single shares from it.",
+            f"{user} learns the number of all owners' records together exactly.",
+            f"{proxy} holds the ciphertexts and no key. {_TOWARDS_PROXY}",
+            count,
+            _COLLUSION,
+        ]
+
+    def promise(self) -> list[str]:
+        manifest = self.manifest
+        return [
+            f"ε = {decimal_text(manifest.epsilon)}, δ = {decimal_text(manifest.delta)} for this study,"
+            f" relation {manifest.relation}: towards the data user and whoever sees the result, replacing one"
+            " record by any other changes the chance of any result by a factor of at most e^ε, but for δ."
+            " The number of records counts as public.",
+            f"mechanism: discrete Gaussian noise, {manifest.release} release, drawn by the proxy",
+            _UNIT,
+        ]
+
+    def honesty(self) -> list[str]:
+        """How much hangs on the owners (protocol, Roles)."""
+        if self.manifest.release is ReleaseKind.MASKED:
+            return [
+                "MASKED: every owner must be honest, and none may work with the data user. One false share,"
+                " such as a wrong number of records, shows the data user the exact sums of all owners."
+                " So join only if you know and trust every owner named below."
+            ]
+        return ["JOINT: an owner that does not clip its records voids the bound for its own records only."]
+
+    def cohort(self) -> list[str]:
+        manifest = self.manifest
+        least, most = manifest.min_owners, manifest.max_owners
+        lines = [f"at least {least} and at most {most} owners; you can rely on the {least} only"]
+        if manifest.participants:
+            lines[0] += f"; {len(manifest.participants)} are named:"
+            lines += [
+                f"{participant.name} (you)"
+                if participant.ed25519 == self.owner.key.public.ed25519
+                else participant.name
+                for participant in manifest.participants
+            ]
+            if not is_participant(manifest, self.owner):
+                lines.append("You are NOT among them: this owner cannot join.")
+        else:
+            lines.append(
+                "Any enrolled owner may join: owners without data can make up the number, so it protects you"
+                " only as far as you trust the proxy's enrolment."
+            )
+        records = f"{manifest.min_records} to {manifest.max_records} records in all"
+        if manifest.release is ReleaseKind.JOINT:
+            records += ", which protects nobody from the data user: it is checked after the release only"
+        lines.append(records)
+        when = time_text(manifest.closes_at)
+        lines.append(
+            f"closes when all named owners are in, at the latest on {when}"
+            if manifest.closing == "when-complete"
+            else f"closes on {when}"
+        )
+        lines.append(f"the data user may close earlier, with {least} owners or more; all parties see it")
+        if least < 3:
+            lines.append("With two owners each learns the noisy statistics of the other.")
+        return lines
+
+    def records_rules(self) -> list[str]:
+        manifest = self.manifest
+        missing = (
+            "a record with a missing value is left out; which records are complete is treated as public"
+            if manifest.missing == "reject"
+            else "a missing value counts as the feature's centre; every record counts"
+        )
+        return [
+            missing,
+            f"values are cut to the bounds, and records to norm {decimal_text(manifest.clip_norm)}"
+            f" of √{manifest.figures.encoded_features} after scaling ({manifest.scaling})",
+            "at least one record is needed",
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        manifest, figures = self.manifest, self.manifest.figures
+        user = manifest.user
+        sheet: dict[str, Any] = {
+            "study": self.study.signed.study_id.hex(),
+            "address": self.address,
+            "title": manifest.title,
+            "purpose": manifest.purpose,
+            "user": {
+                "name": user.name,
+                "ed25519": user.ed25519.hex(),
+                "words": fingerprint_words(user.ed25519),
+                "known_since": self.study.user_since,
+            },
+            "proxy": {
+                "name": manifest.proxy.name,
+                "url": manifest.proxy.url,
+                "ed25519": manifest.proxy.ed25519.hex(),
+                "words": fingerprint_words(manifest.proxy.ed25519),
+            },
+            "leaves": {
+                "values": figures.value_count,
+                "ciphertexts": figures.ciphertext_count,
+                "chunks": figures.chunk_count,
+                "bytes": self.sealed_bytes,
+            },
+            "release": str(manifest.release),
+            "mechanism": manifest.mechanism,
+            "noise_by": manifest.noise_by,
+            "epsilon": decimal_text(manifest.epsilon),
+            "delta": decimal_text(manifest.delta),
+            "relation": str(manifest.relation),
+            "clip_norm": decimal_text(manifest.clip_norm),
+            "missing": manifest.missing,
+            "scaling": manifest.scaling,
+            "min_owners": manifest.min_owners,
+            "max_owners": manifest.max_owners,
+            "min_records": manifest.min_records,
+            "max_records": manifest.max_records,
+            "closing": manifest.closing,
+            "closes_at": time_text(manifest.closes_at),
+            "participants": [
+                {"name": participant.name, "ed25519": participant.ed25519.hex()}
+                for participant in manifest.participants
+            ],
+            "you_may_join": is_participant(manifest, self.owner),
+            "features": [feature.to_body() for feature in manifest.features],
+            "statements": {
+                "decrypt": self.who_can_decrypt(),
+                "promise": self.promise(),
+                "honesty": self.honesty(),
+                "cohort": self.cohort(),
+                "records": self.records_rules(),
+            },
+        }
+        if self.dry_run is not None:
+            sheet["dry_run"] = self.dry_run.to_json(manifest)
+        return sheet

@@ -1,0 +1,206 @@
+"""Text files with a header: any of four delimiters, UTF-8 or UTF-16 by their mark, others by name.
+
+Every field is read as text and numbers are made here, so that what a column is does not depend on its first
+rows, and no error can repeat a value.
+"""
+
+import codecs
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from dpdpca_owner.matching import match_columns
+from dpdpca_owner.sources import RecordSource
+from dpdpca_protocol.columns import Column
+from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.features import Feature
+
+_DELIMITERS = (",", ";", "\t", "|")
+_HEADER_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 22
+_MISSING = pa.array(["", "na", "n/a", "nan", "null", "none"])
+"""Fields that stand for a missing number, in any case."""
+
+
+class CsvSource(RecordSource):
+    """A delimited text file.
+
+    Args:
+        path: plain or gzip (by name, .gz).
+        features: the delimiter is the one under which most of them are in the header.
+        encoding: a Python codec; None means UTF-8, or UTF-16 where the file begins with its mark.
+        decimal: "." or ",".
+    """
+
+    def __init__(self, path: Path, features: Sequence[Feature], encoding: str | None, decimal: str) -> None:
+        self._path = path
+        self._decimal = decimal
+        beginning = self._beginning()
+        self._encoding = _encoding(beginning, encoding)
+        text = self._decode(beginning)
+        self._delimiter, self.names = _header(text, features)
+
+    def read(
+        self, positions: Sequence[int], features: Sequence[Feature], records: int
+    ) -> Iterator[list[Column]]:
+        first_record, bad_rows = 0, []
+
+        def note(row: pa.csv.InvalidRow) -> str:
+            bad_rows.append((row.number, row.actual_columns))
+            return "error"
+
+        columns = [f"{position}" for position in range(len(self.names))]
+        wanted = [columns[position] for position in positions]
+        try:
+            with pa.input_stream(str(self._path), compression="detect") as file:
+                reader = pyarrow.csv.open_csv(
+                    file,
+                    read_options=pa.csv.ReadOptions(
+                        use_threads=False,  # in order, so that rows can be counted
+                        block_size=_BLOCK_BYTES,
+                        column_names=columns,  # ours, so that doubled names do no harm
+                        skip_rows_after_names=1,
+                        encoding=self._encoding,
+                    ),
+                    parse_options=pa.csv.ParseOptions(
+                        delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=note
+                    ),
+                    convert_options=pa.csv.ConvertOptions(
+                        include_columns=wanted,
+                        column_types=dict.fromkeys(wanted, pa.string()),
+                        strings_can_be_null=False,
+                    ),
+                )
+                for block in reader:
+                    for start in range(0, block.num_rows, records):
+                        batch = block.slice(start, records)
+                        yield [
+                            self._column(batch.column(name), feature, first_record)
+                            for name, feature in zip(wanted, features, strict=True)
+                        ]
+                        first_record += batch.num_rows
+        except (pa.ArrowException, UnicodeError, OSError) as error:
+            if bad_rows:
+                number, fields = bad_rows[0]
+                place = f"row {number}" if number else "a row"
+                raise InputError(
+                    "ragged-row",
+                    f"{place} of {self._path} has {fields} fields and the header has {len(self.names)}",
+                    "export the file again, with quotes around texts",
+                ) from None
+            raise self._unreadable() from error
+
+    def _column(self, texts: pa.Array, feature: Feature, first_record: int) -> Column:
+        if feature.is_categorical:
+            levels: list[str] = pc.utf8_trim_whitespace(texts).to_pylist()
+            return levels
+        return _numbers(texts, feature.name, first_record, self._decimal)
+
+    def _beginning(self) -> bytes:
+        try:
+            with pa.input_stream(str(self._path), compression="detect") as file:
+                return bytes(file.read(_HEADER_BYTES))
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable() from error
+
+    def _decode(self, beginning: bytes) -> str:
+        try:
+            decoder = codecs.getincrementaldecoder(self._encoding)()
+            text = decoder.decode(beginning)
+        except (UnicodeError, LookupError) as error:
+            raise self._unreadable() from error
+        if "\0" in text:
+            raise self._unreadable()
+        return text.removeprefix("\ufeff")
+
+    def _unreadable(self) -> InputError:
+        return InputError(
+            "unknown-format",
+            f"{self._path} is not text in the encoding {getattr(self, '_encoding', 'utf-8')},"
+            " nor Parquet, Arrow or NumPy",
+            "name its encoding, for example --encoding cp1252",
+        )
+
+
+def _encoding(beginning: bytes, named: str | None) -> str:
+    if named is not None:
+        try:
+            return codecs.lookup(named).name
+        except LookupError as error:
+            raise UsageError("bad-option", "--encoding names no encoding that Python knows") from error
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8"
+
+
+def _header(text: str, features: Sequence[Feature]) -> tuple[str, tuple[str, ...]]:
+    """The delimiter and the column names: most features found, then most columns."""
+    best: tuple[tuple[int, int], str, tuple[str, ...]] | None = None
+    for delimiter in _DELIMITERS:
+        with suppress(csv.Error):
+            rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            names = next((tuple(row) for row in islice(rows, 100) if row), ())
+            score = (sum(_has(names, feature) for feature in features), len(names))
+            if names and (best is None or score > best[0]):
+                best = (score, delimiter, names)
+    if best is None:
+        raise InputError(
+            "no-header", "the text file has no header line", "put the column names into its first line"
+        )
+    return best[1], best[2]
+
+
+def _has(names: Sequence[str], feature: Feature) -> bool:
+    try:
+        match_columns(names, [feature])
+    except InputError as error:
+        return error.slug == "column-doubled"
+    return True
+
+
+def _numbers(texts: pa.Array, name: str, first_record: int, decimal: str) -> NDArray[np.float64]:
+    trimmed = pc.utf8_trim_whitespace(texts)
+    missing = pc.is_in(pc.utf8_lower(trimmed), value_set=_MISSING)
+    trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
+    if decimal == ",":
+        # A point is then no decimal sign, and a thousands sign is not guessed at.
+        trimmed = pc.replace_substring(pc.replace_substring(trimmed, ".", "?"), ",", ".")
+    bad = _first_bad(trimmed)
+    if bad is not None:
+        raise InputError(
+            "not-a-number",
+            f"column '{name}' holds something that is no number in record {first_record + bad + 1}",
+            "leave the field empty where the value is missing; for decimal commas add --decimal ,",
+        )
+    return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _first_bad(texts: pa.Array) -> int | None:
+    """Position of the first text that is no number, found by halving."""
+    if _all_numbers(texts):
+        return None
+    start, length = 0, len(texts)
+    while length > 1:
+        half = length // 2
+        if _all_numbers(texts.slice(start, half)):
+            start, length = start + half, length - half
+        else:
+            length = half
+    return start
+
+
+def _all_numbers(texts: pa.Array) -> bool:
+    try:
+        texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True

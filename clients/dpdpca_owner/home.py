@@ -1,0 +1,105 @@
+"""What an owner keeps between commands: its identity, the keys it has pinned, and one folder a study."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_disk.words import fingerprint_words
+from dpdpca_owner.local_files import load, own_file, save
+from dpdpca_owner.pins import Pins
+from dpdpca_owner.study_folder import StudyFolder
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UsageError
+from dpdpca_protocol.fields import read_text
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.signing import IdentityKey
+
+_NAME_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """This owner: what it calls itself, and its keys."""
+
+    name: str
+    key: IdentityKey
+
+    @property
+    def words(self) -> str:
+        return fingerprint_words(self.key.public.ed25519)
+
+
+class OwnerHome:
+    """An owner's folder.
+
+    Args:
+        path: made on the first write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.pins = Pins(path)
+
+    def create(self, name: str, passphrase: bytes | None) -> Owner:
+        """Make this owner's keys.
+
+        Raises:
+            UsageError: the name is empty, too long or not plain text.
+            ConflictError: there are keys already.
+        """
+        try:
+            read_text(name, "the name", _NAME_LIMIT)
+        except DpdpcaError as error:
+            raise UsageError("bad-name", error.problem, "give a short plain name") from error
+        if self._key_path.exists():
+            raise ConflictError(
+                "already-initialised",
+                f"there is an owner in {self.path} already",
+                "use it, or name another folder with --home",
+            )
+        owner = Owner(name, IdentityKey.generate())
+        private_dir(self.path)
+        save(self._name_path, {"name": name})
+        # The key last: an interrupted init leaves nothing that looks finished.
+        write_private(self._key_path, owner.key.to_pem(passphrase), replace=False)
+        return owner
+
+    @property
+    def needs_passphrase(self) -> bool:
+        return b"ENCRYPTED" in self._key()
+
+    def load(self, passphrase: bytes | None = None) -> Owner:
+        """Raises NotFoundError before `create`, AuthenticationError for a wrong passphrase."""
+        key = IdentityKey.from_pem(self._key(), passphrase)
+        body = load(self._name_path, "name")
+        with own_file(self._name_path):
+            return Owner(read_text(body["name"], "the name", _NAME_LIMIT), key)
+
+    def study(self, study: StudyId) -> StudyFolder:
+        return StudyFolder(self.path / "studies" / study.hex(), study)
+
+    def studies(self) -> list[StudyFolder]:
+        """The studies that this owner has joined or tried to, by id."""
+        root = self.path / "studies"
+        names = sorted(entry.name for entry in root.iterdir()) if root.is_dir() else []
+        return [self.study(StudyId.parse(name)) for name in names]
+
+    def known_moduli(self, besides: StudyId) -> frozenset[Digest]:
+        """Digests of the moduli of all other studies joined before: one key serves one study."""
+        moduli = (folder.modulus() for folder in self.studies() if folder.study != besides)
+        return frozenset(modulus for modulus in moduli if modulus is not None)
+
+    def _key(self) -> bytes:
+        try:
+            return read_private(self._key_path)
+        except NotFoundError as error:
+            raise NotFoundError(
+                "not-initialised", f"there is no owner in {self.path}", "run: dpdpca owner init --name NAME"
+            ) from error
+
+    @property
+    def _key_path(self) -> Path:
+        return self.path / "identity.pem"
+
+    @property
+    def _name_path(self) -> Path:
+        return self.path / "owner.json"

@@ -1,0 +1,51 @@
+"""The owner's own small files: canonical JSON, private, written all at once.
+
+What does not read back as we wrote it is corrupt and refused, never guessed.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.errors import AuthenticationError, IntegrityError, MessageError, PolicyError
+from dpdpca_protocol.signing import FORMAT, check_members
+
+
+def save(path: Path, body: Mapping[str, Any]) -> None:
+    """Put `body`, with the format version, at `path`; its folder is made if it is not there."""
+    private_dir(path.parent)
+    write_private(path, canonical_json({**body, "format": FORMAT}))
+
+
+def load(path: Path, *members: str) -> dict[str, Any]:
+    """The body at `path` with exactly these members (and `format`).
+
+    Raises:
+        NotFoundError: no such file.
+        PolicyError: others can reach it.
+        IntegrityError: it is not what we wrote.
+    """
+    with own_file(path):
+        body = parse_canonical(read_private(path))
+        check_members(body, *members)
+    return body
+
+
+@contextmanager
+def own_file(path: Path) -> Iterator[None]:
+    """What would be a peer's fault in a message is corruption in a file of our own."""
+    try:
+        yield
+    except (MessageError, AuthenticationError) as error:
+        raise IntegrityError(
+            "state-corrupt",
+            f"{path} is not what this program wrote there",
+            "restore it from a backup, or move it away",
+        ) from error
+    except PolicyError as error:
+        if error.slug == "manifest-refused":
+            raise IntegrityError("state-corrupt", f"{path} holds what this version refuses") from error
+        raise

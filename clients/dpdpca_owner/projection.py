@@ -1,0 +1,143 @@
+"""Published components on the owner's side: opened with its key, saved, and applied to its own records."""
+
+import io
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from dpdpca_disk.private import write_private
+from dpdpca_owner.home import Owner
+from dpdpca_owner.sources import DataLocation, open_source, read_batches
+from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.components import Components
+from dpdpca_protocol.errors import NotFoundError, UsageError
+from dpdpca_protocol.manifest import Manifest, SignedManifest
+from dpdpca_protocol.messages import SealedComponents
+from dpdpca_protocol.publication import parse_components
+from dpdpca_protocol.sealing import components_info, open_sealed
+from dpdpca_protocol.signing import verify_statement
+
+
+def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> Components:
+    """The components in a published statement, opened with this owner's key.
+
+    Raises:
+        AuthenticationError: not signed by the study's data user.
+        NotFoundError: no copy for this owner.
+        CryptographicError, MessageError: the copy does not open, or is of another study.
+    """
+    statement = verify_statement("components", untrusted, signed.manifest.user.ed25519)
+    published = SealedComponents.parse(statement)
+    study = signed.study_id
+    copy = published.sealed.get(owner.key.public.party_id)
+    if published.study != study or copy is None:
+        raise NotFoundError(
+            "no-copy",
+            "the published components hold no copy for this owner",
+            "only owners in the cohort get one",
+        )
+    return parse_components(open_sealed(copy, owner.key.x25519, components_info(study)), study)
+
+
+def save_model(components: Components, path: Path) -> None:
+    """Components as .npz with plain arrays, private to this user."""
+    space = components.space
+    arrays = {
+        "components": components.vectors,
+        "explained_variance": components.eigenvalues,
+        "noise_edges": components.noise_edges,
+        "noise_edge": np.array(components.noise_edge),
+        "trusted_components": np.array(components.trusted_count),
+        "origin": components.origin,
+        "scale": space.scale,
+        "names": np.array(space.names),
+        "records": np.array(components.count),
+    }
+    if components.mean is not None:
+        arrays["mean"] = components.mean
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    write_private(path, content.getvalue())
+
+
+def project(location: DataLocation, manifest: Manifest, components: Components, out: Path) -> int:
+    """Scores of the owner's own records on the components, written to `out` in the records' order.
+
+    Nothing leaves the machine. A record with a missing value gets the feature's centre for it where the
+    study does so, and empty scores where the study drops such records.
+
+    Args:
+        location: records to project; the study's columns are matched by name.
+        manifest: of the study.
+        components: opened.
+        out: .parquet or .csv; private to this user, and there only when complete.
+
+    Returns:
+        How many records were projected.
+    """
+    names = [f"component_{index + 1}" for index in range(components.component_count)]
+    schema = pa.schema([(name, pa.float64()) for name in names])
+    count = 0
+    with _replacing(out) as file, _writer(file, out, schema) as write:
+        source = open_source(location, manifest.features)
+        for columns in read_batches(source, manifest.features):
+            rows = _encoded_rows(pick_columns(columns, manifest.features), manifest, count)
+            scores = components.scores(rows)
+            arrays = [pa.array(scores[:, index], from_pandas=True) for index in range(len(names))]
+            write.write_batch(pa.record_batch(arrays, schema=schema))
+            count += len(scores)
+    return count
+
+
+def _encoded_rows(
+    columns: list[NDArray[np.generic]], manifest: Manifest, first_record: int
+) -> NDArray[np.float64]:
+    """(n, d) in original units, not clipped: projection needs no privacy. NaN where a record is dropped."""
+    gap = np.nan if manifest.missing == "reject" else None
+    blocks = []
+    for column, feature in zip(columns, manifest.features, strict=True):
+        if feature.is_categorical:
+            positions = levels_of(column, feature, first_record)
+            block = (positions[:, None] == np.arange(feature.width)).astype(np.float64)
+            if gap is not None:
+                block[positions < 0] = gap
+        else:
+            block = numbers_of(column, feature, first_record)[:, None]
+            if gap is None:
+                block = np.where(np.isnan(block), float(feature.origin), block)
+        blocks.append(block)
+    return np.concatenate(blocks, axis=1)
+
+
+@contextmanager
+def _writer(file: IO[bytes], out: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchFileWriter]:
+    if out.suffix == ".parquet":
+        with pyarrow.parquet.ParquetWriter(file, schema) as writer:
+            yield writer
+    elif out.suffix == ".csv":
+        with pyarrow.csv.CSVWriter(file, schema) as writer:
+            yield writer
+    else:
+        raise UsageError("bad-option", "--out ends in .parquet or .csv")
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[IO[bytes]]:
+    """A private file that takes its name only when the block ends well."""
+    temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        temporary.replace(out)
+    finally:
+        temporary.unlink(missing_ok=True)

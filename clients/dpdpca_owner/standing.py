@@ -1,0 +1,95 @@
+"""Where an owner's share stands, judged by what the proxy has signed and not by what it says."""
+
+from dataclasses import dataclass
+
+from dpdpca_http.answers import StudyFacts
+from dpdpca_protocol.errors import AuthenticationError, MessageError
+from dpdpca_protocol.identifiers import PartyId, StudyId
+from dpdpca_protocol.share import CohortMember, Receipt, cohort_digest
+from dpdpca_protocol.transcript import Event, verify_transcript
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An owner's share in a study.
+
+    Attributes:
+        state: of the study, as the proxy tells it.
+        receipt: the newest of this owner, or None.
+        included: whether the closed study's cohort holds the share of that receipt; None before closing.
+        events: the study's signed events.
+    """
+
+    state: str
+    receipt: Receipt | None
+    included: bool | None
+    events: tuple[Event, ...]
+
+
+def judge_standing(
+    study: StudyId,
+    owner: PartyId,
+    proxy: bytes,
+    facts: StudyFacts,
+    transcript: tuple[bytes, ...],
+    receipt: Receipt | None,
+) -> Standing:
+    """Hold the proxy's signed transcript against this owner's receipt.
+
+    Args:
+        study, owner: whose standing.
+        proxy: raw Ed25519 key of the pinned proxy.
+        facts: the unsigned answer about the study; its cohort is believed only as far as the transcript
+            signs its digest.
+        transcript: events as received.
+        receipt: the newest that this owner holds, verified.
+
+    Raises:
+        AuthenticationError: the proxy contradicts itself: a receipt that its transcript does not know, a
+            cohort that leaves out a share that it acknowledged, or holds one withdrawn or never given.
+        MessageError: the transcript is broken.
+    """
+    events = verify_transcript(transcript, study, proxy)
+    if receipt is not None and not any(_records(event, receipt) for event in events):
+        raise _alarm("the proxy's transcript does not know the receipt that it gave this owner")
+    closed = next((event for event in events if event.kind == "closed"), None)
+    if closed is None:
+        return Standing(facts.state, receipt, None, events)
+    if cohort_digest(facts.cohort_members).hex() != closed.detail.get("cohort"):
+        raise MessageError(
+            "transcript-broken",
+            "the cohort that the proxy lists is not the one that it signed",
+            "ask its operator",
+        )
+    listed = next((member for member in facts.cohort_members if member.owner == owner), None)
+    due = _due(receipt)
+    if listed != due:
+        if due is None:
+            raise _alarm("the proxy's cohort holds a share of this owner that it withdrew or never gave")
+        raise _alarm("the proxy's cohort does not hold the share of this owner that it acknowledged")
+    return Standing(facts.state, receipt, listed is not None, events)
+
+
+def _due(receipt: Receipt | None) -> CohortMember | None:
+    """What the cohort must hold of this owner."""
+    if receipt is None or receipt.subject != "share":
+        return None
+    return CohortMember(receipt.owner, receipt.version, receipt.statement)
+
+
+def _records(event: Event, receipt: Receipt) -> bool:
+    kind = "receipt" if receipt.subject == "share" else "withdrawal"
+    detail = event.detail
+    return event.kind == kind and (detail.get("owner"), detail.get("version"), detail.get("statement")) == (
+        receipt.owner.hex(),
+        receipt.version,
+        receipt.statement.hex(),
+    )
+
+
+def _alarm(what: str) -> AuthenticationError:
+    return AuthenticationError(
+        "receipt-contradicts",
+        what,
+        "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user",
+    )

@@ -1,0 +1,154 @@
+"""One study as the owner keeps it: manifest, plan of the share, receipts, and ciphertexts for a while.
+
+Encryption is randomised, so a share that was interrupted can only go on with the very ciphertexts that were
+made for it: they stay here, unsealed, until the proxy's receipt is verified. Nothing here opens them; only
+the data user's key does.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_owner.local_files import load, own_file, save
+from dpdpca_protocol.errors import ConflictError, IntegrityError
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.share import Receipt
+from dpdpca_protocol.signing import Statement, verify_statement
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The share that is being sent or was sent last.
+
+    Attributes:
+        proxy: address that the study was joined at.
+        version: of the share.
+        moments: digest of the exact integers in it: the same data again gives the same.
+        modulus: digest of the study's modulus.
+    """
+
+    proxy: str
+    version: int
+    moments: Digest
+    modulus: Digest
+
+
+class StudyFolder:
+    """The files of one study. Its methods do not wait for each other: hold `locked` while a share changes."""
+
+    def __init__(self, path: Path, study: StudyId) -> None:
+        self.path = path
+        self.study = study
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one command at a time changes a study's share.
+
+        Raises:
+            ConflictError: another one is at it.
+        """
+        private_dir(self.path)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConflictError(
+                "busy", "another command of this owner is at work on this study", "wait until it has ended"
+            ) from error
+        else:
+            yield
+        finally:
+            os.close(descriptor)
+
+    # Manifest and plan
+
+    def manifest(self) -> bytes | None:
+        """The manifest statement as joined; signed, to be opened like any other."""
+        path = self.path / "manifest.json"
+        return read_private(path) if path.exists() else None
+
+    def save_manifest(self, statement: Statement) -> None:
+        private_dir(self.path)
+        write_private(self.path / "manifest.json", statement.encoded)
+
+    def plan(self) -> Plan | None:
+        path = self.path / "plan.json"
+        if not path.exists():
+            return None
+        body = load(path, "modulus", "moments", "proxy", "version")
+        with own_file(path):
+            moments, modulus = Digest.parse(body["moments"]), Digest.parse(body["modulus"])
+        if type(body["version"]) is not int or not isinstance(body["proxy"], str):
+            raise IntegrityError("state-corrupt", f"{path} is not what this program wrote there")
+        return Plan(body["proxy"], body["version"], moments, modulus)
+
+    def modulus(self) -> Digest | None:
+        plan = self.plan()
+        return plan.modulus if plan else None
+
+    def save_plan(self, plan: Plan) -> None:
+        """Settle what is sent under which version. Ciphertexts of other data are dropped first."""
+        before = self.plan()
+        if before is None or before.moments != plan.moments:
+            self.drop_chunks()
+        save(
+            self.path / "plan.json",
+            {
+                "modulus": plan.modulus.hex(),
+                "moments": plan.moments.hex(),
+                "proxy": plan.proxy,
+                "version": plan.version,
+            },
+        )
+
+    # Ciphertexts
+
+    def chunk(self, index: int) -> bytes | None:
+        path = self._chunk_path(index)
+        return read_private(path) if path.exists() else None
+
+    def save_chunk(self, index: int, chunk: bytes) -> None:
+        private_dir(self._chunks_path)
+        write_private(self._chunk_path(index), chunk)
+
+    def drop_chunks(self) -> None:
+        if self._chunks_path.exists():
+            shutil.rmtree(self._chunks_path)
+
+    # Statements and receipts
+
+    def save_statement(self, version: int, statement: Statement) -> None:
+        """Keep a statement of kind "share" or "withdrawal" before it is sent."""
+        write_private(self.path / f"{statement.kind}-{version}.json", statement.encoded)
+
+    def statement(self, kind: str, version: int) -> Digest | None:
+        """Digest of the statement of this kind that was made under `version`, if there was one."""
+        path = self.path / f"{kind}-{version}.json"
+        if not path.exists():
+            return None
+        with own_file(path):
+            return verify_statement(kind, read_private(path)).digest
+
+    def save_receipt(self, receipt: Receipt, statement: Statement) -> None:
+        write_private(self.path / f"receipt-{receipt.version}.json", statement.encoded)
+
+    def last_receipt(self, proxy: bytes) -> Receipt | None:
+        """The receipt of the highest version, its signature verified again."""
+        versions = [int(path.stem.removeprefix("receipt-")) for path in self.path.glob("receipt-*.json")]
+        if not versions:
+            return None
+        path = self.path / f"receipt-{max(versions)}.json"
+        with own_file(path):
+            return Receipt.parse(verify_statement("receipt", read_private(path), proxy))
+
+    @property
+    def _chunks_path(self) -> Path:
+        return self.path / "chunks"
+
+    def _chunk_path(self, index: int) -> Path:
+        return self._chunks_path / f"{index}.bin"

@@ -1,0 +1,235 @@
+"""A share on its way: planned, encrypted, sealed, sent, claimed, and its receipt verified; and taken back.
+
+Whatever interrupts it, running it again goes on where it stopped. What a statement or a chunk says is on this
+machine's disk before it leaves; a share version never stands for two different shares.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from dpdpca_http.answers import ShareFacts
+from dpdpca_http.client import ProxyClient
+from dpdpca_owner.contribution import Contribution
+from dpdpca_owner.home import Owner
+from dpdpca_owner.share_chunks import share_chunks
+from dpdpca_owner.study_folder import Plan, StudyFolder
+from dpdpca_protocol.errors import AuthenticationError, ConflictError
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.manifest import SignedManifest
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.sealing import chunk_info, seal
+from dpdpca_protocol.share import Receipt, ShareStatement, Withdrawal
+from dpdpca_protocol.signing import Statement, verify_statement
+
+_UNSENT_CHUNKS = 4
+"""Sealed chunks that may wait for the network; more would only fill memory."""
+
+
+class Outcome(Enum):
+    """How a join or a withdrawal ended."""
+
+    DONE = auto()
+    ALREADY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A receipt, and what it took to get it."""
+
+    outcome: Outcome
+    receipt: Receipt
+    sent_chunks: int = 0
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher:
+    """Who wants to see progress."""
+
+    on_encrypted: Callable[[int], None] = field(default=lambda count: None)
+    on_sent: Callable[[int], None] = field(default=lambda sent_bytes: None)
+
+
+class ShareSender:
+    """Sends and takes back one owner's share in one study. Hold the folder's lock meanwhile."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        client: ProxyClient,
+        signed: SignedManifest,
+        folder: StudyFolder,
+        randomness: Randomness = OS_RANDOMNESS,
+    ) -> None:
+        self._owner = owner
+        self._client = client
+        self._signed = signed
+        self._folder = folder
+        self._randomness = randomness
+        self._proxy = signed.manifest.proxy
+
+    def send(self, contribution: Contribution, watcher: Watcher | None = None) -> Settled:
+        """Bring the owner's share into the study, or find it there already.
+
+        Raises:
+            ConflictError: the study takes no more shares.
+            AuthenticationError: the proxy holds or acknowledges something that this owner did not send.
+        """
+        watcher = watcher or Watcher()
+        facts = self._client.share(self._signed.study_id)
+        receipt = self._receipt_of(facts)
+        plan = self._folder.plan()
+        if (
+            receipt is not None
+            and receipt.subject == "share"
+            and plan is not None
+            and plan.version == receipt.version
+            and plan.moments == contribution.digest
+        ):
+            return Settled(Outcome.ALREADY, receipt)
+        plan = self._next_plan(plan, contribution.digest, facts, receipt)
+        self._folder.save_plan(plan)
+        try:
+            return self._send_version(plan, contribution, facts, watcher)
+        except ConflictError as error:
+            if error.slug != "chunk-differs":
+                raise
+        # The proxy holds other bytes under this version: of a run whose ciphertexts are lost.
+        plan = replace(plan, version=plan.version + 1)
+        self._folder.save_plan(plan)
+        return self._send_version(plan, contribution, facts, watcher)
+
+    def withdraw(self) -> Settled:
+        """Take the share back.
+
+        Raises:
+            ConflictError: there is no complete share, or the study is closed.
+        """
+        facts = self._client.share(self._signed.study_id)
+        receipt = self._receipt_of(facts)
+        if receipt is not None and receipt.subject == "withdrawal":
+            return Settled(Outcome.ALREADY, receipt)
+        plan = self._folder.plan()
+        version = max(facts.version or 0, receipt.version if receipt else 0, plan.version if plan else 0) + 1
+        statement = Withdrawal(self._signed.study_id, self._owner.key.public.ed25519, version).sign(
+            self._owner.key
+        )
+        self._folder.save_statement(version, statement)
+        acknowledged = self._client.withdraw_share(self._signed.study_id, statement)
+        receipt = self._check_receipt(acknowledged, version, "withdrawal", statement.digest)
+        self._folder.save_receipt(receipt, acknowledged)
+        self._folder.drop_chunks()
+        return Settled(Outcome.DONE, receipt)
+
+    def _receipt_of(self, facts: ShareFacts) -> Receipt | None:
+        """The newest receipt that either side holds, stored if it is news; for our own statement only."""
+        ours = self._folder.last_receipt(self._proxy.ed25519)
+        if facts.receipt is None:
+            if ours is not None and ours.subject == "share":
+                raise _contradiction("the proxy no longer knows a share for which it gave a receipt")
+            return ours
+        encoded = verify_statement("receipt", facts.receipt, self._proxy.ed25519)
+        theirs = Receipt.parse(encoded)
+        if ours is not None and ours.version >= theirs.version:
+            if ours.version > theirs.version:
+                raise _contradiction("the proxy shows an older receipt than the one that it gave last")
+            return ours
+        sent = self._folder.statement(theirs.subject, theirs.version)
+        if sent is not None:
+            self._check_receipt(encoded, theirs.version, theirs.subject, sent)
+        elif theirs.study != self._signed.study_id or theirs.owner != self._owner.key.public.party_id:
+            raise _contradiction("the proxy shows a receipt of another share")
+        self._folder.save_receipt(theirs, encoded)
+        if theirs.subject == "share":
+            self._folder.drop_chunks()
+        return theirs
+
+    def _next_plan(
+        self, plan: Plan | None, moments: Digest, facts: ShareFacts, receipt: Receipt | None
+    ) -> Plan:
+        settled = receipt.version if receipt else 0
+        modulus = Digest.of(self._signed.public_key.encode())
+        if plan is not None and plan.moments == moments and plan.version > settled:
+            lost = facts.version == plan.version and any(
+                self._folder.chunk(index) is None for index in facts.chunks
+            )
+            version = plan.version + 1 if lost else plan.version
+        else:
+            version = max(settled, facts.version or 0, plan.version if plan else 0) + 1
+        return Plan(self._client.url, version, moments, modulus)
+
+    def _send_version(
+        self, plan: Plan, contribution: Contribution, facts: ShareFacts, watcher: Watcher
+    ) -> Settled:
+        study, version = self._signed.study_id, plan.version
+        arrived = facts.chunks if facts.version == version else frozenset()
+        digests: list[Digest] = []
+        sent: list[int] = []
+        waiting: deque[Future[int]] = deque()
+
+        def deliver(index: int, chunk: bytes) -> int:
+            sealed = seal(chunk, self._proxy.x25519, chunk_info(study, version, index))
+            self._client.put_chunk(study, version, index, sealed)
+            return len(sealed)
+
+        def collect() -> None:
+            sent.append(waiting.popleft().result())
+            watcher.on_sent(sent[-1])
+
+        with (
+            ThreadPoolExecutor(os.cpu_count(), "encrypt") as encrypting,
+            ThreadPoolExecutor(1, "send") as sending,
+        ):
+            try:
+                chunks = share_chunks(
+                    self._signed,
+                    contribution.moments,
+                    self._folder,
+                    self._randomness,
+                    encrypting,
+                    watcher.on_encrypted,
+                )
+                for index, chunk in enumerate(chunks):
+                    digests.append(Digest.of(chunk))
+                    if index not in arrived:
+                        waiting.append(sending.submit(deliver, index, chunk))
+                    while len(waiting) > _UNSENT_CHUNKS:
+                        collect()
+                while waiting:
+                    collect()
+            except BaseException:
+                sending.shutdown(wait=True, cancel_futures=True)
+                raise
+        receipt = self._claim(version, digests)
+        return Settled(Outcome.DONE, receipt, len(sent), sum(sent))
+
+    def _claim(self, version: int, digests: list[Digest]) -> Receipt:
+        public = self._owner.key.public
+        statement = ShareStatement(
+            self._signed.study_id, public.ed25519, version, tuple(digests), public.x25519
+        ).sign(self._owner.key)
+        self._folder.save_statement(version, statement)
+        acknowledged = self._client.complete_share(self._signed.study_id, statement)
+        receipt = self._check_receipt(acknowledged, version, "share", statement.digest)
+        self._folder.save_receipt(receipt, acknowledged)
+        self._folder.drop_chunks()
+        return receipt
+
+    def _check_receipt(self, acknowledged: Statement, version: int, subject: str, sent: Digest) -> Receipt:
+        receipt = Receipt.parse(acknowledged)
+        said = (receipt.study, receipt.owner, receipt.version, receipt.subject, receipt.statement)
+        if said != (self._signed.study_id, self._owner.key.public.party_id, version, subject, sent):
+            raise _contradiction("the proxy's receipt is for something else than what was sent")
+        return receipt
+
+
+def _contradiction(what: str) -> AuthenticationError:
+    return AuthenticationError(
+        "receipt-contradicts",
+        what,
+        "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user",
+    )

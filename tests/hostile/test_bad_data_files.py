@@ -1,0 +1,197 @@
+"""Data that does not fit: one clear sentence each, no value repeated, nothing changed."""
+
+import io
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from dpdpca_owner.contribution import read_contribution
+from dpdpca_owner.sources import DataLocation
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.manifest import Manifest
+
+SECRET = "4711-secret"
+HEADER = "age,systolic,weight\n"
+
+TEXTS = {
+    "text in a number": (HEADER + f"1,2,3\n4,{SECRET},6\n", "'systolic'.*record 2"),
+    "text beyond the first block": (HEADER + "1,2,3\n" * 70_000 + f"{SECRET},2,3\n", "'age'.*record 70001"),
+    "underscore in a number": (HEADER + "1_0,2,3\n", "'age'.*record 1"),
+    "decimal comma unannounced": ("age;systolic;weight\n1,5;2;3\n", "--decimal"),
+    "too few fields": (HEADER + f"1,2,3\n{SECRET},2\n", "has 2 fields and the header has 3"),
+    "too many fields": (HEADER + f"1,2,3,{SECRET}\n", "has 4 fields and the header has 3"),
+    "an open quote": (HEADER + f'1,2,"{SECRET}\n', "cannot|not text|no number|fields"),
+    "missing column": ("age,systolic\n1,2\n", "'weight'"),
+    "renamed column": ("age,systolic,Weight\n1,2,3\n", "rename 'Weight' to 'weight'"),
+    "doubled column": ("age,systolic,weight,age\n1,2,3,4\n", "more than one column 'age'"),
+    "doubled by decomposition and space": (
+        "age,systolic,weight, age\n1,2,3,4\n",
+        "more than one column 'age'",
+    ),
+    "no header": ("1,2,3\n4,5,6\n", "columns 'age', 'systolic', 'weight'"),
+    "only a header": (HEADER, "no records"),
+    "only empty lines": ("\n\n\n", "no header"),
+    "a web page": (f"<!doctype html><p>{SECRET}</p>", "lacks the columns"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_text_files(tmp_path: Path, make_manifest: Callable[..., Manifest], name: str) -> None:
+    content, words = TEXTS[name]
+    (tmp_path / "records.csv").write_text(content, encoding="utf-8")
+    refused(tmp_path / "records.csv", make_manifest(max_records=100_000), words)
+
+
+def pickled() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    return file.getvalue()
+
+
+def npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def parquet(**columns: Any) -> bytes:
+    file = io.BytesIO()
+    pa.parquet.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+def short_array() -> bytes:
+    """A matrix whose header promises more than its member holds."""
+    whole = io.BytesIO()
+    np.save(whole, np.zeros((1000, 3)))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("X.npy", whole.getvalue()[:4000])
+        names = io.BytesIO()
+        np.save(names, np.array(["age", "systolic", "weight"]))
+        archive.writestr("features.npy", names.getvalue())
+    return file.getvalue()
+
+
+NAMES = np.array(["age", "systolic", "weight"])
+TIMES = pa.array([0], pa.timestamp("s"))
+BINARIES = {
+    "empty": (b"", "is empty"),
+    "random bytes": (bytes(range(128, 256)) * 9, "--encoding"),
+    "zero bytes": (bytes(999), "--encoding"),
+    "cut Parquet": (b"PAR1" + bytes(99), "cannot be read"),
+    "cut Arrow": (b"ARROW1\0\0" + bytes(99), "cannot be read"),
+    "cut stream": (b"\xff\xff\xff\xff" + bytes(99), "cannot be read"),
+    "cut npy": (b"\x93NUMPY\x01\x00", "cannot be read"),
+    "cut npz": (b"PK\x03\x04" + bytes(99), "cannot be read"),
+    "pickle in npy": (pickled(), "not unpickled"),
+    "array that ends early": (short_array(), "cannot be read"),
+    "matrix without names": (npz(X=np.zeros((2, 3))), "names its columns"),
+    "matrix with too few names": (npz(X=np.zeros((2, 3)), features=NAMES[:2]), "do not fit 3 columns"),
+    "two matrices": (npz(A=np.zeros((2, 3)), B=np.zeros((2, 3)), features=NAMES), "needs one matrix"),
+    "arrays of different lengths": (
+        npz(age=np.zeros(2), systolic=np.zeros(3), weight=np.zeros(2)), "different lengths",
+    ),
+    "no records": (npz(X=np.zeros((0, 3)), features=NAMES), "no records"),
+    "complex numbers": (npz(X=np.zeros((2, 3), complex), features=NAMES), "no number"),
+    "text in Parquet": (parquet(age=[SECRET], systolic=[1], weight=[1]), "age .*record 1"),
+    "digits as text in Parquet": (parquet(age=["7"], systolic=[1], weight=[1]), "age .*no number"),
+    "times in Parquet": (parquet(age=TIMES, systolic=[1], weight=[1]), "age .*no number"),
+    "lists in Parquet": (parquet(age=[[1]], systolic=[1], weight=[1]), "age .*no number"),
+    "no rows in Parquet": (parquet(age=pa.array([], pa.float64()), systolic=[], weight=[]), "no records"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_binary_files(tmp_path: Path, make_manifest: Callable[..., Manifest], name: str) -> None:
+    content, words = BINARIES[name]
+    (tmp_path / "records").write_bytes(content)
+    refused(tmp_path / "records", make_manifest(), words)
+
+
+def test_no_file_and_a_folder(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+    refused(tmp_path / "nothing", make_manifest(), "there is no file")
+    refused(tmp_path, make_manifest(), "is not a file")
+
+
+@pytest.mark.parametrize(
+    ("url", "query", "words"),
+    [
+        ("sqlite:///{db}", f"SELECT '{SECRET}' AS age, 1 AS systolic, 1 AS weight", "age .*record 1"),
+        ("sqlite:///{db}", f"SELECT nothing FROM {SECRET!r}", "database refused"),
+        ("sqlite:///{db}", "CREATE TABLE made (x)", "database refused"),
+        ("sqlite:///{db}", "SELECT 1 AS age, 1 AS systolic, 1 AS weight WHERE 0", "no records"),
+        ("sqlite:///{db}", "SELECT 1 AS age, 2 AS age, 1 AS systolic, 1 AS weight", "more than one"),
+        (f"nosuch://u:{SECRET}@h/db", "SELECT 1", "not one that SQLAlchemy knows"),
+        (f"{SECRET}", "SELECT 1", "not one that SQLAlchemy knows"),
+    ],
+)
+def test_queries(
+    tmp_path: Path, make_manifest: Callable[..., Manifest], url: str, query: str, words: str
+) -> None:
+    sqlite3.connect(tmp_path / "db").close()
+    refused(url.format(db=tmp_path / "db"), make_manifest(), words, query)
+    with sqlite3.connect(tmp_path / "db") as connection:
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_an_unknown_level_is_not_repeated(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+    sex = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
+    manifest = make_manifest(features=[sex, {"name": "age", "lower": 0, "upper": 100}])
+    (tmp_path / "r.csv").write_text(f"sex,age\nf,1\n{SECRET},2\n", encoding="utf-8")
+    refused(tmp_path / "r.csv", manifest, "sex .*record 2")
+
+
+def test_more_records_than_the_study_takes(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+    (tmp_path / "r.csv").write_text(HEADER + "1,2,3\n" * 11, encoding="utf-8")
+    refused(tmp_path / "r.csv", make_manifest(max_records=10, min_records=1), "more records than the 10")
+
+
+def test_no_complete_record(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+    (tmp_path / "r.csv").write_text(HEADER + "1,,3\n,2,3\n", encoding="utf-8")
+    refused(tmp_path / "r.csv", make_manifest(missing="reject"), "all 2 records")
+
+
+@pytest.mark.parametrize(
+    ("content", "missing", "records", "kept"),
+    [
+        (HEADER + "1,2,3\n", "reject", 1, 1),
+        (HEADER + "1,2,3\nnan,2,3\n1,inf,3\n", "reject", 3, 1),
+        (HEADER + "1,2,3\nnan,2,3\n1,inf,3\n", "midpoint", 3, 3),
+        ("\ufeffweight,extra,age,systolic\n3,x,1,2\n", "reject", 1, 1),
+        (HEADER + "5,5,5\n" * 4, "reject", 4, 4),
+    ],
+)
+def test_what_the_protocol_admits_passes(
+    tmp_path: Path,
+    make_manifest: Callable[..., Manifest],
+    content: str,
+    missing: str,
+    records: int,
+    kept: int,
+) -> None:
+    (tmp_path / "r.csv").write_text(content, encoding="utf-8")
+    contribution = read_contribution(DataLocation(str(tmp_path / "r.csv")), make_manifest(missing=missing))
+    assert (contribution.report.records, contribution.moments.count) == (records, kept)
+
+
+def test_one_feature(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+    (tmp_path / "r.csv").write_text("age\n50\n60\n", encoding="utf-8")
+    manifest = make_manifest(features=[{"name": "age", "lower": 0, "upper": 100}])
+    assert read_contribution(DataLocation(str(tmp_path / "r.csv")), manifest).moments.count == 2
+
+
+def refused(data: Path | str, manifest: Manifest, words: str, query: str | None = None) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        read_contribution(DataLocation(str(data), query), manifest)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert SECRET not in sentence
+    assert len(sentence) < 300
