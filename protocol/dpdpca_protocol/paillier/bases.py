@@ -106,12 +106,17 @@ class Comb:
 
     def _multiply(self, digits: list[int]) -> mpz:
         modulus, splits = self._modulus, self._splits
+        # all look-ups come first: threads then meet less often at the interpreter's lock
+        columns = [
+            [table[digit] for table, digit in zip(self._tables, digits[column::splits], strict=True)]
+            for column in reversed(range(splits))
+        ]
         power = mpz(1)
-        for column in reversed(range(splits)):
-            if column != splits - 1:
+        for position, factors in enumerate(columns):
+            if position:
                 power = power * power % modulus
-            for table, digit in zip(self._tables, digits[column::splits], strict=True):
-                power = power * table[digit] % modulus
+            for factor in factors:
+                power = power * factor % modulus
         return power
 
 
