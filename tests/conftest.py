@@ -1,11 +1,13 @@
 """Builders for a small study. Keys are made once a session and small: their size is the point elsewhere."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from proxy_world import ProxyWorld
 
 from dpdpca_protocol.draft import complete_draft
 from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty
@@ -100,3 +102,20 @@ def make_manifest(parties: Parties, draft: dict[str, Any]) -> Callable[..., Mani
         )
 
     return make
+
+
+@pytest.fixture
+def stopped_world(tmp_path: Path, parties: Parties) -> Iterator[ProxyWorld]:
+    """A proxy that a test starts itself, after it has changed what it wants changed."""
+    world = ProxyWorld(tmp_path / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
+    yield world
+    if world.is_running:
+        world.stop()
+
+
+@pytest.fixture
+def world(stopped_world: ProxyWorld) -> ProxyWorld:
+    """A running proxy with toy keys; its data user and three owners are enrolled."""
+    stopped_world.start()
+    stopped_world.enrol_all()
+    return stopped_world

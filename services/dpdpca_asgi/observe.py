@@ -87,11 +87,11 @@ class Metrics:
         self._sums: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._gauges: dict[str, Callable[[], Mapping[Labels, float]]] = {}
 
-    def count(self, name: str, by: float = 1, **labels: str) -> None:
+    def count(self, name: str, /, by: float = 1, **labels: str) -> None:
         with self._lock:
             self._counters[name][tuple(sorted(labels.items()))] += by
 
-    def measure(self, name: str, seconds: float, **labels: str) -> None:
+    def measure(self, name: str, seconds: float, /, **labels: str) -> None:
         key = tuple(sorted(labels.items()))
         with self._lock:
             buckets = self._buckets[name].setdefault(key, [0] * (len(_BUCKETS) + 1))

@@ -1,0 +1,168 @@
+"""The proxy's two web applications: the public one, and the operator's page and metrics."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from anyio import CapacityLimiter
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from dpdpca_asgi.limits import InFlightLimit
+from dpdpca_asgi.observe import Labels, ObserveMiddleware, install_health
+from dpdpca_asgi.problems import install_problem_handlers
+from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_proxy.jobs import Jobs
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.routes import events, parties, releases, shares, studies
+from dpdpca_proxy.routes.events import event_stream
+from dpdpca_proxy.store.studies import list_studies
+from dpdpca_proxy.watch import Watch
+from dpdpca_proxy.worker import ProcessWorker, Worker
+
+_HEAVY_AT_ONCE = 2
+"""Requests that check ciphertexts or proofs at the same time; the others wait, their body in memory."""
+
+_PAGE = Path(__file__).parent / "page"
+_PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self';"
+    " frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
+    """The public application: all routes of the proxy, health, and the OpenAPI page.
+
+    Args:
+        proxy: from `open_proxy`.
+        worker: where long work runs; a process of its own outside tests.
+
+    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy and stopping.
+    """
+    hands = worker or ProcessWorker()
+    woken, stopping = asyncio.Event(), asyncio.Event()
+    bells: list[Callable[[], object]] = []
+
+    def wake() -> None:
+        for ring in bells:
+            with suppress(RuntimeError):  # the loop has ended: nobody is there to be woken
+                ring()
+
+    proxy = replace(proxy, wake=wake)
+    jobs = Jobs(proxy, hands)
+    watch = Watch(proxy, jobs, proxy.settings.max_streams)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        bells.append(lambda: loop.call_soon_threadsafe(woken.set))
+        tasks = [
+            asyncio.create_task(jobs.run(woken, stopping), name="jobs"),
+            asyncio.create_task(watch.run(stopping), name="watch"),
+        ]
+        app.state.tasks = tasks
+        try:
+            yield
+        finally:
+            bells.clear()
+            stopping.set()
+            woken.set()
+            await asyncio.to_thread(hands.close)
+            await asyncio.wait(tasks, timeout=10)
+            proxy.database.close()
+
+    app = FastAPI(
+        title="DPDPCA proxy",
+        version=version("dpdpca"),
+        summary="Gathers sealed ciphertexts of several owners, adds the noise, releases once.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
+    app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
+    for routes in (parties, studies, shares, releases, events):
+        app.include_router(routes.router)
+    _install_files(app, {"/docs": "docs.html", "/docs.js": "docs.js", "/page.css": "page.css"})
+    install_health(app, lambda: _not_ready(app))
+    app.add_middleware(
+        InFlightLimit, most=proxy.settings.max_requests, exempt=("/healthz", "/readyz", "/events")
+    )
+    _install_edge(app, proxy)
+    return app
+
+
+def create_operator_app(public: FastAPI) -> FastAPI:
+    """The operator's application beside a public one: the live page at `/`, and `/metrics`.
+
+    Reads only, and answers only to the names of its own listener, so that no web page elsewhere can reach it
+    through an operator's browser.
+    """
+    proxy, stopping = public.state.proxy, public.state.stopping
+    app = FastAPI(title="DPDPCA proxy, operator", docs_url=None, redoc_url=None, openapi_url=None)
+    _install_files(app, {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"})
+    proxy.metrics.gauge("dpdpca_studies", lambda: _studies_by_state(proxy))
+
+    @app.get("/metrics")
+    async def read_metrics() -> Response:
+        return PlainTextResponse(await run_in_threadpool(proxy.metrics.text))
+
+    @app.get("/events")
+    async def read_events() -> Response:
+        return await event_stream(public.state.watch.of_all(stopping))
+
+    install_health(app, lambda: _not_ready(public))
+    hosts = {"localhost", "127.0.0.1", "[::1]", "::1", proxy.settings.operator_host}
+    if proxy.settings.operator_host not in ("0.0.0.0", "::"):  # noqa: S104 # compared, not bound
+        app.add_middleware(TrustedHostMiddleware, allowed_hosts=sorted(hosts), www_redirect=False)
+    _install_edge(app, proxy)
+    return app
+
+
+def _install_edge(app: FastAPI, proxy: Proxy) -> None:
+    install_problem_handlers(app, lambda slug: proxy.metrics.count("dpdpca_problems_total", slug=slug))
+    app.add_middleware(ObserveMiddleware, metrics=proxy.metrics, clock=time.monotonic)
+
+
+def _install_files(app: FastAPI, files: Mapping[str, str]) -> None:
+    types = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+    for path, name in files.items():
+        app.add_route(path, _file_route((_PAGE / name).read_bytes(), types[name.rpartition(".")[2]]))
+
+
+def _file_route(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    async def read_file(_request: Request) -> Response:
+        return Response(content, media_type=media_type, headers=_PAGE_HEADERS)
+
+    return read_file
+
+
+def _not_ready(app: FastAPI) -> str | None:
+    """Why the proxy cannot do its work, or None. Runs in a thread."""
+    if app.state.jobs.trouble is not None:
+        return "the stored state contradicts itself: an operator is needed"
+    if not app.state.tasks or any(task.done() for task in app.state.tasks):
+        return "the jobs are not running"
+    try:
+        with app.state.proxy.database.reading("readiness") as connection:
+            list_studies(connection, ())
+    except DpdpcaError as error:
+        return error.problem
+    return None
+
+
+def _studies_by_state(proxy: Proxy) -> dict[Labels, float]:
+    with proxy.database.reading("count studies") as connection:
+        states = Counter(str(row.state) for row in list_studies(connection))
+    return {(("state", state),): float(count) for state, count in states.items()}

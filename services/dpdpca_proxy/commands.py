@@ -1,0 +1,187 @@
+"""`dpdpca proxy …`: what an operator does at the command line."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dpdpca_disk.words import fingerprint_words
+from dpdpca_protocol.errors import IntegrityError
+from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_proxy.settings import load_settings
+
+if TYPE_CHECKING:
+    from dpdpca_proxy.proxy import Proxy  # the store is loaded by the commands that need it
+
+app = typer.Typer(no_args_is_help=True)
+
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of the proxy's state; default: $DPDPCA_PROXY_HOME, else the user's configuration."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
+
+
+@app.command(epilog='Example: dpdpca proxy init --name "Example proxy" --url https://proxy.example.org')
+def init(
+    name: Annotated[str | None, typer.Option(help="How the proxy introduces itself.")] = None,
+    url: Annotated[str | None, typer.Option(help="Its public address, http(s)://host[:port].")] = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make the proxy's keys and database; an identity that is there already is kept."""
+    from dpdpca_proxy.initialise import initialise
+
+    settings, key, fresh = initialise(home, name, url)
+    public = key.public
+    facts = {
+        "ed25519": public.ed25519.hex(),
+        "home": str(settings.home),
+        "name": settings.name,
+        "new": fresh,
+        "party": public.party_id.hex(),
+        "url": settings.public_url,
+        "words": fingerprint_words(public.ed25519),
+        "x25519": public.x25519.hex(),
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(f"{'Made' if fresh else 'Kept'} the proxy {settings.name!r} in {settings.home}")
+    typer.echo(f"Address   {settings.public_url}")
+    typer.echo(f"Key       {facts['words']}")
+    typer.echo("Owners and data users compare these words when they enrol. Next: dpdpca proxy invite")
+
+
+@app.command(epilog="Example: dpdpca proxy serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem")
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on; TLS beyond loopback.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the public listener (8440).")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate chain.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM private key.")] = None,
+    operator_port: Annotated[int | None, typer.Option(help="Port of the operator's page (8441).")] = None,
+    home: Home = None,
+) -> None:
+    """Serve until interrupted. The operator's page and /metrics have a listener of their own."""
+    from dpdpca_proxy.serve import serve as run
+
+    run(
+        load_settings(
+            home, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, operator_port=operator_port
+        )
+    )
+
+
+@app.command(epilog='Example: dpdpca proxy invite --role owner --name "Hospital A"')
+def invite(
+    role: Annotated[str, typer.Option(help="owner or user.")],
+    name: Annotated[str, typer.Option(help="How the party is shown to others.")],
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a single-use invitation. Hand it over by a channel that only its receiver reads."""
+    from dpdpca_proxy.enrolment import invite as make_invitation
+
+    with _opened(home) as proxy:
+        made = make_invitation(proxy, role, name)
+    if as_json:
+        facts = {"expires_at": time_text(made.expires_at), "name": name, "role": role, "token": made.token}
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(made.token)
+    typer.echo(f"For {role} {name!r}, once, until {time_text(made.expires_at)}.", err=True)
+
+
+@app.command(epilog="Example: dpdpca proxy owners --json")
+def owners(home: Home = None, as_json: AsJson = False) -> None:
+    """List the enrolled parties with their fingerprints."""
+    from dpdpca_proxy.enrolment import all_parties
+
+    with _opened(home) as proxy:
+        parties = [
+            {
+                "enrolled_at": time_text(row.enrolled_at),
+                "name": row.name,
+                "party": row.party.hex(),
+                "role": row.role,
+                "words": fingerprint_words(row.ed25519),
+            }
+            for row in all_parties(proxy)
+        ]
+    if as_json:
+        typer.echo(json.dumps({"parties": parties}))
+        return
+    _print_table(("name", "role", "enrolled_at", "words"), parties, "nobody is enrolled yet")
+
+
+@app.command(epilog="Example: dpdpca proxy studies --json")
+def studies(home: Home = None, as_json: AsJson = False) -> None:
+    """List the studies and where they stand."""
+    from dpdpca_proxy.studies import summaries
+
+    with _opened(home) as proxy:
+        listed = summaries(proxy)
+    if as_json:
+        typer.echo(json.dumps({"studies": listed}))
+        return
+    shown = [study | {"owners": f"{study['owners_complete']} of {study['min_owners']}+"} for study in listed]
+    _print_table(
+        ("study", "title", "release", "state", "owners", "closes_at"), shown, "there is no study yet"
+    )
+
+
+@app.command(epilog="Example: dpdpca proxy audit 3f0c…")
+def audit(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="The study's id: 64 hex digits.")],
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a study's signatures, its chain of events and its release, offline."""
+    from dpdpca_proxy.audit import HOLDS, audit_study
+
+    with _opened(home) as proxy:
+        checks = audit_study(proxy, StudyId.parse(study))
+    failed = [check for check in checks if check.outcome != HOLDS]
+    if as_json:
+        facts = [{"check": check.what, "outcome": check.outcome} for check in checks]
+        typer.echo(json.dumps({"checks": facts, "holds": not failed, "study": study}))
+    else:
+        for check in checks:
+            typer.echo(f"{check.what}: {check.outcome}")
+    if failed:
+        raise IntegrityError(
+            "audit-failed", f"{len(failed)} of {len(checks)} checks failed", "keep the proxy's home as it is"
+        )
+
+
+@contextmanager
+def _opened(home: Path | None) -> "Iterator[Proxy]":
+    from dpdpca_proxy.proxy import open_proxy
+
+    proxy = open_proxy(load_settings(home))
+    try:
+        yield proxy
+    finally:
+        proxy.database.close()
+
+
+def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], otherwise: str) -> None:
+    """A table for people. Names come from others: rich is told to take nothing in them as markup."""
+    if not rows:
+        typer.echo(otherwise)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(str(row[column])) for column in columns))
+    Console().print(table)

@@ -1,0 +1,142 @@
+"""Who may speak to this proxy: invitations, parties, and the memory against replays."""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, MessageError, UsageError
+from dpdpca_protocol.fields import read_text
+from dpdpca_protocol.identifiers import Digest, PartyId
+from dpdpca_protocol.messages import ROLES, Enrolment
+from dpdpca_protocol.signing import verify_statement
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.parties import (
+    PartyRow,
+    find_invitation,
+    find_party,
+    forget_nonces,
+    insert_invitation,
+    insert_nonce,
+    insert_party,
+    list_parties,
+    use_invitation,
+)
+
+TOKEN_BYTES = 32
+NONCE_MEMORY_SECONDS = 900
+"""Longer than the ±5 minutes in which a signature is fresh, clock corrections included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A single-use permission to enrol. The token is shown once and kept nowhere; its repr hides it."""
+
+    token: str
+    role: str
+    name: str
+    expires_at: datetime
+
+    def __repr__(self) -> str:
+        return f"Invitation(role={self.role!r}, name={self.name!r})"
+
+
+def invite(proxy: Proxy, role: str, name: str) -> Invitation:
+    """A new invitation under which one party may enrol in `role`, to be shown to others as `name`.
+
+    Raises:
+        UsageError: no such role.
+        PolicyError, MessageError: a name that could mislead a reader.
+    """
+    if role not in ROLES:
+        raise UsageError("bad-role", "a role is owner or user", "use --role owner or --role user")
+    read_text(name, "the name", 200)
+    token = secrets.token_hex(TOKEN_BYTES)
+    now = proxy.now()
+    expires_at = now + timedelta(hours=proxy.settings.invitation_hours)
+    with proxy.database.transaction("invite") as connection:
+        insert_invitation(connection, _token_digest(token), role, name, now, expires_at)
+    return Invitation(token, role, name, expires_at)
+
+
+def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
+    """Enrols the party whose self-signed introduction and invitation are in `untrusted`.
+
+    The same party with the same invitation again gets the same answer.
+
+    Raises:
+        MessageError: malformed, or an introduction to another proxy.
+        AuthenticationError: `bad-signature`, `invitation-unknown`, `invitation-used`, `invitation-expired`.
+        ConflictError: `already-enrolled`, under another invitation.
+    """
+    request = parse_canonical(untrusted)
+    if set(request) != {"enrolment", "invitation"} or not isinstance(request["enrolment"], dict):
+        raise MessageError("malformed", "an enrolment has the members enrolment and invitation")
+    statement = verify_statement("enrolment", canonical_json(request["enrolment"]))
+    enrolment = Enrolment.parse(statement)
+    if enrolment.proxy != proxy.key.public.ed25519:
+        raise AuthenticationError(
+            "wrong-proxy",
+            "the introduction is made to another proxy",
+            "fetch this proxy's key and enrol again",
+        )
+    token = request["invitation"]
+    if not isinstance(token, str) or len(token) != 2 * TOKEN_BYTES or not token.isascii():
+        raise AuthenticationError("invitation-unknown", "no such invitation", "ask the operator for one")
+    party, digest, now = enrolment.identity.party_id, _token_digest(token), proxy.now()
+    with proxy.database.transaction("enrol") as connection:
+        invitation = find_invitation(connection, digest)
+        if invitation is None or invitation.role != enrolment.role:
+            raise AuthenticationError(
+                "invitation-unknown", "no such invitation for this role", "ask the operator for one"
+            )
+        present = find_party(connection, party)
+        if present is not None and invitation.used_by == party:
+            return present
+        if present is not None:
+            raise ConflictError("already-enrolled", "this key is enrolled already", "use it as it is")
+        if invitation.used_by is not None:
+            raise AuthenticationError(
+                "invitation-used", "this invitation was used before", "ask the operator for a new one"
+            )
+        if now >= invitation.expires_at:
+            raise AuthenticationError(
+                "invitation-expired", "this invitation has expired", "ask the operator for a new one"
+            )
+        row = PartyRow(
+            party,
+            enrolment.role,
+            invitation.name,
+            enrolment.identity.ed25519,
+            enrolment.identity.x25519,
+            now,
+        )
+        insert_party(connection, row, statement.encoded)
+        use_invitation(connection, digest, party, now)
+    return row
+
+
+def all_parties(proxy: Proxy) -> list[PartyRow]:
+    with proxy.database.reading("list parties") as connection:
+        return list_parties(connection)
+
+
+def party_of(proxy: Proxy, party: PartyId) -> PartyRow | None:
+    with proxy.database.reading("find party") as connection:
+        return find_party(connection, party)
+
+
+def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime) -> bool:
+    """Whether this nonce is new; it is on the disk when this returns."""
+    seen_at = int(now.timestamp())
+    with proxy.database.transaction("remember nonce") as connection:
+        return insert_nonce(connection, party, nonce, seen_at)
+
+
+def forget_old_nonces(proxy: Proxy) -> None:
+    with proxy.database.transaction("forget nonces") as connection:
+        forget_nonces(connection, int(proxy.now().timestamp()) - NONCE_MEMORY_SECONDS)
+
+
+def _token_digest(token: str) -> Digest:
+    return Digest.of(b"dpdpca/invitation/v1\x00" + token.encode())

@@ -1,0 +1,56 @@
+"""Makes a proxy: its home folder, settings file, identity and database."""
+
+import json
+from pathlib import Path
+
+from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_protocol.fields import read_text
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy.proxy import IDENTITY_FILE, make_home
+from dpdpca_proxy.settings import SETTINGS_FILE, Settings, load_settings
+
+
+def initialise(home: Path | None, name: str | None, url: str | None) -> tuple[Settings, IdentityKey, bool]:
+    """The proxy in `home`, made where it is missing; an identity that is there is kept.
+
+    Args:
+        home: its folder; None for the usual one.
+        name: written to the settings file, if given.
+        url: likewise.
+
+    Returns:
+        Settings, identity, and whether the identity is new.
+
+    Raises:
+        UsageError: a setting is wrong.
+        PolicyError, MessageError: a name that could mislead a reader.
+    """
+    if name is not None:
+        read_text(name, "the name", 200)
+    settings = load_settings(home, name=name, url=url)
+    _ = settings.authorities
+    fresh = make_home(settings)
+    if name is not None or url is not None:
+        _write_settings(settings, {"name": name, "url": url})
+    return settings, IdentityKey.from_pem(read_private(settings.home / IDENTITY_FILE)), fresh
+
+
+def _write_settings(settings: Settings, given: dict[str, str | None]) -> None:
+    """Sets the given members of the settings file and leaves its other lines alone."""
+    path = private_dir(settings.home) / SETTINGS_FILE
+    lines = (
+        path.read_text().splitlines()
+        if path.exists()
+        else ["# Settings of this proxy; see the documentation."]
+    )
+    for member, value in given.items():
+        if value is None:
+            continue
+        # A TOML basic string and a JSON string are the same for printable text.
+        line = f"{member} = {json.dumps(value, ensure_ascii=False)}"
+        at = next((i for i, old in enumerate(lines) if old.partition("=")[0].strip() == member), None)
+        if at is None:
+            lines.append(line)
+        else:
+            lines[at] = line
+    write_private(path, ("\n".join(lines) + "\n").encode())

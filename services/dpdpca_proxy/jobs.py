@@ -1,0 +1,290 @@
+"""What the proxy does by itself: close studies in time, aggregate, ask for the count, draw, release, tidy up.
+
+Every step reads where a study stands from the database, computes away from the requests, and commits its
+result on condition that the study still stands there. So a step can be cut off anywhere and done again, with
+one exception that the order takes care of: noise that was committed is never drawn a second time, and nothing
+has left before it was.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dpdpca_protocol.errors import CryptographicError, DpdpcaError, IntegrityError
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
+from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, ReleaseKind, StudyEvent, StudyState
+from dpdpca_proxy.enrolment import forget_old_nonces
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.files import chunk_name, product_name, release_folder
+from dpdpca_proxy.store.releases import (
+    delete_secrets,
+    find_draw,
+    insert_draw,
+    insert_product,
+    insert_release_chunks,
+    product_digests,
+)
+from dpdpca_proxy.store.shares import chunk_digests
+from dpdpca_proxy.store.studies import (
+    StudyRow,
+    append_event,
+    frozen_cohort,
+    list_studies,
+    load_blob,
+    load_study,
+    move_study,
+    set_study,
+)
+from dpdpca_proxy.studies import close_if_due, fail, sweep
+from dpdpca_proxy.worker import (
+    Worker,
+    Workplace,
+    draw,
+    make_release,
+    multiply_chunk,
+    rerandomized_count,
+)
+
+_POLL_SECONDS = 1.0
+_MOST_BACKOFF_SECONDS = 60.0
+_NONCE_SWEEP_SECONDS = 60.0
+
+_logger = logging.getLogger("dpdpca.jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    phase: str
+    done: int
+    total: int
+
+    def to_body(self) -> dict[str, Any]:
+        return {"done": self.done, "phase": self.phase, "total": self.total}
+
+
+class Jobs:
+    """The one runner of a proxy process; `run` is its only task."""
+
+    def __init__(self, proxy: Proxy, worker: Worker) -> None:
+        self._proxy = proxy
+        self._worker = worker
+        self._progress: dict[StudyId, JobProgress] = {}
+        self._released_phase: StudyId | None = None
+        self._not_before: dict[StudyId, float] = {}
+        self._attempts: dict[StudyId, int] = {}
+        self._corrupt: str | None = None
+
+    def progress(self, study: StudyId) -> JobProgress | None:
+        """How far the running step of a study is, or None."""
+        present = self._progress.get(study)
+        if present is not None and study == self._released_phase:
+            done, total = self._worker.progress()
+            return JobProgress(present.phase, done, total or present.total)
+        return present
+
+    @property
+    def trouble(self) -> str | None:
+        """Why an operator is needed, or None."""
+        return self._corrupt
+
+    async def run(self, woken: asyncio.Event, stopping: asyncio.Event) -> None:
+        """Works until `stopping` is set; looks again whenever `woken` is, and every second."""
+        await asyncio.to_thread(self._tidy)
+        next_nonce_sweep = 0.0
+        while not stopping.is_set():
+            woken.clear()
+            if time.monotonic() >= next_nonce_sweep:
+                next_nonce_sweep = time.monotonic() + _NONCE_SWEEP_SECONDS
+                await asyncio.to_thread(self._guarded, forget_old_nonces, self._proxy)
+            if await asyncio.to_thread(self._round, stopping.is_set):
+                continue
+            try:
+                await asyncio.wait_for(woken.wait(), _POLL_SECONDS)
+            except TimeoutError:
+                continue
+
+    def work(self) -> None:
+        """Does all that can be done now, in this thread; for tests and for one-off tools."""
+        while self._round(lambda: False):
+            pass
+
+    def _tidy(self) -> None:
+        """What a crash may have left: sealed files without a key, releases that were not committed."""
+        with self._proxy.database.reading("list studies to tidy") as connection:
+            rows = list_studies(connection)
+        for row in rows:
+            if row.state in TERMINAL_STATES | RELEASED_STATES:
+                sweep(self._proxy, row.study)
+            kept = release_folder(row.study, row.release_folder or "")
+            for folder in self._proxy.files.folders(row.study):
+                if "/release-" in folder and folder != kept:
+                    self._proxy.files.remove(folder)
+
+    def _round(self, stop: Callable[[], bool]) -> bool:
+        """One step for every study that has one to do; whether there was any."""
+        with self._proxy.database.reading("list studies with work") as connection:
+            rows = list_studies(connection, (StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED))
+        moved = False
+        for row in rows:
+            if stop():
+                return False
+            if row.state is StudyState.OPEN:
+                self._guarded(close_if_due, self._proxy, row.study)
+            elif time.monotonic() >= self._not_before.get(row.study, 0.0):
+                moved = self._attempt(row) or moved
+        return moved
+
+    def _guarded(self, act: Callable[..., None], *args: Any) -> None:
+        try:
+            act(*args)
+        except DpdpcaError as error:
+            _logger.warning("job refused", extra={"slug": error.slug})
+
+    def _attempt(self, row: StudyRow) -> bool:
+        study = row.study
+        try:
+            moved = self._advance(row)
+        except CryptographicError as error:
+            # The stored shares do not add up to a release, today or tomorrow.
+            _logger.error("study failed", extra={"study": study.hex()[:16], "slug": error.slug})
+            self._guarded(fail, self._proxy, row, error.slug, error.problem)
+            moved = True
+        except Exception as error:
+            self._postpone(study, error)
+            moved = False
+        else:
+            self._attempts.pop(study, None)
+        if not moved:
+            self._progress.pop(study, None)
+        self._released_phase = None
+        return moved
+
+    def _postpone(self, study: StudyId, error: Exception) -> None:
+        attempts = self._attempts[study] = self._attempts.get(study, 0) + 1
+        self._not_before[study] = time.monotonic() + min(2.0**attempts, _MOST_BACKOFF_SECONDS)
+        if isinstance(error, IntegrityError):
+            self._corrupt = error.slug
+        slug = error.slug if isinstance(error, DpdpcaError) else None
+        _logger.error(
+            "step failed",
+            extra={
+                "study": study.hex()[:16],
+                "slug": slug,
+                "error_class": type(error).__name__,
+                "count": attempts,
+            },
+        )
+
+    def _advance(self, row: StudyRow) -> bool:
+        """The next step of a closed study; whether there was one."""
+        study, proxy = row.study, self._proxy
+        with proxy.database.reading("where does the study stand") as connection:
+            row = load_study(connection, study)
+            if row.state not in (StudyState.CLOSED, StudyState.COUNTED):
+                return False
+            products = product_digests(connection, study)
+            challenge = load_blob(connection, study, "challenge")
+            token = find_draw(connection, study)
+        figures = proxy.terms(study).manifest.figures
+        if len(products) < figures.chunk_count:
+            position = next(k for k in range(figures.chunk_count) if k not in products)
+            self._say(study, "aggregate", len(products), figures.chunk_count)
+            self._aggregate(row, position)
+            return True
+        if row.release_kind is ReleaseKind.MASKED and row.state is StudyState.CLOSED:
+            if challenge is not None:
+                return False
+            self._say(study, "count", 0, 1)
+            self._ask_count(row, product_name(study, 0, products[0]))
+            return True
+        if token is None:
+            self._say(study, "draw", 0, 1)
+            self._draw(row)
+            return True
+        self._say(study, "release", 0, figures.ciphertext_count)
+        self._released_phase = study
+        names = [product_name(study, position, products[position]) for position in range(figures.chunk_count)]
+        self._release(row, names, token)
+        return True
+
+    def _aggregate(self, row: StudyRow, position: int) -> None:
+        study, proxy = row.study, self._proxy
+        with proxy.database.reading("list chunks to multiply") as connection:
+            names = [
+                chunk_name(study, member.owner, member.version, position, digests[position])
+                for member in frozen_cohort(connection, study)
+                for digests in [chunk_digests(connection, study, member.owner, member.version)]
+            ]
+        digest = self._worker.call(multiply_chunk, self._place(study), position, names)
+        with proxy.database.transaction("store product") as connection:
+            if self._still(connection, row) and position not in product_digests(connection, study):
+                insert_product(connection, study, position, digest)
+
+    def _ask_count(self, row: StudyRow, name: str) -> None:
+        study, proxy = row.study, self._proxy
+        ciphertext = self._worker.call(rerandomized_count, self._place(study), name)
+        assert row.cohort_digest is not None
+        challenge = CountChallenge(study, row.cohort_digest, ciphertext).sign(proxy.key)
+        with proxy.database.transaction("ask count") as connection:
+            if self._still(connection, row) and load_blob(connection, study, "challenge") is None:
+                set_study(connection, load_study(connection, study), challenge=challenge.encoded)
+
+    def _draw(self, row: StudyRow) -> None:
+        study, proxy = row.study, self._proxy
+        figures = proxy.terms(study).manifest.figures
+        token = self._worker.call(draw, self._place(study), figures, row.records)
+        now = proxy.now()
+        with proxy.database.transaction("draw noise") as connection:
+            if self._still(connection, row) and find_draw(connection, study) is None:
+                insert_draw(connection, study, token, now)
+                set_study(connection, load_study(connection, study), noise_drawn_at=now)
+
+    def _release(self, row: StudyRow, products: list[str], token: str) -> None:
+        study, proxy = row.study, self._proxy
+        figures = proxy.terms(study).manifest.figures
+        folder, digests = self._worker.call(
+            make_release, self._place(study), figures, row.records, products, token
+        )
+        now = proxy.now()
+        with proxy.database.transaction("store release") as connection:
+            present = load_study(connection, study)
+            if not self._still(connection, row):
+                return
+            members = frozen_cohort(connection, study)
+            assert present.cohort_digest is not None
+            statement = ReleaseStatement(
+                study, row.release_kind, members, present.cohort_digest, present.records, digests
+            ).sign(proxy.key)
+            move_study(
+                connection,
+                present,
+                StudyEvent.RELEASE,
+                release=statement.encoded,
+                release_folder=folder,
+                released_at=now,
+            )
+            insert_release_chunks(connection, study, digests)
+            # From here on nobody, the proxy included, can open a share, the noise or the mask of this study.
+            delete_secrets(connection, study)
+            detail = {"owners": len(members), "statement": statement.digest.hex()}
+            append_event(connection, proxy.key, study, "release", detail, now)
+        self._progress.pop(study, None)
+        sweep(proxy, study)
+        proxy.wake()
+
+    def _say(self, study: StudyId, phase: str, done: int, total: int) -> None:
+        self._progress[study] = JobProgress(phase, done, total)
+
+    def _place(self, study: StudyId) -> Workplace:
+        proxy = self._proxy
+        modulus = int(proxy.terms(study).public_key.modulus)
+        return Workplace(proxy.files.root, study, modulus, proxy.data_key(study))
+
+    @staticmethod
+    def _still(connection: Any, row: StudyRow) -> bool:
+        """Whether the study stands where the step began; if not, its result is dropped."""
+        return load_study(connection, row.study).state is row.state

@@ -1,0 +1,169 @@
+"""The proxy as one value: its settings, keys, database, files, clock and randomness, handed to every act.
+
+Clock and randomness enter here and nowhere else. What tests may change (a smaller key, another clock) is an
+argument of `open_proxy`, never a setting.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+
+from gmpy2 import mpz
+
+from dpdpca_asgi.observe import Metrics
+from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_protocol.canonical import parse_canonical
+from dpdpca_protocol.errors import ConflictError, NotFoundError
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.sealing import open_sealed
+from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_proxy.settings import Settings
+from dpdpca_proxy.store.database import Database
+from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.releases import find_data_key
+from dpdpca_proxy.store.studies import load_blob, load_study
+
+IDENTITY_FILE = "identity.pem"
+DATABASE_FILE = "proxy.sqlite3"
+FILES_FOLDER = "studies"
+
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyTerms:
+    """A manifest that was accepted before, and its public key."""
+
+    manifest: Manifest
+    public_key: PublicKey
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """Everything that an act of the proxy stands on."""
+
+    settings: Settings
+    key: IdentityKey
+    database: Database
+    files: FileStore
+    now: Clock
+    randomness: Randomness
+    metrics: Metrics
+    least_modulus_bits: int
+    terms: Callable[[StudyId], StudyTerms]
+    """The terms of a study that stands in the database; parsed once, then remembered."""
+    wake: Callable[[], None] = field(default=lambda: None)
+    """Told after a commit that there may be work for the jobs or news for the streams."""
+
+    @property
+    def card(self) -> Statement:
+        """How the proxy introduces itself: the same bytes at every asking."""
+        return ProxyCard(self.settings.name, self.settings.public_url, self.key.public).sign(self.key)
+
+    def data_key(self, study: StudyId) -> bytes:
+        """The key that seals the study's chunks, products, noise and mask.
+
+        Raises:
+            ConflictError: `shares-deleted`, it was destroyed with the release.
+        """
+        with self.database.reading("load data key") as connection:
+            sealed = find_data_key(connection, study)
+        if sealed is None:
+            raise ConflictError(
+                "shares-deleted", "the shares of this study are deleted", "read the study's state"
+            )
+        return open_sealed(sealed, self.key.x25519, data_key_info(study))
+
+
+def data_key_info(study: StudyId) -> bytes:
+    return b"dpdpca/data-key/v1" + study
+
+
+def system_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def make_home(settings: Settings) -> bool:
+    """Makes the home folder, the identity and the database where they are missing.
+
+    Returns:
+        Whether a new identity was made; one that is there is kept.
+    """
+    home = private_dir(settings.home)
+    private_dir(home / FILES_FOLDER)
+    fresh = not (home / IDENTITY_FILE).exists()
+    if fresh:
+        write_private(home / IDENTITY_FILE, IdentityKey.generate().to_pem(), replace=False)
+    database = Database(home / DATABASE_FILE)
+    database.upgrade()
+    database.close()
+    return fresh
+
+
+def open_proxy(
+    settings: Settings,
+    *,
+    now: Clock = system_clock,
+    randomness: Randomness = OS_RANDOMNESS,
+    least_modulus_bits: int = LEAST_MODULUS_BITS,
+    metrics: Metrics | None = None,
+    wake: Callable[[], None] = lambda: None,
+) -> Proxy:
+    """The proxy that lives in `settings.home`, its database brought up to date.
+
+    Args:
+        settings: of the operator.
+        now: the clock.
+        randomness: of the operating system outside tests.
+        least_modulus_bits: lower only in tests.
+        metrics: where acts are counted.
+        wake: see `Proxy.wake`.
+
+    Raises:
+        NotFoundError: `not-initialised`.
+    """
+    home = settings.home
+    if not (home / IDENTITY_FILE).exists():
+        raise NotFoundError("not-initialised", f"there is no proxy in {home}", "run: dpdpca proxy init")
+    counted = metrics or Metrics()
+
+    @lru_cache(maxsize=64)
+    def terms(study: StudyId) -> StudyTerms:
+        return _load_terms(database, study, least_modulus_bits)
+
+    database = Database(
+        home / DATABASE_FILE, lambda name: counted.count("dpdpca_transactions_total", transaction=name)
+    )
+    database.upgrade()
+    return Proxy(
+        settings=settings,
+        key=IdentityKey.from_pem(read_private(home / IDENTITY_FILE)),
+        database=database,
+        files=FileStore(_folder(home)),
+        now=now,
+        randomness=randomness,
+        metrics=counted,
+        least_modulus_bits=least_modulus_bits,
+        terms=terms,
+        wake=wake,
+    )
+
+
+def _load_terms(database: Database, study: StudyId, least_modulus_bits: int) -> StudyTerms:
+    with database.reading("load terms") as connection:
+        load_study(connection, study)
+        encoded = load_blob(connection, study, "manifest")
+    assert encoded is not None
+    # The statement was verified, figures and key proof included, before it was stored.
+    manifest = Manifest.parse(parse_canonical(encoded)["body"], least_modulus_bits=least_modulus_bits)
+    return StudyTerms(manifest, PublicKey(mpz(manifest.key.modulus)))
+
+
+def _folder(home: Path) -> Path:
+    return private_dir(home / FILES_FOLDER)

@@ -1,0 +1,238 @@
+"""Acts after closing: the count with its proof, the finished release, the components on their way back."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import gmpy2
+from gmpy2 import mpz
+
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.errors import ConflictError, MessageError, NotAllowedError, NotFoundError, PolicyError
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.messages import CountAnswer, CountChallenge, SealedComponents
+from dpdpca_protocol.release import check_count
+from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyEvent, StudyState
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.files import release_name
+from dpdpca_proxy.store.parties import PartyRow
+from dpdpca_proxy.store.releases import count_release_chunks, find_components, insert_components
+from dpdpca_proxy.store.shares import find_signed
+from dpdpca_proxy.store.studies import (
+    StudyRow,
+    append_event,
+    frozen_cohort,
+    list_events,
+    load_blob,
+    load_study,
+    move_study,
+)
+from dpdpca_proxy.studies import check_user, fail
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    row: StudyRow
+    challenge: bytes
+    answer: bytes | None
+
+
+def challenge_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
+    """E[N] as a signed statement: the same bytes for ever.
+
+    Raises:
+        NotAllowedError: not the study's data user.
+        ConflictError: `no-count` in a joint study, `not-ready` before the aggregation is done.
+    """
+    return _asked(proxy, caller, study).challenge
+
+
+def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
+    """Takes N with its proof, once. The same answer again changes nothing.
+
+    Raises:
+        CryptographicError: `count-proof-false`; nothing changed.
+        ConflictError: `count-already-answered`, or the study is not waiting for it.
+        PolicyError: `records-out-of-range`; the study has failed by it, and no noise was drawn.
+    """
+    asked = _asked(proxy, caller, study)
+    statement = verify_statement("count-answer", untrusted, caller.ed25519)
+    if asked.answer is not None:
+        if asked.answer == statement.encoded:
+            return
+        raise _already_answered()
+    terms = proxy.terms(study)
+    public = terms.public_key
+    answer = CountAnswer.parse(statement, public.modulus_bytes)
+    challenge = verify_statement("count-challenge", asked.challenge, proxy.key.public.ed25519)
+    if answer.study != study or answer.challenge != challenge.digest:
+        raise MessageError("malformed", "the answer is to another challenge", "fetch the challenge again")
+    ciphertext = CountChallenge.parse(challenge, public.ciphertext_bytes).ciphertext
+    gmpy2.get_context().allow_release_gil = True
+    check_count(
+        public,
+        mpz(int.from_bytes(ciphertext, "big")),
+        answer.records,
+        mpz(int.from_bytes(answer.randomizer, "big")),
+    )
+    manifest = terms.manifest
+    if not manifest.min_records <= answer.records <= manifest.max_records:
+        detail = (
+            f"the study holds {answer.records} records, outside {manifest.min_records}"
+            f" to {manifest.max_records}"
+        )
+        fail(proxy, asked.row, "records-out-of-range", detail)
+        raise PolicyError("records-out-of-range", detail, "the study has failed: start a new one")
+    now = proxy.now()
+    with proxy.database.transaction("take count") as connection:
+        row = load_study(connection, study)
+        if row.records is not None:
+            raise ConflictError(
+                "count-already-answered", "the count was answered before", "wait for the release"
+            )
+        move_study(connection, row, StudyEvent.COUNT, records=answer.records, answer=statement.encoded)
+        detail_of_event = {
+            "answer": statement.digest.hex(),
+            "challenge": challenge.digest.hex(),
+            "records": answer.records,
+        }
+        append_event(connection, proxy.key, study, "count", detail_of_event, now)
+    proxy.wake()
+
+
+def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
+    """The signed release with the share statements of its cohort and the transcript up to it.
+
+    Raises:
+        NotAllowedError: not the study's data user.
+        ConflictError: `not-ready`.
+    """
+    with proxy.database.reading("read release") as connection:
+        row = load_study(connection, study)
+        check_user(row, caller)
+        _check_released(row)
+        release = load_blob(connection, study, "release")
+        assert release is not None
+        statements = [
+            signed.statement
+            for member in frozen_cohort(connection, study)
+            if (signed := find_signed(connection, study, member.owner, member.version)) is not None
+        ]
+        events = list_events(connection, study)
+    return canonical_json(
+        {
+            "release": parse_canonical(release),
+            "shares": [parse_canonical(statement) for statement in statements],
+            "transcript": _up_to_release([parse_canonical(event) for event in events]),
+        }
+    )
+
+
+def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int) -> bytes:
+    """One chunk of the finished release: the same bytes for ever."""
+    with proxy.database.reading("read release chunk") as connection:
+        row = load_study(connection, study)
+        check_user(row, caller)
+        _check_released(row)
+        count = count_release_chunks(connection, study)
+    if not 0 <= position < count:
+        raise NotFoundError("not-found", f"the release has chunks 0 to {count - 1}", "ask for one of these")
+    assert row.release_folder is not None
+    return proxy.files.read(release_name(study, row.release_folder, position))
+
+
+def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
+    """Takes the components that the data user sealed to each owner of the cohort, once.
+
+    Raises:
+        MessageError: not for this study, or not exactly one copy for each owner of the cohort.
+        ConflictError: `not-ready`, or `components-differ` from those published before.
+    """
+    statement = verify_statement("components", untrusted, caller.ed25519)
+    components = SealedComponents.parse(statement)
+    if components.study != study:
+        raise MessageError("malformed", "the statement speaks of another study than the path")
+    now = proxy.now()
+    with proxy.database.transaction("publish components") as connection:
+        row = load_study(connection, study)
+        check_user(row, caller)
+        _check_released(row)
+        present = find_components(connection, study)
+        if present is not None:
+            if present[0] == statement.digest:
+                return
+            raise ConflictError("components-differ", "other components were published before", "keep those")
+        if set(components.sealed) != {member.owner for member in frozen_cohort(connection, study)}:
+            raise MessageError(
+                "malformed",
+                "the components are not sealed to exactly the owners of the cohort",
+                "seal one copy each",
+            )
+        move_study(connection, row, StudyEvent.PUBLISH)
+        insert_components(connection, study, statement.digest, statement.encoded)
+        append_event(connection, proxy.key, study, "components", {"statement": statement.digest.hex()}, now)
+    proxy.wake()
+
+
+def components_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
+    """The published statement, to an owner of the cohort or to the data user.
+
+    Raises:
+        NotAllowedError: the caller has no share in this study.
+        ConflictError: `not-ready`.
+    """
+    with proxy.database.reading("read components") as connection:
+        row = load_study(connection, study)
+        owners = {member.owner for member in frozen_cohort(connection, study)}
+        if caller.party not in owners | {row.user}:
+            raise NotAllowedError("not-in-the-cohort", "this owner has no share in the study", "")
+        present = find_components(connection, study)
+    if present is None:
+        raise _not_ready("no components are published yet")
+    return canonical_json({"components": parse_canonical(present[1])})
+
+
+def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
+    with proxy.database.reading("read count challenge") as connection:
+        row = load_study(connection, study)
+        check_user(row, caller)
+        if row.release_kind is ReleaseKind.JOINT:
+            raise ConflictError("no-count", "a joint study has no count step", "wait for the release")
+        challenge = load_blob(connection, study, "challenge")
+        answer = load_blob(connection, study, "answer")
+    if challenge is None:
+        _refuse_ended(row)
+        raise _not_ready("the count is not aggregated yet")
+    if answer is None:
+        _refuse_ended(row)
+    return _Asked(row, challenge, answer)
+
+
+def _check_released(row: StudyRow) -> None:
+    if row.state in RELEASED_STATES:
+        return
+    _refuse_ended(row)
+    raise _not_ready("there is no release yet")
+
+
+def _refuse_ended(row: StudyRow) -> None:
+    if row.state in (StudyState.CANCELLED, StudyState.FAILED):
+        raise ConflictError(
+            "wrong-state", f"the study is {row.state} and will have no release", "start a new study"
+        )
+
+
+def _not_ready(problem: str) -> ConflictError:
+    return ConflictError(
+        "not-ready", problem, "follow the study's events and ask again", retry_after_seconds=1
+    )
+
+
+def _already_answered() -> ConflictError:
+    return ConflictError("count-already-answered", "the count was answered before", "wait for the release")
+
+
+def _up_to_release(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The chain that the release closes: what comes later must not change the bundle."""
+    kinds = [event["body"]["kind"] for event in events]
+    return events[: kinds.index("release") + 1]

@@ -1,0 +1,33 @@
+"""Live news of a study, as server-sent events."""
+
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response, StreamingResponse
+
+from dpdpca_proxy.routes.callers import ANY_ROLE, StudyPath, signed_request, study_id
+
+router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
+
+
+@router.get("/events", summary="State and progress, live (text/event-stream)")
+async def read_events(request: Request, study: StudyPath) -> Response:
+    await signed_request(request, ANY_ROLE)
+    state = request.app.state
+    return await event_stream(state.watch.of_study(study_id(study), state.stopping))
+
+
+async def event_stream(news: AsyncIterator[bytes]) -> Response:
+    """The stream as a response; what refuses it is raised before the response begins."""
+    first = await anext(news, b"")
+
+    async def body() -> AsyncIterator[bytes]:
+        yield first
+        async for event in news:
+            yield event
+
+    return StreamingResponse(
+        body(),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )

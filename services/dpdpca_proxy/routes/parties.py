@@ -1,0 +1,54 @@
+"""Who is here: the proxy's card, enrolment, and the enrolled parties."""
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from dpdpca_asgi.limits import read_body
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_proxy.enrolment import all_parties, enrol
+from dpdpca_proxy.routes.bodies import statement_body
+from dpdpca_proxy.routes.callers import ANY_ROLE, json_response, proxy_of, signed_request
+from dpdpca_proxy.store.parties import PartyRow
+
+router = APIRouter(prefix="/v1", tags=["parties"])
+
+
+@router.get("/proxy", summary="The proxy's self-signed card: name, address, keys")
+async def read_card(request: Request) -> Response:
+    card = await run_in_threadpool(lambda: proxy_of(request).card)
+    return json_response(card.encoded)
+
+
+@router.post(
+    "/parties",
+    status_code=201,
+    summary="Enrol with an invitation",
+    openapi_extra=statement_body("An enrolment statement and the invitation's token."),
+)
+async def enrol_party(request: Request) -> Response:
+    proxy = proxy_of(request)
+    body = await read_body(request, JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES)
+    row = await run_in_threadpool(enrol, proxy, body)
+    answer = {"party": row.party.hex(), "proxy": parse_canonical(proxy.card.encoded)}
+    return json_response(canonical_json(answer), 201)
+
+
+@router.get("/parties", summary="The enrolled parties and their keys")
+async def read_parties(request: Request) -> Response:
+    await signed_request(request, ANY_ROLE)
+    rows = await run_in_threadpool(all_parties, proxy_of(request))
+    return json_response(canonical_json({"parties": [_shown(row) for row in rows]}))
+
+
+def _shown(row: PartyRow) -> dict[str, str]:
+    return {
+        "ed25519": row.ed25519.hex(),
+        "enrolled_at": time_text(row.enrolled_at),
+        "name": row.name,
+        "party": row.party.hex(),
+        "role": row.role,
+        "x25519": row.x25519.hex(),
+    }

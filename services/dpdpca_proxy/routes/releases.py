@@ -1,0 +1,100 @@
+"""After closing: the count and its answer, the release, the components."""
+
+from anyio import to_thread
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE, COMPONENTS_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
+from dpdpca_proxy.releases import (
+    answer_count,
+    challenge_of,
+    components_of,
+    publish,
+    release_bundle,
+    release_chunk,
+)
+from dpdpca_proxy.routes.bodies import statement_body
+from dpdpca_proxy.routes.callers import (
+    ANY_ROLE,
+    USER,
+    PositionPath,
+    StudyPath,
+    json_response,
+    proxy_of,
+    signed_request,
+    study_id,
+)
+
+router = APIRouter(prefix="/v1/studies/{study}", tags=["releases"])
+
+
+@router.get("/count", summary="E[N] of a masked study, as a signed challenge")
+async def read_count(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, USER)
+    return json_response(
+        await run_in_threadpool(challenge_of, proxy_of(request), signed.caller, study_id(study))
+    )
+
+
+@router.post(
+    "/count",
+    status_code=204,
+    summary="N with its proof",
+    openapi_extra=statement_body("A count answer signed by the data user."),
+)
+async def send_count(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, USER, max_bytes=STATEMENT_LIMIT_BYTES)
+    await to_thread.run_sync(
+        answer_count,
+        proxy_of(request),
+        signed.caller,
+        study_id(study),
+        signed.body,
+        limiter=request.app.state.heavy,
+    )
+    return Response(status_code=204)
+
+
+@router.get("/release", summary="The signed release, its cohort's statements and the transcript up to it")
+async def read_release(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, USER)
+    return json_response(
+        await run_in_threadpool(release_bundle, proxy_of(request), signed.caller, study_id(study))
+    )
+
+
+@router.get("/release/chunks/{position}", summary="One chunk of the release")
+async def read_release_chunk(request: Request, study: StudyPath, position: PositionPath) -> Response:
+    signed = await signed_request(request, USER)
+    content = await run_in_threadpool(
+        release_chunk, proxy_of(request), signed.caller, study_id(study), int(position)
+    )
+    return Response(content, media_type=CHUNK_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+
+@router.put(
+    "/components",
+    status_code=204,
+    summary="Publish the components, sealed to each owner",
+    openapi_extra=statement_body("A components statement signed by the data user."),
+)
+async def publish_components(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, USER, max_bytes=COMPONENTS_LIMIT_BYTES)
+    await to_thread.run_sync(
+        publish,
+        proxy_of(request),
+        signed.caller,
+        study_id(study),
+        signed.body,
+        limiter=request.app.state.heavy,
+    )
+    return Response(status_code=204)
+
+
+@router.get("/components", summary="The components that were published to the cohort")
+async def read_components(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, ANY_ROLE)
+    return json_response(
+        await run_in_threadpool(components_of, proxy_of(request), signed.caller, study_id(study))
+    )

@@ -1,0 +1,102 @@
+"""An owner's share: chunks, what arrived, complete, withdraw."""
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.paillier.keys import MOST_BITS
+from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
+from dpdpca_protocol.share import CHUNK_CIPHERTEXTS
+from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_proxy.routes.bodies import chunk_body, statement_body
+from dpdpca_proxy.routes.callers import (
+    OWNER,
+    PositionPath,
+    StudyPath,
+    json_response,
+    proxy_of,
+    signed_request,
+    study_id,
+)
+from dpdpca_proxy.shares import complete, put_chunk, status_of, withdraw
+
+CHUNK_LIMIT_BYTES = CHUNK_CIPHERTEXTS * MOST_BITS // 4 + SEALING_OVERHEAD_BYTES
+"""The largest chunk of any study; the exact length follows from the manifest."""
+
+SHARE_STATEMENT_LIMIT_BYTES = 1024 * 1024
+"""A share statement lists every chunk of a share."""
+
+VersionQuery = Annotated[
+    str, Query(pattern="^[1-9][0-9]{0,9}$", description="The share version that the chunk belongs to.")
+]
+
+router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
+
+
+@router.put(
+    "/chunks/{position}",
+    status_code=204,
+    summary="Send one chunk",
+    openapi_extra=chunk_body("The chunk, sealed to the proxy's X25519 key."),
+)
+async def send_chunk(
+    request: Request, study: StudyPath, position: PositionPath, version: VersionQuery
+) -> Response:
+    signed = await signed_request(request, OWNER, media_type=CHUNK_MEDIA_TYPE, max_bytes=CHUNK_LIMIT_BYTES)
+    await to_thread.run_sync(
+        put_chunk,
+        proxy_of(request),
+        signed.caller,
+        study_id(study),
+        int(version),
+        int(position),
+        signed.body,
+        limiter=request.app.state.heavy,
+    )
+    return Response(status_code=204)
+
+
+@router.get("", summary="Which chunks arrived, and the receipt")
+async def read_share(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, OWNER)
+    status = await run_in_threadpool(status_of, proxy_of(request), signed.caller, study_id(study))
+    return json_response(
+        canonical_json(
+            {
+                "chunks": list(status.chunks),
+                "receipt": parse_canonical(status.receipt) if status.receipt else None,
+                "state": str(status.state),
+                "version": status.version,
+            }
+        )
+    )
+
+
+@router.post(
+    "/complete",
+    summary="Make the share count; the answer is the signed receipt",
+    openapi_extra=statement_body("A share statement signed by the owner."),
+)
+async def complete_share(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, OWNER, max_bytes=SHARE_STATEMENT_LIMIT_BYTES)
+    receipt = await run_in_threadpool(
+        complete, proxy_of(request), signed.caller, study_id(study), signed.body
+    )
+    return json_response(receipt)
+
+
+@router.delete(
+    "",
+    summary="Take the share back; the answer is the signed receipt",
+    openapi_extra=statement_body("A withdrawal statement signed by the owner, under the next version."),
+)
+async def withdraw_share(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, OWNER, max_bytes=STATEMENT_LIMIT_BYTES)
+    receipt = await run_in_threadpool(
+        withdraw, proxy_of(request), signed.caller, study_id(study), signed.body
+    )
+    return json_response(receipt)

@@ -1,0 +1,96 @@
+"""Studies: open one, read them, close, cancel."""
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire import MANIFEST_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
+from dpdpca_proxy.routes.bodies import statement_body
+from dpdpca_proxy.routes.callers import (
+    ANY_ROLE,
+    USER,
+    StudyPath,
+    json_response,
+    proxy_of,
+    signed_request,
+    study_id,
+)
+from dpdpca_proxy.studies import (
+    accept_manifest,
+    cancel,
+    close_by_user,
+    detail,
+    manifest_bytes,
+    summaries,
+    transcript_of,
+)
+
+router = APIRouter(prefix="/v1/studies", tags=["studies"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Open a study on a signed manifest",
+    openapi_extra=statement_body("The manifest as a statement signed by the data user."),
+)
+async def open_study(request: Request) -> Response:
+    signed = await signed_request(request, USER, max_bytes=MANIFEST_LIMIT_BYTES)
+    accepted = await run_in_threadpool(accept_manifest, proxy_of(request), signed.caller, signed.body)
+    text = accepted.study.hex()
+    response = json_response(canonical_json({"study": text}), 201 if accepted.is_new else 200)
+    response.headers["Location"] = f"/v1/studies/{text}"
+    return response
+
+
+@router.get("", summary="All studies, in short")
+async def read_studies(request: Request) -> Response:
+    await signed_request(request, ANY_ROLE)
+    listed = await run_in_threadpool(summaries, proxy_of(request))
+    return json_response(canonical_json({"studies": listed}))
+
+
+@router.get("/{study}", summary="One study: state, owners, progress")
+async def read_study(request: Request, study: StudyPath) -> Response:
+    await signed_request(request, ANY_ROLE)
+    known = await run_in_threadpool(detail, proxy_of(request), study_id(study))
+    progress = request.app.state.jobs.progress(study_id(study))
+    return json_response(canonical_json(known | {"progress": progress.to_body() if progress else None}))
+
+
+@router.get("/{study}/manifest", summary="The signed manifest, byte for byte")
+async def read_manifest(request: Request, study: StudyPath) -> Response:
+    await signed_request(request, ANY_ROLE)
+    return json_response(await run_in_threadpool(manifest_bytes, proxy_of(request), study_id(study)))
+
+
+@router.get("/{study}/transcript", summary="The signed chain of the study's events")
+async def read_transcript(request: Request, study: StudyPath) -> Response:
+    await signed_request(request, ANY_ROLE)
+    events = await run_in_threadpool(transcript_of, proxy_of(request), study_id(study))
+    return json_response(canonical_json({"events": [parse_canonical(event) for event in events]}))
+
+
+@router.post(
+    "/{study}/close",
+    status_code=204,
+    summary="Close a study before its time",
+    openapi_extra=statement_body("A close statement signed by the data user."),
+)
+async def close_study(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, USER, max_bytes=STATEMENT_LIMIT_BYTES)
+    await run_in_threadpool(close_by_user, proxy_of(request), signed.caller, study_id(study), signed.body)
+    return Response(status_code=204)
+
+
+@router.delete(
+    "/{study}",
+    status_code=204,
+    summary="Cancel a study",
+    openapi_extra=statement_body("A cancel statement signed by the data user."),
+)
+async def cancel_study(request: Request, study: StudyPath) -> Response:
+    signed = await signed_request(request, USER, max_bytes=STATEMENT_LIMIT_BYTES)
+    await run_in_threadpool(cancel, proxy_of(request), signed.caller, study_id(study), signed.body)
+    return Response(status_code=204)

@@ -1,0 +1,338 @@
+"""Acts on one owner's share: take a chunk, complete, withdraw. Repeated, each says the same again."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import gmpy2
+from sqlalchemy import Connection
+
+from dpdpca_protocol.errors import ConflictError, MessageError, NotAllowedError
+from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.sealing import chunk_info, open_sealed
+from dpdpca_protocol.share import MAX_VERSION, Receipt, ShareStatement, Withdrawal, parse_chunk
+from dpdpca_protocol.signing import Statement, verify_statement
+from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.files import chunk_name, share_folder
+from dpdpca_proxy.store.parties import PartyRow
+from dpdpca_proxy.store.shares import (
+    ShareRow,
+    SignedShare,
+    chunk_digests,
+    delete_chunks,
+    find_share,
+    find_signed,
+    insert_chunk,
+    insert_signed,
+    list_shares,
+    set_share,
+)
+from dpdpca_proxy.store.studies import (
+    StudyRow,
+    append_event,
+    load_study,
+    named_participants,
+    touch_study,
+)
+from dpdpca_proxy.studies import close_if_due
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStatus:
+    """What an owner's client needs to resume.
+
+    Attributes:
+        state: of the share.
+        version: whose chunks are listed: the one being uploaded, else the last one signed, else None.
+        chunks: positions that are on the proxy's disk.
+        receipt: for the last statement that was accepted, or None.
+    """
+
+    state: ShareState
+    version: int | None
+    chunks: tuple[int, ...]
+    receipt: bytes | None
+
+
+def put_chunk(
+    proxy: Proxy, caller: PartyRow, study: StudyId, version: int, position: int, untrusted: bytes
+) -> None:
+    """Stores one chunk of share `version`; the same chunk again changes nothing.
+
+    Raises:
+        NotAllowedError: `not-a-participant`.
+        ConflictError: `study-closed`, `share-version-not-newer`, `cohort-full`, `chunk-differs`.
+        CryptographicError: it does not open, or a ciphertext is unfit; the whole chunk is refused.
+        MessageError: a wrong length, position or version.
+    """
+    if not 1 <= version <= MAX_VERSION:
+        raise MessageError("malformed", "a share version is a whole number from 1")
+    terms = proxy.terms(study)
+    gmpy2.get_context().allow_release_gil = True
+    chunk = open_sealed(untrusted, proxy.key.x25519, chunk_info(study, version, position))
+    digest = Digest.of(chunk)
+    with proxy.database.reading("is the chunk there") as connection:
+        present = chunk_digests(connection, study, caller.party, version).get(position)
+        if _same_chunk(present, digest):
+            return
+        _check_upload(connection, load_study(connection, study), caller, version)
+    parse_chunk(chunk, terms.public_key, position, terms.manifest.figures.ciphertext_count)
+    name = chunk_name(study, caller.party, version, position, digest)
+    proxy.files.write_sealed(name, chunk, proxy.data_key(study), proxy.randomness)
+    try:
+        superseded = _record_chunk(proxy, caller, study, version, position, digest)
+    except Exception:
+        _remove_unnamed(proxy, study, caller.party, version, position, digest)
+        raise
+    if superseded is not None:
+        proxy.files.remove(share_folder(study, caller.party, superseded))
+    proxy.wake()
+
+
+def _record_chunk(
+    proxy: Proxy, caller: PartyRow, study: StudyId, version: int, position: int, digest: Digest
+) -> int | None:
+    """Makes the stored file a chunk of the share; returns the upload that this version takes the place of."""
+    with proxy.database.transaction("take chunk") as connection:
+        share = _check_upload(connection, load_study(connection, study), caller, version)
+        present = chunk_digests(connection, study, caller.party, version).get(position)
+        if _same_chunk(present, digest):
+            return None
+        superseded = share.upload_version if share.upload_version != version else None
+        if superseded is not None:
+            delete_chunks(connection, study, caller.party, superseded)
+        if share.upload_version != version:
+            following = next_share_state(
+                share.state,
+                ShareEvent.UPLOAD,
+                version=version,
+                signed_version=share.signed_version,
+                study=StudyState.OPEN,
+            )
+            set_share(connection, share, following, upload_version=version)
+        insert_chunk(connection, study, caller.party, version, position, digest)
+        touch_study(connection, study)
+    return superseded
+
+
+def status_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> ShareStatus:
+    with proxy.database.reading("read share") as connection:
+        load_study(connection, study)
+        share = find_share(connection, study, caller.party)
+        version = share.upload_version or share.signed_version or None
+        signed = find_signed(connection, study, caller.party, share.signed_version)
+        there = chunk_digests(connection, study, caller.party, version) if version else {}
+    return ShareStatus(share.state, version, tuple(sorted(there)), signed.receipt if signed else None)
+
+
+def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> bytes:
+    """Makes the share count, on the owner's signed statement; the answer is the signed receipt.
+
+    The same statement again gets the same receipt, whatever happened since.
+
+    Raises:
+        MessageError: not a statement about this study, or its digests are not those of the chunks.
+        ConflictError: `study-closed`, `share-version-not-newer`, `share-incomplete`, `cohort-full`.
+    """
+    statement = verify_statement("share", untrusted, caller.ed25519)
+    claim = ShareStatement.parse(statement)
+    _check_study(claim.study, study)
+    if (known := _known_receipt(proxy, caller, study, claim.version, statement)) is not None:
+        return known
+    terms = proxy.terms(study)
+    if claim.x25519 != caller.x25519:
+        raise MessageError(
+            "malformed",
+            "the statement names another X25519 key than the enrolled one",
+            "sign it with your own keys",
+        )
+    if len(claim.chunk_digests) != terms.manifest.figures.chunk_count:
+        raise MessageError(
+            "malformed",
+            f"the statement lists {len(claim.chunk_digests)} chunks,"
+            f" and a share has {terms.manifest.figures.chunk_count}",
+        )
+    close_if_due(proxy, study)
+    now = proxy.now()
+    with proxy.database.transaction("complete share") as connection:
+        row = load_study(connection, study)
+        if (signed := _signed_before(connection, caller, study, claim.version, statement)) is not None:
+            return signed.receipt
+        share = _check_upload(connection, row, caller, claim.version)
+        following = next_share_state(
+            share.state,
+            ShareEvent.COMPLETE,
+            version=claim.version,
+            signed_version=share.signed_version,
+            study=row.state,
+        )
+        _check_whole(connection, caller, claim)
+        receipt = _sign_receipt(proxy, caller, study, claim.version, "share", statement, now)
+        insert_signed(connection, study, caller.party, receipt)
+        set_share(connection, share, following, signed_version=claim.version, upload_version=None)
+        replaced = share.signed_version if share.state is ShareState.COMPLETE else None
+        if replaced is not None:
+            delete_chunks(connection, study, caller.party, replaced)
+        _append_receipt(proxy, connection, caller, study, receipt, now)
+        touch_study(connection, study)
+    if replaced is not None:
+        proxy.files.remove(share_folder(study, caller.party, replaced))
+    close_if_due(proxy, study)
+    proxy.wake()
+    return receipt.receipt
+
+
+def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> bytes:
+    """Takes a complete share out of an open study, on the owner's signed word; the answer is a receipt.
+
+    Raises:
+        MessageError: not a withdrawal from this study.
+        ConflictError: `study-closed`, `share-version-not-newer`, or there is no complete share.
+    """
+    statement = verify_statement("withdrawal", untrusted, caller.ed25519)
+    wish = Withdrawal.parse(statement)
+    _check_study(wish.study, study)
+    if (known := _known_receipt(proxy, caller, study, wish.version, statement)) is not None:
+        return known
+    close_if_due(proxy, study)
+    now = proxy.now()
+    with proxy.database.transaction("withdraw share") as connection:
+        row = load_study(connection, study)
+        if (signed := _signed_before(connection, caller, study, wish.version, statement)) is not None:
+            return signed.receipt
+        share = find_share(connection, study, caller.party)
+        following = next_share_state(
+            share.state,
+            ShareEvent.WITHDRAW,
+            version=wish.version,
+            signed_version=share.signed_version,
+            study=row.state,
+        )
+        receipt = _sign_receipt(proxy, caller, study, wish.version, "withdrawal", statement, now)
+        insert_signed(connection, study, caller.party, receipt)
+        gone = [share.signed_version, *([share.upload_version] if share.upload_version else [])]
+        set_share(connection, share, following, signed_version=wish.version, upload_version=None)
+        for version in gone:
+            delete_chunks(connection, study, caller.party, version)
+        _append_receipt(proxy, connection, caller, study, receipt, now)
+        touch_study(connection, study)
+    for version in gone:
+        proxy.files.remove(share_folder(study, caller.party, version))
+    proxy.wake()
+    return receipt.receipt
+
+
+def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, version: int) -> ShareRow:
+    """That this owner may add to `version` of its share now."""
+    share = find_share(connection, row.study, caller.party)
+    next_share_state(
+        share.state, ShareEvent.UPLOAD, version=version, signed_version=share.signed_version, study=row.state
+    )
+    if share.upload_version is not None and version < share.upload_version:
+        raise ConflictError(
+            "share-version-not-newer",
+            f"version {share.upload_version} of this share is being uploaded, not version {version}",
+            f"go on with version {share.upload_version}",
+        )
+    named = named_participants(connection, row.study)
+    if named and caller.party not in named:
+        raise NotAllowedError(
+            "not-a-participant", "the manifest does not name this owner", "ask the data user for a new study"
+        )
+    if share.state is not ShareState.COMPLETE:
+        others = sum(other.state is ShareState.COMPLETE for other in list_shares(connection, row.study))
+        if others >= row.max_owners:
+            raise ConflictError(
+                "cohort-full",
+                f"{row.max_owners} owners are in, as many as the manifest takes",
+                "ask the data user for a new study",
+            )
+    return share
+
+
+def _check_whole(connection: Connection, caller: PartyRow, claim: ShareStatement) -> None:
+    there = chunk_digests(connection, claim.study, caller.party, claim.version)
+    missing = [position for position in range(len(claim.chunk_digests)) if position not in there]
+    if missing:
+        raise ConflictError(
+            "share-incomplete",
+            f"{len(missing)} chunks have not arrived, the first of them chunk {missing[0]}",
+            "send the missing chunks, then complete the share",
+        )
+    for position, digest in enumerate(claim.chunk_digests):
+        if there[position] != digest:
+            raise ConflictError(
+                "chunk-differs",
+                f"the statement has another digest for chunk {position} than the chunk that arrived",
+                "start a new share version",
+            )
+
+
+def _same_chunk(present: Digest | None, digest: Digest) -> bool:
+    """Whether the very same chunk is there. Raises ConflictError where another one is."""
+    if present is not None and present != digest:
+        raise ConflictError(
+            "chunk-differs",
+            "another chunk stands at this place of this share version",
+            "start a new share version for other content",
+        )
+    return present is not None
+
+
+def _remove_unnamed(
+    proxy: Proxy, study: StudyId, owner: PartyId, version: int, position: int, digest: Digest
+) -> None:
+    """Removes the file of a refused chunk, unless the same chunk came in by another request."""
+    with proxy.database.reading("is the chunk named") as connection:
+        named = chunk_digests(connection, study, owner, version).get(position) == digest
+    if not named:
+        proxy.files.remove(chunk_name(study, owner, version, position, digest))
+
+
+def _known_receipt(
+    proxy: Proxy, caller: PartyRow, study: StudyId, version: int, statement: Statement
+) -> bytes | None:
+    with proxy.database.reading("is the statement known") as connection:
+        load_study(connection, study)
+        signed = _signed_before(connection, caller, study, version, statement)
+    return signed.receipt if signed else None
+
+
+def _signed_before(
+    connection: Connection, caller: PartyRow, study: StudyId, version: int, statement: Statement
+) -> SignedShare | None:
+    signed = find_signed(connection, study, caller.party, version)
+    if signed is not None and signed.digest != statement.digest:
+        raise ConflictError(
+            "share-version-not-newer",
+            f"another statement was signed under version {version}",
+            f"use a version above {version}",
+        )
+    return signed
+
+
+def _sign_receipt(
+    proxy: Proxy,
+    caller: PartyRow,
+    study: StudyId,
+    version: int,
+    subject: str,
+    statement: Statement,
+    now: datetime,
+) -> SignedShare:
+    receipt = Receipt(study, caller.party, version, subject, statement.digest, time_text(now)).sign(proxy.key)
+    return SignedShare(version, subject, statement.digest, statement.encoded, receipt.encoded)
+
+
+def _append_receipt(
+    proxy: Proxy, connection: Connection, caller: PartyRow, study: StudyId, signed: SignedShare, now: datetime
+) -> None:
+    detail = {"owner": caller.party.hex(), "statement": signed.digest.hex(), "version": signed.version}
+    kind = "receipt" if signed.subject == "share" else "withdrawal"
+    append_event(connection, proxy.key, study, kind, detail, now)
+
+
+def _check_study(named: StudyId, study: StudyId) -> None:
+    if named != study:
+        raise MessageError("malformed", "the statement speaks of another study than the path")

@@ -1,0 +1,1 @@
+"""What the proxy keeps: rows in one database, ciphertexts in files beside it."""

@@ -1,0 +1,53 @@
+"""How identifiers and times stand in a column: as the text that people and messages use."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Dialect, String
+from sqlalchemy.types import TypeDecorator
+
+from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+
+
+class _DigestColumn(TypeDecorator[Any]):
+    """64 lower-case hex digits outside, a `Digest` (or one of its kinds) inside."""
+
+    impl = String(64)
+    cache_ok = True
+    kind: type[Digest] = Digest
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        return None if value is None else self.kind(value).hex()
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Digest | None:
+        return None if value is None else self.kind.parse(value)
+
+
+class DigestColumn(_DigestColumn):
+    cache_ok = True
+
+
+class StudyColumn(_DigestColumn):
+    cache_ok = True
+    kind = StudyId
+
+
+class PartyColumn(_DigestColumn):
+    cache_ok = True
+    kind = PartyId
+
+
+class TimeColumn(TypeDecorator[datetime]):
+    """RFC 3339 UTC in whole seconds: sorts as text, reads as in every message."""
+
+    impl = String(20)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        return None if value is None else time_text(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

@@ -1,0 +1,174 @@
+"""The only door to the database: `Database.transaction(name)` to change, `Database.reading(name)` to read.
+
+SQLite in WAL mode with synchronous FULL: a transaction that has returned is on the disk. Writers take their
+turn (BEGIN IMMEDIATE), so a row that was read inside a transaction is still true when it is written. Deleted
+content is overwritten. What the database cannot do is said in the words of the error taxonomy.
+"""
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Executable, create_engine, event
+from sqlalchemy import exc as sqlalchemy_errors
+
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
+
+_BUSY_SECONDS = 20
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_WRITING = "dpdpca_writing"
+
+_FULL = frozenset({sqlite3.SQLITE_FULL})
+_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_FAILING = frozenset(
+    {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM}
+)
+_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT})
+
+_logger = logging.getLogger("dpdpca.store")
+
+Observer = Callable[[str], None]
+
+
+class Database:
+    """One database file and its connections.
+
+    Args:
+        path: the file; made by `upgrade` if it is not there.
+        observe: called with the name of every transaction that changed something.
+    """
+
+    def __init__(self, path: Path, observe: Observer = lambda name: None) -> None:
+        self._path = path
+        self._observe = observe
+        self._writer = threading.Lock()
+        self._engine = create_engine(
+            f"sqlite:///{path}", pool_size=16, max_overflow=48, connect_args={"timeout": _BUSY_SECONDS}
+        )
+        event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "begin", _begin)
+
+    @contextmanager
+    def transaction(self, name: str) -> Iterator[Connection]:
+        """A transaction that may change rows: all of it is on the disk when this returns, or none of it.
+
+        Args:
+            name: what becomes true, for metrics.
+
+        Raises:
+            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed.
+            IntegrityError: `state-corrupt`.
+        """
+        with self._writer, _in_our_words(), self._engine.connect() as connection:
+            connection = connection.execution_options(**{_WRITING: True})
+            with connection.begin():
+                yield connection
+        self._observe(name)
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Connection]:
+        """One consistent view; raises like `transaction`."""
+        with _in_our_words(), self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    def upgrade(self) -> None:
+        """Brings the schema to this version's, making the database if need be.
+
+        Raises:
+            PolicyError: `newer-store`, the file was written by a later version.
+        """
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+        with _in_our_words(), self._engine.connect() as connection:
+            connection = connection.execution_options(**{_WRITING: True})
+            with connection.begin():
+                known = {
+                    revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()
+                }
+                present = MigrationContext.configure(connection).get_current_revision()
+                if present is not None and present not in known:
+                    raise PolicyError(
+                        "newer-store",
+                        "the database was written by a later version of this program",
+                        "run that version, or restore a backup made by this one",
+                    )
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        self._path.chmod(0o600)
+
+    def forget_deleted(self) -> None:
+        """Empties the write-ahead log, so that what was deleted is in no file of the database."""
+        with self._writer, _in_our_words():
+            raw = self._engine.raw_connection()
+            try:
+                raw.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr] # sqlite3.Connection
+            finally:
+                raw.close()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def change_one(connection: Connection, statement: Executable, conflict: DpdpcaError) -> None:
+    """Executes a conditional write. Unless it hits one row, raises `conflict`: the transaction is undone."""
+    if connection.execute(statement).rowcount != 1:
+        raise conflict
+
+
+def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
+    # SQLAlchemy's begin event opens transactions; the driver must not.
+    connection.isolation_level = None
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        "secure_delete=ON",
+        f"busy_timeout={_BUSY_SECONDS * 1000}",
+        "trusted_schema=OFF",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except sqlalchemy_errors.DBAPIError as error:
+        code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        raise _translated(code) from error
+    except sqlalchemy_errors.TimeoutError as error:
+        raise UnavailableError(
+            "busy", "the database has no free connection", "try again", retry_after_seconds=2
+        ) from error
+
+
+def _translated(code: int) -> DpdpcaError:
+    _logger.error("database", extra={"count": code})
+    if code in _FULL:
+        return UnavailableError(
+            "storage-full", "the service has no room left", "try again later", retry_after_seconds=60
+        )
+    if code in _PASSING:
+        return UnavailableError("busy", "the database is busy", "try again", retry_after_seconds=2)
+    if code in _FAILING:
+        return UnavailableError(
+            "storage-failing", "the storage refuses to work", "try again later", retry_after_seconds=60
+        )
+    if code in _CORRUPT:
+        return IntegrityError(
+            "state-corrupt", "the stored state contradicts itself", "an operator must look at this service"
+        )
+    return IntegrityError("state-corrupt", "the database refused a statement", "report this as a bug")

@@ -1,0 +1,100 @@
+"""Bytes too many for rows: chunks, products, noise and releases, each a private file.
+
+A file appears under its name only when it is whole and on the disk (temporary file, fsync, rename, fsync of
+the folder), and every folder on the way to it is on the disk as well. Names carry the digest of the content
+or a random folder, so that two writers never meet under one name with different bytes. What must not be
+readable from a stolen disk is sealed under a data key with its own name as context.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from dpdpca_disk.private import write_private
+from dpdpca_protocol.errors import IntegrityError
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.sealing import open_at_rest, seal_at_rest
+
+_CONTEXT = b"dpdpca/at-rest/v1/"
+
+
+def chunk_name(study: StudyId, owner: PartyId, version: int, position: int, digest: Digest) -> str:
+    return f"{share_folder(study, owner, version)}/{position}-{digest.hex()[:32]}"
+
+
+def share_folder(study: StudyId, owner: PartyId, version: int) -> str:
+    return f"{sealed_folder(study)}/shares/{owner.hex()}/{version}"
+
+
+def product_name(study: StudyId, position: int, digest: Digest) -> str:
+    return f"{sealed_folder(study)}/aggregate/{position}-{digest.hex()[:32]}"
+
+
+def draw_name(study: StudyId, token: str) -> str:
+    return f"{sealed_folder(study)}/draw-{token}"
+
+
+def sealed_folder(study: StudyId) -> str:
+    """Everything that is deleted when the release is there."""
+    return f"{study.hex()}/sealed"
+
+
+def release_name(study: StudyId, folder: str, position: int) -> str:
+    return f"{release_folder(study, folder)}/{position}"
+
+
+def release_folder(study: StudyId, folder: str) -> str:
+    return f"{study.hex()}/release-{folder}"
+
+
+class FileStore:
+    """Files under one folder, by relative names made by the functions above."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, name: str, content: bytes) -> None:
+        """Puts `content` at `name`; it is on the disk when this returns."""
+        path = self.root / name
+        self._make_folder(path.parent)
+        write_private(path, content)
+
+    def read(self, name: str) -> bytes:
+        """Raises IntegrityError where the database names a file that is not there."""
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError as error:
+            raise IntegrityError(
+                "state-corrupt", "a stored file is missing", "restore the data folder from its backup"
+            ) from error
+
+    def write_sealed(self, name: str, content: bytes, key: bytes, randomness: Randomness) -> None:
+        self.write(name, seal_at_rest(content, key, _CONTEXT + name.encode(), randomness))
+
+    def read_sealed(self, name: str, key: bytes) -> bytes:
+        return open_at_rest(self.read(name), key, _CONTEXT + name.encode())
+
+    def remove(self, name: str) -> None:
+        """Removes a file or a folder with all it holds; nothing happens where there is nothing."""
+        path = self.root / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    def folders(self, study: StudyId) -> list[str]:
+        """Names of the entries in the study's folder."""
+        path = self.root / study.hex()
+        return [f"{study.hex()}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(folder.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,115 @@
+"""Rows of invitations, parties and nonces."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from dpdpca_protocol.errors import AuthenticationError
+from dpdpca_protocol.identifiers import Digest, PartyId
+from dpdpca_proxy.store.database import change_one
+from dpdpca_proxy.store.tables import invitations, nonces, parties
+
+
+@dataclass(frozen=True, slots=True)
+class PartyRow:
+    party: PartyId
+    role: str
+    name: str
+    ed25519: bytes
+    x25519: bytes
+    enrolled_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InvitationRow:
+    role: str
+    name: str
+    expires_at: datetime
+    used_by: PartyId | None
+
+
+_PARTY = (
+    parties.c.party,
+    parties.c.role,
+    parties.c.name,
+    parties.c.ed25519,
+    parties.c.x25519,
+    parties.c.enrolled_at,
+)
+
+
+def insert_invitation(
+    connection: Connection, digest: Digest, role: str, name: str, now: datetime, expires_at: datetime
+) -> None:
+    connection.execute(
+        insert(invitations).values(
+            token_digest=digest, role=role, name=name, created_at=now, expires_at=expires_at
+        )
+    )
+
+
+def find_invitation(connection: Connection, digest: Digest) -> InvitationRow | None:
+    columns = invitations.c
+    row = connection.execute(
+        select(columns.role, columns.name, columns.expires_at, columns.used_by).where(
+            columns.token_digest == digest
+        )
+    ).one_or_none()
+    return None if row is None else InvitationRow(*row)
+
+
+def use_invitation(connection: Connection, digest: Digest, party: PartyId, now: datetime) -> None:
+    """Marks the invitation as used by `party`, which stands in its table already.
+
+    Raises:
+        AuthenticationError: it was used meanwhile.
+    """
+    change_one(
+        connection,
+        update(invitations)
+        .where(invitations.c.token_digest == digest, invitations.c.used_by.is_(None))
+        .values(used_by=party, used_at=now),
+        AuthenticationError(
+            "invitation-used", "this invitation was used before", "ask the operator for a new one"
+        ),
+    )
+
+
+def insert_party(connection: Connection, row: PartyRow, enrolment: bytes) -> None:
+    connection.execute(
+        insert(parties).values(
+            party=row.party,
+            role=row.role,
+            name=row.name,
+            ed25519=row.ed25519,
+            x25519=row.x25519,
+            enrolment=enrolment,
+            enrolled_at=row.enrolled_at,
+        )
+    )
+
+
+def find_party(connection: Connection, party: PartyId) -> PartyRow | None:
+    row = connection.execute(select(*_PARTY).where(parties.c.party == party)).one_or_none()
+    return None if row is None else PartyRow(*row)
+
+
+def list_parties(connection: Connection) -> list[PartyRow]:
+    return [
+        PartyRow(*row)
+        for row in connection.execute(select(*_PARTY).order_by(parties.c.enrolled_at, parties.c.party))
+    ]
+
+
+def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: int) -> bool:
+    """Whether the nonce is new for this party; it is stored if so."""
+    result = connection.execute(
+        sqlite_insert(nonces).values(party=party, nonce=nonce, seen_at=seen_at).on_conflict_do_nothing()
+    )
+    return result.rowcount == 1
+
+
+def forget_nonces(connection: Connection, before: int) -> None:
+    connection.execute(delete(nonces).where(nonces.c.seen_at < before))

@@ -1,0 +1,136 @@
+"""Rows of shares: their state, their statements with receipts, and which chunks are there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from dpdpca_protocol.errors import UnavailableError
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.study import ShareState
+from dpdpca_proxy.store.database import change_one
+from dpdpca_proxy.store.tables import chunks, shares, statements
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """One owner's share; a row that is not there is an absent share."""
+
+    study: StudyId
+    owner: PartyId
+    state: ShareState = ShareState.ABSENT
+    signed_version: int = 0
+    upload_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SignedShare:
+    """A statement that was accepted, and the receipt that was given for it."""
+
+    version: int
+    subject: str
+    digest: Digest
+    statement: bytes
+    receipt: bytes
+
+
+_SIGNED = (
+    statements.c.version,
+    statements.c.subject,
+    statements.c.digest,
+    statements.c.statement,
+    statements.c.receipt,
+)
+
+
+def find_share(connection: Connection, study: StudyId, owner: PartyId) -> ShareRow:
+    row = connection.execute(
+        select(shares.c.state, shares.c.signed_version, shares.c.upload_version).where(
+            shares.c.study == study, shares.c.owner == owner
+        )
+    ).one_or_none()
+    if row is None:
+        return ShareRow(study, owner)
+    return ShareRow(study, owner, ShareState(row.state), row.signed_version, row.upload_version)
+
+
+def list_shares(connection: Connection, study: StudyId) -> list[ShareRow]:
+    rows = connection.execute(
+        select(shares.c.owner, shares.c.state, shares.c.signed_version, shares.c.upload_version)
+        .where(shares.c.study == study)
+        .order_by(shares.c.owner)
+    )
+    return [
+        ShareRow(study, row.owner, ShareState(row.state), row.signed_version, row.upload_version)
+        for row in rows
+    ]
+
+
+def set_share(connection: Connection, row: ShareRow, state: ShareState, **columns: Any) -> None:
+    """Moves a share that is still as it was read. Raises UnavailableError if it is not."""
+    if row.state is ShareState.ABSENT:
+        values = {"signed_version": 0, "upload_version": None} | columns
+        connection.execute(
+            insert(shares).values(study=row.study, owner=row.owner, state=str(state), **values)
+        )
+        return
+    change_one(
+        connection,
+        update(shares)
+        .where(
+            shares.c.study == row.study,
+            shares.c.owner == row.owner,
+            shares.c.state == str(row.state),
+            shares.c.signed_version == row.signed_version,
+            shares.c.upload_version.is_not_distinct_from(row.upload_version),
+        )
+        .values(state=str(state), **columns),
+        UnavailableError("busy", "the share changed at the same moment", "try again", retry_after_seconds=1),
+    )
+
+
+def find_signed(connection: Connection, study: StudyId, owner: PartyId, version: int) -> SignedShare | None:
+    row = connection.execute(
+        select(*_SIGNED).where(
+            statements.c.study == study, statements.c.owner == owner, statements.c.version == version
+        )
+    ).one_or_none()
+    return None if row is None else SignedShare(*row)
+
+
+def insert_signed(connection: Connection, study: StudyId, owner: PartyId, signed: SignedShare) -> None:
+    connection.execute(
+        insert(statements).values(
+            study=study,
+            owner=owner,
+            version=signed.version,
+            subject=signed.subject,
+            digest=signed.digest,
+            statement=signed.statement,
+            receipt=signed.receipt,
+        )
+    )
+
+
+def chunk_digests(connection: Connection, study: StudyId, owner: PartyId, version: int) -> dict[int, Digest]:
+    """Position → digest of the chunks of a share version that are on the disk."""
+    rows = connection.execute(
+        select(chunks.c.position, chunks.c.digest)
+        .where(chunks.c.study == study, chunks.c.owner == owner, chunks.c.version == version)
+        .order_by(chunks.c.position)
+    )
+    return {row.position: row.digest for row in rows}
+
+
+def insert_chunk(
+    connection: Connection, study: StudyId, owner: PartyId, version: int, position: int, digest: Digest
+) -> None:
+    connection.execute(
+        insert(chunks).values(study=study, owner=owner, version=version, position=position, digest=digest)
+    )
+
+
+def delete_chunks(connection: Connection, study: StudyId, owner: PartyId, version: int) -> None:
+    connection.execute(
+        delete(chunks).where(chunks.c.study == study, chunks.c.owner == owner, chunks.c.version == version)
+    )

@@ -1,0 +1,244 @@
+"""Rows of studies, their participants, their cohort and their transcript."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from dpdpca_protocol.errors import ConflictError, NotFoundError, UnavailableError
+from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.share import CohortMember
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.study import ReleaseKind, ShareState, StudyEvent, StudyState, next_study_state
+from dpdpca_protocol.transcript import FIRST, Event
+from dpdpca_proxy.store.database import change_one
+from dpdpca_proxy.store.tables import cohort, events, participants, shares, statements, studies
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """A study without its statements."""
+
+    study: StudyId
+    user: PartyId
+    title: str
+    release_kind: ReleaseKind
+    closing: str
+    closes_at: datetime
+    epsilon: str
+    delta: str
+    share_bytes: int
+    min_owners: int
+    max_owners: int
+    created_at: datetime
+    state: StudyState
+    revision: int
+    closed_at: datetime | None
+    cohort_digest: Digest | None
+    noise_drawn_at: datetime | None
+    records: int | None
+    release_folder: str | None
+    released_at: datetime | None
+    failure: str | None
+    failure_detail: str | None
+
+
+_FIELDS = tuple(StudyRow.__dataclass_fields__)
+_COLUMNS = [studies.c[name] for name in _FIELDS]
+
+
+def _row(values: Any) -> StudyRow:
+    fields = dict(zip(_FIELDS, values, strict=True))
+    fields["state"] = StudyState(fields["state"])
+    fields["release_kind"] = ReleaseKind(fields["release_kind"])
+    return StudyRow(**fields)
+
+
+def insert_study(
+    connection: Connection,
+    row: StudyRow,
+    *,
+    manifest: bytes,
+    modulus_digest: Digest,
+    named: Iterable[PartyId],
+) -> None:
+    values = {name: getattr(row, name) for name in _FIELDS}
+    connection.execute(
+        insert(studies).values(values | {"manifest": manifest, "modulus_digest": modulus_digest})
+    )
+    members = [{"study": row.study, "owner": owner} for owner in named]
+    if members:
+        connection.execute(insert(participants), members)
+
+
+def find_study(connection: Connection, study: StudyId) -> StudyRow | None:
+    values = connection.execute(select(*_COLUMNS).where(studies.c.study == study)).one_or_none()
+    return None if values is None else _row(values)
+
+
+def load_study(connection: Connection, study: StudyId) -> StudyRow:
+    """Raises NotFoundError `not-found`."""
+    row = find_study(connection, study)
+    if row is None:
+        raise NotFoundError(
+            "not-found", "there is no study of this id here", "list the studies of this proxy"
+        )
+    return row
+
+
+def list_studies(connection: Connection, states: Iterable[StudyState] | None = None) -> list[StudyRow]:
+    statement = select(*_COLUMNS).order_by(studies.c.created_at, studies.c.study)
+    if states is not None:
+        statement = statement.where(studies.c.state.in_([str(state) for state in states]))
+    return [_row(values) for values in connection.execute(statement)]
+
+
+def load_blob(connection: Connection, study: StudyId, column: str) -> bytes | None:
+    """One of the stored statements: manifest, challenge, answer or release."""
+    value = connection.execute(select(studies.c[column]).where(studies.c.study == study)).scalar_one()
+    return None if value is None else bytes(value)
+
+
+def modulus_is_known(connection: Connection, digest: Digest) -> bool:
+    return (
+        connection.execute(select(studies.c.study).where(studies.c.modulus_digest == digest)).first()
+        is not None
+    )
+
+
+def move_study(connection: Connection, row: StudyRow, event: StudyEvent, **columns: Any) -> StudyState:
+    """Takes the study through `event` of the transition table, with `columns` set in the same write.
+
+    Raises:
+        ConflictError: the table does not allow it.
+        UnavailableError: the row changed since it was read; nothing was written.
+    """
+    following = next_study_state(
+        row.state, event, row.release_kind, noise_drawn=row.noise_drawn_at is not None
+    )
+    set_study(connection, row, state=str(following), **columns)
+    return following
+
+
+def set_study(connection: Connection, row: StudyRow, **columns: Any) -> None:
+    """Sets columns of a study that is still as it was read. Raises UnavailableError if it is not."""
+    change_one(
+        connection,
+        update(studies)
+        .where(
+            studies.c.study == row.study,
+            studies.c.state == str(row.state),
+            studies.c.revision == row.revision,
+        )
+        .values(revision=row.revision + 1, **columns),
+        UnavailableError("busy", "the study changed at the same moment", "try again", retry_after_seconds=1),
+    )
+
+
+def touch_study(connection: Connection, study: StudyId) -> None:
+    """Tells readers that something about the study changed that is kept in another table."""
+    connection.execute(
+        update(studies).where(studies.c.study == study).values(revision=studies.c.revision + 1)
+    )
+
+
+def named_participants(connection: Connection, study: StudyId) -> frozenset[PartyId]:
+    rows = connection.execute(select(participants.c.owner).where(participants.c.study == study))
+    return frozenset(rows.scalars())
+
+
+def complete_members(connection: Connection, study: StudyId) -> list[CohortMember]:
+    """Who would be in the cohort if the study closed now, sorted."""
+    rows = connection.execute(
+        select(shares.c.owner, shares.c.signed_version, statements.c.digest)
+        .join(
+            statements,
+            (statements.c.study == shares.c.study)
+            & (statements.c.owner == shares.c.owner)
+            & (statements.c.version == shares.c.signed_version),
+        )
+        .where(shares.c.study == study, shares.c.state == str(ShareState.COMPLETE))
+    )
+    return sorted(CohortMember(*row) for row in rows)
+
+
+def count_complete(connection: Connection) -> dict[StudyId, int]:
+    rows = connection.execute(
+        select(shares.c.study, func.count())
+        .where(shares.c.state == str(ShareState.COMPLETE))
+        .group_by(shares.c.study)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+def freeze_cohort(connection: Connection, study: StudyId, members: Sequence[CohortMember]) -> None:
+    connection.execute(
+        insert(cohort),
+        [
+            {
+                "study": study,
+                "owner": member.owner,
+                "version": member.version,
+                "statement_digest": member.statement,
+            }
+            for member in members
+        ],
+    )
+
+
+def frozen_cohort(connection: Connection, study: StudyId) -> tuple[CohortMember, ...]:
+    rows = connection.execute(
+        select(cohort.c.owner, cohort.c.version, cohort.c.statement_digest).where(cohort.c.study == study)
+    )
+    return tuple(sorted(CohortMember(*row) for row in rows))
+
+
+def append_event(
+    connection: Connection, key: IdentityKey, study: StudyId, kind: str, detail: dict[str, Any], now: datetime
+) -> None:
+    """The next link of the study's transcript, signed by the proxy.
+
+    Raises:
+        UnavailableError: `clock-behind`, our clock stands before the last event.
+    """
+    last = connection.execute(
+        select(events.c.position, events.c.digest, events.c.time)
+        .where(events.c.study == study)
+        .order_by(events.c.position.desc())
+        .limit(1)
+    ).one_or_none()
+    position, previous = (0, FIRST) if last is None else (last.position + 1, last.digest)
+    if last is not None and time_text(now) < time_text(last.time):
+        raise UnavailableError(
+            "clock-behind",
+            f"the proxy's clock stands at {time_text(now)}, before the last event of {time_text(last.time)}",
+            "the operator must set the clock of this machine",
+            retry_after_seconds=60,
+        )
+    statement = Event(study, position, previous, time_text(now), kind, detail).sign(key)
+    connection.execute(
+        insert(events).values(
+            study=study,
+            position=position,
+            kind=kind,
+            time=now,
+            digest=statement.digest,
+            statement=statement.encoded,
+        )
+    )
+
+
+def list_events(connection: Connection, study: StudyId) -> list[bytes]:
+    rows = connection.execute(
+        select(events.c.statement).where(events.c.study == study).order_by(events.c.position)
+    )
+    return [bytes(statement) for statement in rows.scalars()]
+
+
+def check_state(row: StudyRow, *states: StudyState, otherwise: str) -> None:
+    """Raises ConflictError `wrong-state` unless the study is in one of `states`."""
+    if row.state not in states:
+        raise ConflictError("wrong-state", f"the study is {row.state}: {otherwise}", "read the study's state")

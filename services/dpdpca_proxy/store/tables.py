@@ -1,0 +1,203 @@
+"""The schema. Uniqueness and order are constraints of the database, named after the rule they keep.
+
+Columns of `studies` and `shares` stand in two groups: fixed at insertion, and moved by conditional writes.
+Nothing here is plaintext of a share: chunks are files, sealed under the study's data key.
+"""
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+from dpdpca_proxy.store.columns import DigestColumn, PartyColumn, StudyColumn, TimeColumn
+
+metadata = MetaData()
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("token_digest", DigestColumn, primary_key=True),  # SHA-256 of the token; the token is kept nowhere
+    Column("role", String(8), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("created_at", TimeColumn, nullable=False),
+    Column("expires_at", TimeColumn, nullable=False),
+    Column("used_at", TimeColumn),
+    Column("used_by", PartyColumn, ForeignKey("parties.party")),
+    CheckConstraint("role IN ('owner', 'user')", name="role_is_owner_or_user"),
+)
+
+parties = Table(
+    "parties",
+    metadata,
+    Column("party", PartyColumn, primary_key=True),
+    Column("role", String(8), nullable=False),
+    Column("name", String(200), nullable=False),  # the operator's name for it, from the invitation
+    Column("ed25519", LargeBinary(32), nullable=False),
+    Column("x25519", LargeBinary(32), nullable=False),
+    Column("enrolment", LargeBinary, nullable=False),  # the self-signed statement
+    Column("enrolled_at", TimeColumn, nullable=False),
+    CheckConstraint("role IN ('owner', 'user')", name="role_is_owner_or_user"),
+)
+
+nonces = Table(
+    "nonces",
+    metadata,
+    Column("party", PartyColumn, nullable=False),
+    Column("nonce", String(32), nullable=False),
+    Column("seen_at", Integer, nullable=False),  # seconds since 1970
+    PrimaryKeyConstraint("party", "nonce", name="nonce_used_once"),
+    Index("nonces_by_age", "seen_at"),
+)
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("study", StudyColumn, primary_key=True),
+    Column("user", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    Column("manifest", LargeBinary, nullable=False),  # the signed statement, as received
+    Column("modulus_digest", DigestColumn, nullable=False),
+    Column("title", String(200), nullable=False),
+    Column("release_kind", String(8), nullable=False),
+    Column("closing", String(16), nullable=False),
+    Column("closes_at", TimeColumn, nullable=False),
+    Column("epsilon", String(64), nullable=False),
+    Column("delta", String(64), nullable=False),
+    Column("share_bytes", Integer, nullable=False),
+    Column("min_owners", Integer, nullable=False),
+    Column("max_owners", Integer, nullable=False),
+    Column("created_at", TimeColumn, nullable=False),
+    # moved by conditional writes
+    Column("state", String(10), nullable=False),
+    Column("revision", Integer, nullable=False),  # rises with every change that a reader could see
+    Column("closed_at", TimeColumn),
+    Column("cohort_digest", DigestColumn),
+    Column("noise_drawn_at", TimeColumn),
+    Column("challenge", LargeBinary),  # E[N] as a signed statement, committed before it is first served
+    Column("answer", LargeBinary),
+    Column("records", Integer),  # N, proved; masked releases only
+    Column("release", LargeBinary),  # the signed statement of the finished release
+    Column("release_folder", String(32)),
+    Column("released_at", TimeColumn),
+    Column("failure", String(64)),
+    Column("failure_detail", String(400)),
+    UniqueConstraint("modulus_digest", name="one_modulus_one_study"),
+    Index("studies_by_state", "state"),
+)
+
+participants = Table(
+    "participants",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("owner", PartyColumn, nullable=False),
+    PrimaryKeyConstraint("study", "owner", name="participant_named_once"),
+)
+
+shares = Table(
+    "shares",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    # moved by conditional writes
+    Column("state", String(10), nullable=False),
+    Column("signed_version", Integer, nullable=False),  # of the last statement accepted; 0 before the first
+    Column("upload_version", Integer),  # the version whose chunks are arriving
+    PrimaryKeyConstraint("study", "owner", name="one_share_one_owner"),
+)
+
+statements = Table(
+    "statements",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("subject", String(10), nullable=False),  # share or withdrawal
+    Column("digest", DigestColumn, nullable=False),
+    Column("statement", LargeBinary, nullable=False),
+    Column("receipt", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("study", "owner", "version", name="one_version_one_statement"),
+)
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("digest", DigestColumn, nullable=False),
+    PrimaryKeyConstraint("study", "owner", "version", "position", name="one_place_one_chunk"),
+)
+
+cohort = Table(
+    "cohort",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("statement_digest", DigestColumn, nullable=False),
+    PrimaryKeyConstraint("study", "owner", name="owner_counts_once"),
+)
+
+aggregate_chunks = Table(
+    "aggregate_chunks",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("digest", DigestColumn, nullable=False),
+    PrimaryKeyConstraint("study", "position", name="one_place_one_product"),
+)
+
+draws = Table(
+    "draws",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),  # one study, one noise
+    Column(
+        "token", String(32), nullable=False
+    ),  # part of the file's name; no digest, for noise can be guessed
+    Column("drawn_at", TimeColumn, nullable=False),
+)
+
+data_keys = Table(
+    "data_keys",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),
+    Column("sealed", LargeBinary, nullable=False),  # to the proxy's own X25519 key
+)
+
+release_chunks = Table(
+    "release_chunks",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("digest", DigestColumn, nullable=False),
+    PrimaryKeyConstraint("study", "position", name="one_place_one_release_chunk"),
+)
+
+components = Table(
+    "components",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),  # published once
+    Column("digest", DigestColumn, nullable=False),
+    Column("statement", LargeBinary, nullable=False),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("time", TimeColumn, nullable=False),
+    Column("digest", DigestColumn, nullable=False),
+    Column("statement", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("study", "position", name="one_chain_one_study"),
+)

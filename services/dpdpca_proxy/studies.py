@@ -1,0 +1,348 @@
+"""Acts on a whole study: accept its manifest, close, cancel, fail; and what readers may know of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from dpdpca_protocol.errors import (
+    ConflictError,
+    CryptographicError,
+    MessageError,
+    NotAllowedError,
+    PolicyError,
+)
+from dpdpca_protocol.fields import decimal_text, time_text
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.messages import StudyAct
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.sealing import DATA_KEY_BYTES, seal
+from dpdpca_protocol.share import cohort_digest
+from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
+from dpdpca_proxy.proxy import Proxy, data_key_info
+from dpdpca_proxy.store.files import sealed_folder
+from dpdpca_proxy.store.parties import PartyRow, list_parties
+from dpdpca_proxy.store.releases import delete_secrets, find_data_key, insert_data_key
+from dpdpca_proxy.store.shares import list_shares
+from dpdpca_proxy.store.studies import (
+    StudyRow,
+    append_event,
+    complete_members,
+    count_complete,
+    find_study,
+    freeze_cohort,
+    frozen_cohort,
+    insert_study,
+    list_events,
+    list_studies,
+    load_blob,
+    load_study,
+    modulus_is_known,
+    move_study,
+    named_participants,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    study: StudyId
+    is_new: bool
+
+
+def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepted:
+    """Opens a study on the signed manifest in `untrusted`. Known bytes name the study that is there.
+
+    Raises:
+        MessageError, AuthenticationError, PolicyError, CryptographicError: as `open_manifest`.
+        NotAllowedError: `not-the-study-owner`, the manifest names another data user than the caller.
+        PolicyError: `manifest-refused`, another proxy's, or its closing time has passed.
+        CryptographicError: `unfit-modulus`, the modulus was used in another study.
+    """
+    known = StudyId(verify_statement("manifest", untrusted).digest)
+    with proxy.database.reading("find study") as connection:
+        present = find_study(connection, known)
+    if present is not None:
+        check_user(present, caller)
+        return Accepted(known, is_new=False)
+    signed = open_manifest(untrusted, least_modulus_bits=proxy.least_modulus_bits)
+    manifest, now = signed.manifest, proxy.now()
+    if manifest.user.ed25519 != caller.ed25519:
+        raise NotAllowedError(
+            "not-the-study-owner", "the manifest names another data user", "sign a manifest of your own"
+        )
+    mine = proxy.key.public
+    if (manifest.proxy.ed25519, manifest.proxy.x25519) != (mine.ed25519, mine.x25519):
+        raise PolicyError("manifest-refused", "the manifest names another proxy", "make it for this proxy")
+    if manifest.closes_at <= now:
+        raise PolicyError(
+            "manifest-refused",
+            f"closes_at is {time_text(manifest.closes_at)}, and here it is {time_text(now)}",
+            "choose a time to come",
+        )
+    row = StudyRow(
+        study=signed.study_id,
+        user=caller.party,
+        title=manifest.title,
+        release_kind=ReleaseKind(manifest.release),
+        closing=manifest.closing,
+        closes_at=manifest.closes_at,
+        epsilon=decimal_text(manifest.epsilon),
+        delta=decimal_text(manifest.delta),
+        share_bytes=manifest.figures.share_bytes,
+        min_owners=manifest.min_owners,
+        max_owners=manifest.max_owners,
+        created_at=now,
+        state=StudyState.OPEN,
+        revision=0,
+        closed_at=None,
+        cohort_digest=None,
+        noise_drawn_at=None,
+        records=None,
+        release_folder=None,
+        released_at=None,
+        failure=None,
+        failure_detail=None,
+    )
+    key = seal(proxy.randomness.bytes(DATA_KEY_BYTES), mine.x25519, data_key_info(row.study))
+    with proxy.database.transaction("accept manifest") as connection:
+        if find_study(connection, row.study) is not None:
+            return Accepted(row.study, is_new=False)
+        digest = _modulus_digest(signed.public_key)
+        if modulus_is_known(connection, digest):
+            raise CryptographicError(
+                "unfit-modulus", "the modulus was used in another study", "make a new key: one key, one study"
+            )
+        insert_study(
+            connection,
+            row,
+            manifest=untrusted,
+            modulus_digest=digest,
+            named=[PartyId.of(owner.ed25519) for owner in manifest.participants],
+        )
+        insert_data_key(connection, row.study, key)
+        append_event(
+            connection, proxy.key, row.study, "manifest", {"statement": signed.statement.digest.hex()}, now
+        )
+    proxy.wake()
+    return Accepted(row.study, is_new=True)
+
+
+def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
+    """Closes an open study before its time. Closing it again changes nothing.
+
+    Raises:
+        NotAllowedError: not the study's data user.
+        ConflictError: `cohort-too-small`, or the study was cancelled or failed.
+    """
+    _check_act(caller, study, "close", untrusted)
+    now = proxy.now()
+    with proxy.database.transaction("close study") as connection:
+        row = load_study(connection, study)
+        check_user(row, caller)
+        if row.state in _AFTER_CLOSING:
+            return
+        _close(proxy, connection, row, now, reason="by the data user", by_hand=True)
+    proxy.wake()
+
+
+def close_if_due(proxy: Proxy, study: StudyId) -> None:
+    """Closes an open study whose time has come or whose named owners are all in, or fails it for too few."""
+    now = proxy.now()
+    with proxy.database.reading("is it due") as connection:
+        row = load_study(connection, study)
+        if not _is_due(connection, row, now):
+            return
+    with proxy.database.transaction("close study when due") as connection:
+        row = load_study(connection, study)
+        if not _is_due(connection, row, now):
+            return
+        if len(complete_members(connection, study)) < row.min_owners:
+            _fail(
+                proxy, connection, row, now, "too-few-owners", "too few owners had delivered at closing time"
+            )
+        else:
+            on_time = now >= row.closes_at
+            _close(
+                proxy,
+                connection,
+                row,
+                now,
+                reason="on time" if on_time else "all owners are in",
+                by_hand=False,
+            )
+    sweep(proxy, study)
+    proxy.wake()
+
+
+def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
+    """Cancels a study whose noise is not drawn yet. Cancelling it again changes nothing.
+
+    Raises:
+        NotAllowedError: not the study's data user.
+        ConflictError: `noise-already-drawn`, or it is released or failed.
+    """
+    _check_act(caller, study, "cancel", untrusted)
+    now = proxy.now()
+    with proxy.database.transaction("cancel study") as connection:
+        row = load_study(connection, study)
+        check_user(row, caller)
+        if row.state is StudyState.CANCELLED:
+            return
+        move_study(connection, row, StudyEvent.CANCEL)
+        delete_secrets(connection, study)
+        append_event(connection, proxy.key, study, "cancelled", {}, now)
+    sweep(proxy, study)
+    proxy.wake()
+
+
+def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
+    """Ends a study that cannot be released; its shares are deleted. Raises ConflictError if it moved on."""
+    now = proxy.now()
+    with proxy.database.transaction("fail study") as connection:
+        _fail(proxy, connection, load_study(connection, row.study), now, slug, detail)
+    sweep(proxy, row.study)
+    proxy.wake()
+
+
+def sweep(proxy: Proxy, study: StudyId) -> None:
+    """Removes the sealed files of a study that has no key for them any more; safe to repeat."""
+    with proxy.database.reading("may files go") as connection:
+        if find_data_key(connection, study) is not None:
+            return
+    proxy.files.remove(sealed_folder(study))
+    proxy.database.forget_deleted()
+
+
+def manifest_bytes(proxy: Proxy, study: StudyId) -> bytes:
+    with proxy.database.reading("read manifest") as connection:
+        load_study(connection, study)
+        encoded = load_blob(connection, study, "manifest")
+    assert encoded is not None
+    return encoded
+
+
+def transcript_of(proxy: Proxy, study: StudyId) -> list[bytes]:
+    with proxy.database.reading("read transcript") as connection:
+        load_study(connection, study)
+        return list_events(connection, study)
+
+
+def summaries(proxy: Proxy) -> list[dict[str, Any]]:
+    """One object a study: what a list shows."""
+    with proxy.database.reading("list studies") as connection:
+        complete = count_complete(connection)
+        return [_summary(row, complete.get(row.study, 0)) for row in list_studies(connection)]
+
+
+def detail(proxy: Proxy, study: StudyId) -> dict[str, Any]:
+    """What any enrolled party may know of a study, but for the progress of its jobs."""
+    with proxy.database.reading("read study") as connection:
+        row = load_study(connection, study)
+        names = {party.party: party.name for party in list_parties(connection)}
+        rows = list_shares(connection, study)
+        named = named_participants(connection, study)
+        members = frozen_cohort(connection, study) if row.cohort_digest else ()
+    states = {share.owner: share for share in rows}
+    owners = [
+        {
+            "name": names.get(owner, ""),
+            "owner": owner.hex(),
+            "state": str(states[owner].state) if owner in states else "absent",
+            "version": states[owner].signed_version if owner in states else 0,
+        }
+        for owner in sorted(named | states.keys())
+    ]
+    complete = sum(owner["state"] == "complete" for owner in owners)
+    return _summary(row, complete) | {
+        "cohort": row.cohort_digest.hex() if row.cohort_digest else None,
+        "cohort_members": [member.to_body() for member in members],
+        "failure_detail": row.failure_detail,
+        "owners": owners,
+        "records": row.records,
+    }
+
+
+_AFTER_CLOSING = frozenset({StudyState.CLOSED, StudyState.COUNTED, StudyState.RELEASED, StudyState.PUBLISHED})
+
+
+def _summary(row: StudyRow, complete: int) -> dict[str, Any]:
+    return {
+        "closed_at": time_text(row.closed_at) if row.closed_at else None,
+        "closes_at": time_text(row.closes_at),
+        "closing": row.closing,
+        "created_at": time_text(row.created_at),
+        "delta": row.delta,
+        "epsilon": row.epsilon,
+        "failure": row.failure,
+        "max_owners": row.max_owners,
+        "min_owners": row.min_owners,
+        "owners_complete": complete,
+        "share_bytes": row.share_bytes,
+        "release": str(row.release_kind),
+        "released_at": time_text(row.released_at) if row.released_at else None,
+        "state": str(row.state),
+        "study": row.study.hex(),
+        "title": row.title,
+        "user": row.user.hex(),
+    }
+
+
+def _is_due(connection: Connection, row: StudyRow, now: datetime) -> bool:
+    if row.state is not StudyState.OPEN:
+        return False
+    if now >= row.closes_at:
+        return True
+    if row.closing != "when-complete":
+        return False
+    named = named_participants(connection, row.study)
+    return bool(named) and named == {member.owner for member in complete_members(connection, row.study)}
+
+
+def _close(
+    proxy: Proxy, connection: Connection, row: StudyRow, now: datetime, *, reason: str, by_hand: bool
+) -> None:
+    """Freezes the cohort in the transaction that closes the study."""
+    members = complete_members(connection, row.study)
+    if by_hand and row.state is StudyState.OPEN and len(members) < row.min_owners:
+        raise ConflictError(
+            "cohort-too-small",
+            f"{len(members)} owners have delivered, and the manifest asks for {row.min_owners}",
+            "wait for more owners",
+        )
+    digest = cohort_digest(members)
+    move_study(connection, row, StudyEvent.CLOSE, closed_at=now, cohort_digest=digest)
+    freeze_cohort(connection, row.study, members)
+    append_event(
+        connection,
+        proxy.key,
+        row.study,
+        "closed",
+        {"cohort": digest.hex(), "owners": len(members), "reason": reason},
+        now,
+    )
+
+
+def _fail(proxy: Proxy, connection: Connection, row: StudyRow, now: datetime, slug: str, detail: str) -> None:
+    move_study(connection, row, StudyEvent.FAIL, failure=slug, failure_detail=detail)
+    delete_secrets(connection, row.study)
+    append_event(connection, proxy.key, row.study, "failed", {"reason": slug}, now)
+
+
+def _check_act(caller: PartyRow, study: StudyId, kind: str, untrusted: bytes) -> None:
+    act = StudyAct.parse(verify_statement(kind, untrusted, caller.ed25519))
+    if act.study != study:
+        raise MessageError("malformed", "the statement speaks of another study than the path")
+
+
+def check_user(row: StudyRow, caller: PartyRow) -> None:
+    if row.user != caller.party:
+        raise NotAllowedError(
+            "not-the-study-owner", "this study belongs to another data user", "ask that data user"
+        )
+
+
+def _modulus_digest(public: PublicKey) -> Digest:
+    return Digest.of(public.encode())

@@ -1,0 +1,371 @@
+"""A proxy on a real socket of this machine, with toy keys, and parties who speak to it.
+
+What the product cannot be told by any setting (a small modulus, a clock that stands where a test wants it,
+long work in this very process) is an argument here.
+"""
+
+import contextlib
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+from gmpy2 import mpz
+
+from dpdpca_asgi.limits import DeadlineProtocol
+from dpdpca_http.client import ProxyClient
+from dpdpca_http.retry import Patience
+from dpdpca_http.signature import RequestSigner
+from dpdpca_protocol.draft import complete_draft
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty, sign_manifest
+from dpdpca_protocol.messages import CountAnswer, CountChallenge, StudyAct
+from dpdpca_protocol.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.release import answer_count
+from dpdpca_protocol.sealing import chunk_info, seal
+from dpdpca_protocol.share import ShareStatement, Withdrawal, encode_chunks
+from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_proxy.app import create_app, create_operator_app
+from dpdpca_proxy.enrolment import invite
+from dpdpca_proxy.proxy import Proxy, make_home, open_proxy
+from dpdpca_proxy.settings import load_settings
+from dpdpca_proxy.worker import Worker
+
+TOY_BITS = 512
+START = datetime(2026, 11, 27, 22, 0, 0, tzinfo=UTC)
+
+
+class HandClock:
+    """A clock that a test sets. It must not stray far from the machine's where clients sign by the latter."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+class InlineWorker:
+    """Long work in the calling thread, with whatever a test has put in place of its functions."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = lambda name: None
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        self.calls.append(function.__name__)
+        self.before(function.__name__)
+        return function(*args)
+
+    def progress(self) -> tuple[int, int]:
+        return 0, 0
+
+    def close(self) -> None:
+        pass
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Values:
+    """What one owner brings: N, v and the upper triangle of R by rows."""
+
+    count: int
+    sums: list[int]
+    upper: list[int]
+
+    @property
+    def flat(self) -> list[int]:
+        return [self.count, *self.sums, *self.upper]
+
+
+def values_of(d: int, seed: int, count: int = 5) -> Values:
+    """Small integers that differ from owner to owner; positive definite is not the point here."""
+    return Values(
+        count,
+        [(seed * 7 + i * 3) % 11 - 5 for i in range(d)],
+        [(seed * 13 + i * 5) % 17 - 8 for i in range(d * (d + 1) // 2)],
+    )
+
+
+@dataclass
+class ProxyWorld:
+    """A running proxy and its neighbours."""
+
+    home: Path
+    user: IdentityKey
+    owners: list[IdentityKey]
+    secret: SecretKey
+    proof: KeyProof
+    clock: HandClock = field(default_factory=HandClock)
+    worker: Worker = field(default_factory=InlineWorker)
+    settings: dict[str, Any] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
+    patience: Patience = field(default_factory=lambda: Patience(seconds=0.0))
+
+    proxy: Proxy = field(init=False)
+    app: FastAPI = field(init=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts the proxy on what its home holds."""
+        settings = load_settings(self.home, port=self.port, log_level="ERROR", **self.settings)
+        make_home(settings)
+        self.app = create_app(
+            open_proxy(settings, now=self.clock, least_modulus_bits=TOY_BITS), worker=self.worker
+        )
+        self.proxy = self.app.state.proxy
+        self._server = _Server(
+            uvicorn.Config(
+                self.app,
+                host="127.0.0.1",
+                port=self.port,
+                http=DeadlineProtocol,
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=2,
+            )
+        )
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._thread.start()
+        wait_for(lambda: self._server.started or not self._thread.is_alive())
+        assert self._server.started, "the proxy did not start"
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(20)
+        assert not self._thread.is_alive(), "the proxy did not stop"
+
+    @property
+    def is_running(self) -> bool:
+        return hasattr(self, "_thread") and self._thread.is_alive()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def operator(self) -> FastAPI:
+        return create_operator_app(self.app)
+
+    # parties
+
+    @property
+    def proxy_key(self) -> bytes:
+        return self.proxy.key.public.ed25519
+
+    def client(self, key: IdentityKey) -> ProxyClient:
+        return ProxyClient(self.url, key, self.proxy_key, patience=self.patience)
+
+    def enrol(self, key: IdentityKey, role: str, name: str) -> ProxyClient:
+        client = self.client(key)
+        client.enrol(role, name, invite(self.proxy, role, name).token)
+        return client
+
+    def enrol_all(self) -> None:
+        self.enrol(self.user, "user", "Institute")
+        for letter, owner in zip("ABCDEFGH", self.owners, strict=False):
+            self.enrol(owner, "owner", f"Hospital {letter}")
+
+    # raw requests
+
+    def request(
+        self,
+        key: IdentityKey | None,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        media_type: str = "application/json",
+        change: Callable[[httpx.Request], None] = lambda request: None,
+        created: datetime | None = None,
+    ) -> httpx.Response:
+        """One request, signed by `key` if given, then changed by `change`, and sent as it is."""
+        headers = {"content-type": media_type} if body is not None else {}
+        request = httpx.Request(method, self.url + path, content=body, headers=headers)
+        if key is not None:
+            RequestSigner(key).sign(request, body, created or datetime.now(UTC))
+        change(request)
+        with httpx.Client(trust_env=False, timeout=20) as client:
+            return client.send(request)
+
+    # studies
+
+    def manifest(self, d: int = 3, *, named: bool = True, **changes: Any) -> Manifest:
+        identity = self.proxy.key.public
+        draft: dict[str, Any] = {
+            "title": "Blood pressure and age",
+            "purpose": "To see what varies together.",
+            "features": [{"name": f"f{i}", "lower": 0, "upper": 1} for i in range(d)],
+            "clip_norm": 1,
+            "release": "joint",
+            "epsilon": 1.0,
+            "max_records": 5000,
+            "min_records": 1,
+            "min_owners": 2,
+            "closes_at": self.clock() + timedelta(hours=1),
+        }
+        draft = {name: value for name, value in {**draft, **changes}.items() if value is not None}
+        participants = (
+            tuple(
+                Participant(f"Hospital {letter}", owner.public.ed25519)
+                for letter, owner in zip("ABCDEFGH", self.owners, strict=False)
+            )
+            if named
+            else ()
+        )
+        return complete_draft(
+            draft,
+            Party("Institute", self.user.public.ed25519, self.user.public.x25519),
+            ProxyParty(self.proxy.settings.name, self.url, identity.ed25519, identity.x25519),
+            participants,
+            self.secret.public,
+            self.proof,
+            least_modulus_bits=TOY_BITS,
+        )
+
+    def open_study(self, d: int = 3, **changes: Any) -> "OpenStudy":
+        manifest = self.manifest(d, **changes)
+        statement = sign_manifest(manifest, self.user)
+        study = self.client(self.user).create_study(statement.encoded)
+        return OpenStudy(self, study, manifest, statement)
+
+
+@dataclass
+class OpenStudy:
+    """A study on the proxy of `world`, and what its parties do in it."""
+
+    world: ProxyWorld
+    study: StudyId
+    manifest: Manifest
+    statement: Statement
+
+    @property
+    def d(self) -> int:
+        return self.manifest.figures.encoded_features
+
+    @property
+    def path(self) -> str:
+        return f"/v1/studies/{self.study.hex()}"
+
+    def plain_chunks(self, values: Values) -> list[bytes]:
+        """The chunks of a share, unsealed, freshly encrypted."""
+        public, figures = self.world.secret.public, self.manifest.figures
+        encryptor = Encryptor(public, figures.ciphertext_count)
+        ciphertexts: list[mpz]
+        if self.manifest.release == "joint":
+            ciphertexts = PaillierSuite(public, figures.slot_bits).encrypt_vector(values.flat, encryptor)
+        else:
+            layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
+            rows = symmetric_rows(self.d, values.upper)
+            ciphertexts = encryptor.encrypt_many(list(layout.pack_share(values.count, values.sums, rows)))
+        return list(encode_chunks(ciphertexts, public))
+
+    def seal(self, chunk: bytes, version: int, position: int) -> bytes:
+        return seal(chunk, self.world.proxy.key.public.x25519, chunk_info(self.study, version, position))
+
+    def upload(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> None:
+        client = self.world.client(owner)
+        for position, chunk in enumerate(chunks):
+            client.put_chunk(self.study, version, position, self.seal(chunk, version, position))
+
+    def claim(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> Statement:
+        public = owner.public
+        digests = tuple(Digest.of(chunk) for chunk in chunks)
+        return ShareStatement(self.study, public.ed25519, version, digests, public.x25519).sign(owner)
+
+    def deliver(self, owner: IdentityKey, values: Values, version: int = 1) -> Statement:
+        """Uploads and completes a share; the receipt."""
+        chunks = self.plain_chunks(values)
+        self.upload(owner, chunks, version)
+        return self.world.client(owner).complete_share(self.study, self.claim(owner, chunks, version))
+
+    def withdraw(self, owner: IdentityKey, version: int) -> Statement:
+        wish = Withdrawal(self.study, owner.public.ed25519, version).sign(owner)
+        return self.world.client(owner).withdraw_share(self.study, wish)
+
+    def close(self) -> None:
+        act = StudyAct("close", self.study).sign(self.world.user)
+        self.world.client(self.world.user).close_study(self.study, act)
+
+    def cancel(self) -> None:
+        act = StudyAct("cancel", self.study).sign(self.world.user)
+        self.world.client(self.world.user).cancel_study(self.study, act)
+
+    def state(self) -> str:
+        return self.world.client(self.world.user).study(self.study).state
+
+    def wait_state(self, *states: str, seconds: float = 20.0) -> str:
+        wait_for(lambda: self.state() in states, seconds)
+        return self.state()
+
+    def challenge(self) -> Statement:
+        client = self.world.client(self.world.user)
+        challenge: list[Statement] = []
+
+        def asked() -> bool:
+            with contextlib.suppress(Exception):
+                challenge.append(client.count_challenge(self.study))
+            return bool(challenge)
+
+        wait_for(asked)
+        return challenge[0]
+
+    def count_answer(self, challenge: Statement, add: int = 0) -> Statement:
+        """The user's answer to the count; `add` makes it a lie."""
+        public = self.world.secret.public
+        asked = CountChallenge.parse(challenge, public.ciphertext_bytes)
+        count, root = answer_count(self.world.secret, mpz(int.from_bytes(asked.ciphertext, "big")))
+        randomizer = int(root).to_bytes(public.modulus_bytes, "big")
+        return CountAnswer(self.study, challenge.digest, count + add, randomizer).sign(self.world.user)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)
+
+
+def copy_home(home: Path, to: Path) -> Path:
+    """A backup of a stopped proxy."""
+    shutil.copytree(home, to)
+    return to
+
+
+def dump(proxy: Proxy, without: tuple[str, ...] = ("nonces",)) -> Mapping[str, list[tuple[Any, ...]]]:
+    """Every row of every table, to see that nothing changed."""
+    from sqlalchemy import select
+
+    from dpdpca_proxy.store.tables import metadata
+
+    with proxy.database.reading("dump") as connection:
+        return {
+            table.name: sorted((tuple(row) for row in connection.execute(select(table))), key=repr)
+            for table in metadata.sorted_tables
+            if table.name not in without
+        }
