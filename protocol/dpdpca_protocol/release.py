@@ -119,10 +119,8 @@ def check_count_range(count: int, least: int, most: int) -> None:
 
 def answer_count(secret: SecretKey, ciphertext: mpz) -> tuple[int, mpz]:
     """N in E[N], and the n-th root ρ of E[N]·(1+n)^(−N) mod n that proves it (step 1)."""
-    count = int(secret.decrypt(ciphertext))
-    public = secret.public
-    residue = ciphertext * (1 - count * public.modulus) % public.ciphertext_modulus
-    return count, secret.residue_root(residue)
+    # 1 + n ≡ 1 mod n, so E[N] itself has the root that E[N]·(1+n)^(−N) has
+    return int(secret.decrypt(ciphertext)), secret.residue_root(ciphertext)
 
 
 def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz) -> None:

@@ -12,9 +12,10 @@ from typing import ClassVar, Protocol
 
 from gmpy2 import mpz
 
+from dpdpca_protocol.aggregate import multiply_shares
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.packing import FlatLayout, slots_for
-from dpdpca_protocol.paillier.cipher import Encryptor, add, add_plain, decrypt_many
+from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, decrypt_many
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 
@@ -75,17 +76,7 @@ class PaillierSuite:
         Raises:
             UsageError: no vector, or different lengths.
         """
-        total: list[mpz] | None = None
-        for vector in vectors:
-            if total is None:
-                total = list(vector)
-            elif len(total) != len(vector):
-                raise UsageError("wrong-shape", "the vectors have different lengths")
-            else:
-                total = [add(self.public, left, right) for left, right in zip(total, vector, strict=True)]
-        if total is None:
-            raise UsageError("wrong-shape", "there is no vector to add")
-        return total
+        return multiply_shares(vectors, self.public)
 
     def add_plain_vector(self, ciphertexts: Sequence[mpz], values: Sequence[int]) -> list[mpz]:
         """Adds known values to an encrypted vector, without changing its randomness.
