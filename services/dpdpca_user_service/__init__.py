@@ -1,1 +1,1 @@
-"""TODO"""
+"""The data user's service: holds the secret key, drives each study to its end, serves models."""

@@ -1,0 +1,208 @@
+"""What the service does when asked: the rules behind its routes."""
+
+import io
+import json
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpdpca_protocol.errors import ConflictError, InputError, MessageError, NotFoundError
+from dpdpca_protocol.messages import StudyAct
+from dpdpca_user.model import Model
+from dpdpca_user.report import render_report
+from dpdpca_user.tables import rows_of_lists, rows_of_table
+from dpdpca_user_service.drafts import closing_time, lint, parse_draft
+from dpdpca_user_service.service import UserService
+from dpdpca_user_service.stages import MODELLED, Stage
+from dpdpca_user_service.steps import decode_bundle
+from dpdpca_user_service.store.studies import StudyRow
+
+_ANY_TIME = frozenset({Stage.OPEN, Stage.ANSWERED})
+
+
+def create_study(
+    service: UserService, row_id: str, draft: bytes, media_type: str, proxy_url: str | None, publish: bool
+) -> dict[str, Any]:
+    """Take a draft in and let the driver go on with it.
+
+    Raises:
+        MessageError, PolicyError: the draft could not become a manifest.
+        NotFoundError, PolicyError: no proxy is known, or several and none is named.
+    """
+    proxy = service.home.proxy(proxy_url)
+    settings, now = service.settings, service.now()
+    closes_at = closing_time(now, settings.closes_after_days)
+    manifest = lint(parse_draft(draft, media_type), service.party, proxy.party, closes_at, settings.key_bits)
+    service.store.add(row_id, manifest.title, draft, media_type, proxy.url, publish, now)
+    service.wake()
+    return study_facts(service.store.find(row_id))
+
+
+def study_facts(row: StudyRow) -> dict[str, Any]:
+    """A study in plain JSON. `state` is how far this service is, or the proxy's state where it tells more."""
+    told = row.facts
+    state = str(row.stage)
+    if row.stage in _ANY_TIME and told.get("state"):
+        state = str(told["state"])
+    progress = told.get("progress")
+    if row.stage is Stage.DRAFTED:
+        progress = {"phase": "key", "done": round(100 * row.key_progress), "total": 100}
+    return {
+        "id": row.id,
+        "study": row.study.hex() if row.study else None,
+        "title": row.title,
+        "state": state,
+        "has_model": row.stage in MODELLED,
+        "publish": row.publish,
+        "progress": progress,
+        "owners": told.get("owners", []),
+        "owners_complete": told.get("owners_complete", 0),
+        "closes_at": told.get("closes_at"),
+        "proxy": row.proxy_url,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "seconds": dict(row.seconds),
+        "problem": {"type": row.problem_slug, "detail": row.problem} if row.problem else None,
+    }
+
+
+def close_study(service: UserService, name: str) -> dict[str, Any]:
+    """Close a study before its time.
+
+    Raises:
+        ConflictError: it is not open, or the proxy says no.
+    """
+    row = service.store.find(name)
+    if row.stage is not Stage.OPEN:
+        raise ConflictError("wrong-state", f"the study is {row.stage}, not open", "read its state")
+    with service.connect(service.home.proxy(row.proxy_url)) as proxy:
+        proxy.close_study(row.known_study, StudyAct("close", row.known_study).sign(service.key))
+    service.wake()
+    return study_facts(service.store.find(row.id))
+
+
+def cancel_study(service: UserService, name: str) -> dict[str, Any]:
+    """Cancel a study; doing it again changes nothing.
+
+    Raises:
+        ConflictError: its noise is drawn or its release is here.
+    """
+    row = service.store.find(name)
+    if row.stage is Stage.CANCELLED:
+        return study_facts(row)
+    if row.stage not in _ANY_TIME | {Stage.DRAFTED, Stage.SIGNED}:
+        raise ConflictError("wrong-state", f"the study is {row.stage} and can no longer be cancelled")
+    if row.study is not None:
+        act = StudyAct("cancel", row.study).sign(service.key)
+        with service.connect(service.home.proxy(row.proxy_url)) as proxy:
+            try:
+                proxy.cancel_study(row.study, act)
+            except NotFoundError:
+                # Signed but not yet sent: the proxy will never hear of it.
+                if row.stage is not Stage.SIGNED:
+                    raise
+    service.store.move(row, Stage.CANCELLED, service.now())
+    service.wake()
+    return study_facts(service.store.find(row.id))
+
+
+def publish_study(service: UserService, name: str) -> dict[str, Any]:
+    """Have the components sent to the owners, now or as soon as there are some."""
+    row = service.store.find(name)
+    if row.stage in (Stage.CANCELLED, Stage.FAILED):
+        raise ConflictError("wrong-state", f"the study is {row.stage}: it has no components")
+    if not row.publish:
+        service.store.note(row, publish=True)
+        service.wake()
+    return study_facts(service.store.find(row.id))
+
+
+def evidence_of(service: UserService, name: str) -> dict[str, Any]:
+    """Every signed statement that this service holds of a study."""
+    row = service.store.find(name)
+    if row.study is None:
+        raise ConflictError("not-ready", "the study has no manifest yet", "wait until its key is made")
+    bundle = service.store.blob(row.id, "bundle")
+    answered = {kind: service.store.blob(row.id, kind) for kind in ("challenge", "answer")}
+    return {
+        "study": row.study.hex(),
+        "manifest": json.loads(service.store.need(row.id, "manifest")),
+        "release": None if bundle is None else json.loads(bundle),
+        "chunk_count": 0 if bundle is None else _chunk_count(bundle),
+        **{kind: None if value is None else json.loads(value) for kind, value in answered.items()},
+    }
+
+
+def _chunk_count(bundle: bytes) -> int:
+    return len(json.loads(decode_bundle(bundle).release)["body"]["chunk_digests"])
+
+
+def model_file(service: UserService, name: str) -> bytes:
+    """Raises ConflictError `not-ready` until there is a model."""
+    return service.store.need(_modelled(service, name).id, "model")
+
+
+def model_facts(service: UserService, name: str) -> dict[str, Any]:
+    return _model(service, name).facts()
+
+
+def report_of(service: UserService, name: str) -> str:
+    return render_report([_model(service, name)], _said(service.now()))
+
+
+def project_rows(service: UserService, name: str, body: bytes, k: int | None) -> dict[str, Any]:
+    """Scores of rows in JSON: {"rows": [{…}, …]} by feature name, or lists of encoded numbers."""
+    model = _model(service, name)
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise MessageError("malformed", "the body is not JSON", 'send {"rows": [...]}') from error
+    if not isinstance(asked, dict) or set(asked) != {"rows"}:
+        raise MessageError("malformed", "the body must be an object with the one member rows")
+    scores = _project(model, rows_of_lists(asked["rows"], model.manifest), k)
+    return {"study": model.study.hex(), "scores": scores.tolist()}
+
+
+def project_arrow(service: UserService, name: str, body: bytes, k: int | None) -> bytes:
+    """Scores of an Arrow stream of records, as an Arrow stream of columns component_1 …"""
+    model = _model(service, name)
+    try:
+        with pa.ipc.open_stream(io.BytesIO(body)) as reader:
+            table = reader.read_all()
+            table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise MessageError("malformed", "the body is not an Arrow stream") from error
+    if table.num_rows == 0:
+        raise InputError("malformed-rows", "the Arrow stream holds no row")
+    scores = _project(model, rows_of_table(table, model.manifest), k)
+    out = pa.table({f"component_{index + 1}": scores[:, index] for index in range(scores.shape[1])})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, out.schema) as writer:
+        writer.write_table(out)
+    return sink.getvalue()
+
+
+def _project(model: Model, rows: Any, k: int | None) -> Any:
+    if k is not None and k > model.components.component_count:
+        raise InputError("bad-argument", f"the model has {model.components.component_count} components")
+    scores = model.components.scores(rows)[:, :k]
+    if not np.isfinite(scores).all():
+        raise InputError("malformed-rows", "a row is too large to be projected")
+    return scores
+
+
+def _modelled(service: UserService, name: str) -> StudyRow:
+    row = service.store.find(name)
+    if row.stage not in MODELLED:
+        raise ConflictError("not-ready", f"the study is {row.stage}: it has no model", "read its state")
+    return row
+
+
+def _model(service: UserService, name: str) -> Model:
+    return service.model_of(_modelled(service, name).id)
+
+
+def _said(now: datetime) -> str:
+    return now.strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,82 @@
+"""The ASGI application: routes behind a bearer token, problems, limits, health, and the driver beside."""
+
+import hmac
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dpdpca_asgi.limits import InFlightLimit
+from dpdpca_asgi.observe import Metrics, ObserveMiddleware, install_health
+from dpdpca_asgi.problems import install_problem_handlers, problem_response
+from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
+from dpdpca_user_service.driver import Driver
+from dpdpca_user_service.routes import models, studies
+from dpdpca_user_service.service import UserService
+
+_OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
+
+
+class BearerToken:
+    """Lets nobody in without the service's token; compared in constant time."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        given = Request(scope).headers.get("authorization", "").encode("latin-1", errors="replace")
+        if not hmac.compare_digest(given, self._expected):
+            refusal = AuthenticationError(
+                "bad-token", "the bearer token is missing or wrong", "use the token in the data user's home"
+            )
+            await problem_response(refusal, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
+    """The application of an open service.
+
+    Args:
+        service: closed when the application shuts down.
+        drive: whether studies are driven; off in tests that drive by hand.
+    """
+    driver = Driver(service)
+    service = replace(service, wake=driver.wake)
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if drive:
+            driver.start()
+        yield
+        driver.stop()
+        service.close()
+
+    def ready() -> str | None:
+        if drive and not driver.is_alive:
+            return "the driver has stopped"
+        try:
+            service.store.unfinished()
+        except DpdpcaError as error:
+            return error.problem
+        return None
+
+    app = FastAPI(title="dpdpca data user", lifespan=lifespan, redoc_url=None)
+    app.state.service = service
+    app.include_router(studies)
+    app.include_router(models)
+    install_health(app, ready)
+    app.add_middleware(BearerToken, token=service.token)
+    app.add_middleware(InFlightLimit, most=service.settings.max_requests, exempt=("/healthz", "/readyz"))
+    app.add_middleware(ObserveMiddleware, metrics=metrics, clock=time.monotonic)
+    install_problem_handlers(app, lambda slug: metrics.count("dpdpca_problems_total", slug=slug))
+    return app

@@ -1,0 +1,120 @@
+"""Looks at every unfinished study again and again, a few at a time, until each has come to its end."""
+
+import logging
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from dpdpca_protocol.errors import ConflictError, DpdpcaError
+from dpdpca_user_service.service import UserService
+from dpdpca_user_service.stages import STAGES, Stage
+from dpdpca_user_service.steps import RefusedError, step
+from dpdpca_user_service.store.studies import StudyRow
+
+_AT_ONCE = 4
+_LONGEST_WAIT_SECONDS = 60.0
+
+_logger = logging.getLogger("dpdpca.user")
+
+
+class Driver:
+    """One background thread that hands each study's next step to a small pool."""
+
+    def __init__(self, service: UserService) -> None:
+        self._service = service
+        self._poll = service.settings.poll_seconds
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._due: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="study")
+        self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There may be something to do now."""
+        self._due.clear()
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the thread; a step that is under way ends as if the machine had stopped."""
+        self._stop.set()
+        self._wake.set()
+        self._service.workers.close()
+        if self._thread.is_alive():
+            self._thread.join(10)
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        under_way: dict[str, Future[None]] = {}
+        while not self._stop.is_set():
+            self._wake.clear()
+            under_way = {row_id: task for row_id, task in under_way.items() if not task.done()}
+            now = time.monotonic()
+            try:
+                rows = self._service.store.unfinished()
+            except DpdpcaError as error:
+                _logger.warning("store", extra={"slug": error.slug})
+                rows = []
+            for row in rows:
+                if row.id not in under_way and self._due.get(row.id, 0.0) <= now:
+                    under_way[row.id] = self._pool.submit(self.advance, row)
+            self._wake.wait(min(self._poll, 0.5))
+
+    def advance(self, row: StudyRow) -> None:
+        """Takes one study as far as it goes now. Never raises."""
+        try:
+            while step(self._service, row) and not self._stop.is_set():
+                row = self._service.store.find(row.id)
+                _logger.info("moved", extra={"study": row.id, "state": str(row.stage)})
+                if (row.stage is Stage.FITTED and not row.publish) or not STAGES[row.stage]:
+                    return
+            self._failures.pop(row.id, None)
+            if row.problem is not None:
+                self._service.store.note(row, problem=None, problem_slug=None)
+            self._due[row.id] = time.monotonic() + self._poll
+        except RefusedError as refused:
+            self._fail(row.id, refused.reason)
+        except ConflictError as error:
+            # Either another act (a cancellation) moved the study meanwhile, or the proxy is not there yet.
+            self._retry(row, error)
+        except DpdpcaError as error:
+            self._retry(row, error)
+        except Exception as error:
+            _logger.exception("internal", extra={"study": row.id, "error_class": type(error).__name__})
+            self._due[row.id] = time.monotonic() + _LONGEST_WAIT_SECONDS
+
+    def _fail(self, row_id: str, reason: DpdpcaError) -> None:
+        _logger.warning("failed", extra={"study": row_id, "slug": reason.slug})
+        try:
+            row = self._service.store.find(row_id)
+            following = Stage.CANCELLED if reason.slug == "study-cancelled" else Stage.FAILED
+            if following in STAGES[row.stage]:
+                self._service.store.move(
+                    row,
+                    following,
+                    self._service.now(),
+                    problem_slug=reason.slug[:60],
+                    problem=str(reason)[:1000],
+                )
+        except DpdpcaError as error:
+            self._due[row_id] = time.monotonic() + self._poll
+            _logger.warning("store", extra={"study": row_id, "slug": error.slug})
+
+    def _retry(self, row: StudyRow, error: DpdpcaError) -> None:
+        if self._stop.is_set():
+            return
+        failures = self._failures[row.id] = self._failures.get(row.id, 0) + 1
+        wait = min(self._poll * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_SECONDS)
+        self._due[row.id] = time.monotonic() + max(wait, error.retry_after_seconds or 0)
+        _logger.info("waiting", extra={"study": row.id, "slug": error.slug})
+        try:
+            self._service.store.note(row, problem_slug=error.slug[:60], problem=str(error)[:1000])
+        except DpdpcaError:
+            _logger.warning("store", extra={"study": row.id})

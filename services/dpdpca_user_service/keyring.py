@@ -1,0 +1,44 @@
+"""Study keys at rest: sealed under the service's passphrase where one is set, else in a 0600 database."""
+
+from dpdpca_protocol.errors import AuthenticationError
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.sealing import open_with_passphrase, seal_with_passphrase
+
+_PLAIN, _SEALED = b"\x00", b"\x01"
+
+
+class Keyring:
+    """Puts secret keys into the form in which they are stored, and back. Its repr shows nothing."""
+
+    def __init__(self, passphrase: bytes | None) -> None:
+        self._passphrase = passphrase
+
+    def __repr__(self) -> str:
+        return "Keyring(…)"
+
+    def close(self, secret: bytes, study: StudyId) -> bytes:
+        """`secret` as it is stored."""
+        if self._passphrase is None:
+            return _PLAIN + secret
+        return _SEALED + seal_with_passphrase(secret, self._passphrase, _context(study), OS_RANDOMNESS)
+
+    def open(self, stored: bytes, study: StudyId) -> bytes:
+        """The secret of `study`.
+
+        Raises:
+            AuthenticationError: the passphrase is wrong or missing.
+        """
+        if stored[:1] == _PLAIN:
+            return stored[1:]
+        if self._passphrase is None:
+            raise AuthenticationError(
+                "wrong-passphrase",
+                "the key of this study is sealed under a passphrase",
+                "start the service with DPDPCA_USER_PASSPHRASE_FILE",
+            )
+        return open_with_passphrase(stored[1:], self._passphrase, _context(study))
+
+
+def _context(study: StudyId) -> bytes:
+    return b"dpdpca/study-key/v1" + study

@@ -1,0 +1,164 @@
+"""What applications and the data user's own commands ask for: parse, call, answer; no rule lives here."""
+
+import json
+import secrets
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from dpdpca_asgi.limits import read_body
+from dpdpca_protocol.errors import MessageError
+from dpdpca_user_service.acts import (
+    cancel_study,
+    close_study,
+    create_study,
+    evidence_of,
+    model_facts,
+    model_file,
+    project_arrow,
+    project_rows,
+    publish_study,
+    report_of,
+    study_facts,
+)
+from dpdpca_user_service.drafts import JSON_MEDIA_TYPE, TOML_MEDIA_TYPE
+from dpdpca_user_service.service import UserService
+
+DRAFT_LIMIT_BYTES = 4 * 1024 * 1024
+ROWS_LIMIT_BYTES = 64 * 1024 * 1024
+ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
+
+StudyPath = Annotated[str, Path(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$", description="Study id or draft id.")]
+PositionPath = Annotated[str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="A chunk's place, from 0.")]
+
+studies = APIRouter(prefix="/v1/studies", tags=["studies"])
+models = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+def service_of(request: Request) -> UserService:
+    service = request.app.state.service
+    assert isinstance(service, UserService)
+    return service
+
+
+@studies.post("", status_code=202, summary="Create a study from a draft (TOML or JSON)")
+async def create(
+    request: Request,
+    publish: Annotated[bool, Query(description="Send the components to the owners, sealed.")] = True,
+    proxy: Annotated[str | None, Query(description="The proxy's address, where several are known.")] = None,
+) -> Response:
+    media_type = _media_type(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
+    draft = await read_body(request, media_type, DRAFT_LIMIT_BYTES)
+    row_id = secrets.token_hex(16)
+    facts = await run_in_threadpool(
+        create_study, service_of(request), row_id, draft, media_type, proxy, publish
+    )
+    return _json(facts, 202, {"Location": f"/v1/studies/{row_id}"})
+
+
+@studies.get("", summary="All studies, newest first")
+async def list_studies(request: Request) -> Response:
+    service = service_of(request)
+    rows = await run_in_threadpool(service.store.all)
+    return _json({"studies": [study_facts(row) for row in rows]})
+
+
+@studies.get("/{study}", summary="One study: state, owners, progress, and its id once there is one")
+async def read_study(request: Request, study: StudyPath) -> Response:
+    row = await run_in_threadpool(service_of(request).store.find, study)
+    return _json(study_facts(row))
+
+
+@studies.post("/{study}/close", summary="Close a study before its time")
+async def close(request: Request, study: StudyPath) -> Response:
+    return _json(await run_in_threadpool(close_study, service_of(request), study))
+
+
+@studies.delete("/{study}", summary="Cancel a study")
+async def cancel(request: Request, study: StudyPath) -> Response:
+    return _json(await run_in_threadpool(cancel_study, service_of(request), study))
+
+
+@studies.post("/{study}/publish", status_code=202, summary="Send the components to the owners, sealed")
+async def publish_components(request: Request, study: StudyPath) -> Response:
+    return _json(await run_in_threadpool(publish_study, service_of(request), study), 202)
+
+
+@studies.get("/{study}/evidence", summary="The signed statements of a study, for offline verification")
+async def read_evidence(request: Request, study: StudyPath) -> Response:
+    return _json(await run_in_threadpool(evidence_of, service_of(request), study))
+
+
+@studies.get("/{study}/evidence/chunks/{position}", summary="One chunk of the release as it was received")
+async def read_chunk(request: Request, study: StudyPath, position: PositionPath) -> Response:
+    service = service_of(request)
+    row = await run_in_threadpool(service.store.find, study)
+    chunk = await run_in_threadpool(service.store.chunk, row, int(position))
+    if chunk is None:
+        raise MessageError("no-such-chunk", "the release has no such chunk here")
+    return Response(chunk, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+
+@models.get("", summary="Models that are there")
+async def list_models(request: Request) -> Response:
+    rows = await run_in_threadpool(service_of(request).store.modelled)
+    return _json({"models": [study_facts(row) for row in rows]})
+
+
+@models.get("/{study}", summary="Components, eigenvalues, noise edge, privacy statement")
+async def read_model(request: Request, study: StudyPath) -> Response:
+    return _json(await run_in_threadpool(model_facts, service_of(request), study))
+
+
+@models.get("/{study}/file", summary="The model as a .npz file")
+async def read_model_file(request: Request, study: StudyPath) -> Response:
+    content = await run_in_threadpool(model_file, service_of(request), study)
+    return Response(content, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+
+@models.post("/{study}/transform", summary="Rows in, scores out: JSON or an Arrow stream")
+async def transform(
+    request: Request,
+    study: StudyPath,
+    components: Annotated[
+        int | None, Query(ge=1, description="How many scores a row; all by default.")
+    ] = None,
+) -> Response:
+    media_type = _media_type(request, (JSON_MEDIA_TYPE, ARROW_MEDIA_TYPE))
+    body = await read_body(request, media_type, ROWS_LIMIT_BYTES)
+    service = service_of(request)
+    if media_type == ARROW_MEDIA_TYPE:
+        scores = await run_in_threadpool(project_arrow, service, study, body, components)
+        return Response(scores, media_type=ARROW_MEDIA_TYPE)
+    return _json(await run_in_threadpool(project_rows, service, study, body, components))
+
+
+@models.get("/{study}/report", summary="The report as one HTML file")
+async def read_report(request: Request, study: StudyPath) -> Response:
+    html = await run_in_threadpool(report_of, service_of(request), study)
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(html, media_type="text/html; charset=utf-8", headers=headers)
+
+
+def _media_type(request: Request, taken: tuple[str, ...]) -> str:
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given not in taken:
+        raise MessageError(
+            "unsupported-media-type", f"this route takes {' or '.join(taken)}", f"send {taken[0]}"
+        )
+    return given
+
+
+def _json(facts: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(
+        json.dumps(facts, allow_nan=False),
+        status,
+        {"Cache-Control": "no-store"} | (headers or {}),
+        media_type=JSON_MEDIA_TYPE,
+    )

@@ -1,0 +1,394 @@
+"""The steps that bring a study from a draft to published components, one stage at a time.
+
+A step looks at the stage, does one thing, stores its outcome, and then speaks. What was stored before it was
+sent is sent again as it was. `RefusedError` ends a study; every other DpdpcaError is passing and tried again.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from datetime import datetime
+
+from gmpy2 import mpz
+
+from dpdpca_http.answers import ReleaseBundle, StudyFacts
+from dpdpca_http.client import ProxyClient
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    CryptographicError,
+    DpdpcaError,
+    PolicyError,
+    UnavailableError,
+)
+from dpdpca_protocol.identifiers import PartyId
+from dpdpca_protocol.manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.messages import CountAnswer, SealedComponents, StudyAct
+from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.parties import Participant
+from dpdpca_protocol.publication import encode_components, parse_components
+from dpdpca_protocol.sealing import components_info, seal
+from dpdpca_protocol.share import chunk_length
+from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyState
+from dpdpca_user.evidence import (
+    VerifiedRelease,
+    check_chunk,
+    released_count,
+    verify_challenge,
+    verify_closing,
+    verify_release,
+)
+from dpdpca_user.model import Contribution, Model, Provenance, TrailEntry
+from dpdpca_user_service.drafts import closing_time, complete, lint, parse_draft
+from dpdpca_user_service.service import UserService
+from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.store.studies import StudyRow
+from dpdpca_user_service.work import MadeKey, Opened, make_key, open_count, open_release
+
+_PROGRESS_STEP = 0.02
+
+
+class RefusedError(Exception):
+    """What a peer said does not hold, or a rule says no: trying again will not help."""
+
+    def __init__(self, reason: DpdpcaError) -> None:
+        super().__init__(reason.slug)
+        self.reason = reason
+
+
+@contextmanager
+def _final() -> Iterator[None]:
+    """Whatever is refused in here ends the study."""
+    try:
+        yield
+    except UnavailableError:
+        raise
+    except DpdpcaError as error:
+        raise RefusedError(error) from error
+
+
+def step(service: UserService, row: StudyRow) -> bool:
+    """Does the next thing for a study.
+
+    Returns:
+        Whether something moved; False means to look again later.
+
+    Raises:
+        RefusedError: the study cannot go on.
+        DpdpcaError: passing; try again.
+    """
+    with service.connect(service.home.proxy(row.proxy_url)) as proxy:
+        return _STEPS[row.stage](service, row, proxy)
+
+
+def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
+    pinned = service.home.proxy(row.proxy_url)
+    proxy.card()
+    participants = [
+        Participant(party.name, party.identity.ed25519) for party in proxy.parties() if party.role == "owner"
+    ]
+    settings, created = service.settings, _time(row.created_at)
+    closes_at = closing_time(created, settings.closes_after_days)
+    with _final():
+        draft = parse_draft(service.store.need(row.id, "draft"), row.media_type)
+        # Everything but the key is judged before seconds go into one.
+        lint(draft, service.party, pinned.party, closes_at, settings.key_bits, participants)
+    written = [0.0]
+
+    def progress(part: float) -> None:
+        if part >= written[0] + _PROGRESS_STEP:
+            written[0] = part
+            with suppress(ConflictError):
+                service.store.note(row, key_progress=part)
+
+    with _timed(service, row, "key"):
+        made: MadeKey = service.workers.run(
+            make_key,
+            settings.key_bits,
+            service.key.public.ed25519,
+            service.least_modulus_bits,
+            progress=progress,
+        )
+    secret = SecretKey.from_bytes(made.secret)
+    with _final():
+        manifest = complete(
+            draft,
+            service.party,
+            pinned.party,
+            participants,
+            secret.public,
+            KeyProof(tuple(mpz(root) for root in made.roots)),
+            closes_at,
+            service.least_modulus_bits,
+        )
+    statement = sign_manifest(manifest, service.key)
+    study = manifest.study_id
+    service.store.move(
+        row,
+        Stage.SIGNED,
+        service.now(),
+        study=study.hex(),
+        manifest=statement.encoded,
+        secret=service.keyring.close(made.secret, study),
+        title=manifest.title,
+        key_progress=1.0,
+    )
+    return True
+
+
+def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
+    manifest = service.store.need(row.id, "manifest")
+    try:
+        study = proxy.create_study(manifest)
+    except (AuthenticationError, UnavailableError):
+        raise
+    except DpdpcaError as error:
+        raise RefusedError(error) from error
+    if study != row.study:
+        raise RefusedError(CryptographicError("wrong-study", "the proxy names another study than was sent"))
+    service.store.move(row, Stage.OPEN, service.now())
+    return True
+
+
+def _follow(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
+    facts = _read_facts(service, row, proxy)
+    signed = _signed(service, row)
+    if facts.state == StudyState.CLOSED and signed.manifest.release is ReleaseKind.MASKED:
+        return _answer(service, row, proxy, signed)
+    if facts.state in RELEASED_STATES:
+        return _fetch(service, row, proxy, signed)
+    return False
+
+
+def _follow_answered(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
+    facts = _read_facts(service, row, proxy)
+    if facts.state == StudyState.CLOSED:
+        _send_answer(service, row, proxy)
+        return False
+    if facts.state in RELEASED_STATES:
+        return _fetch(service, row, proxy, _signed(service, row))
+    return False
+
+
+def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
+    """Proves N, once: the answer is stored before it leaves, and there will be no other."""
+    study, manifest = row.known_study, signed.manifest
+    try:
+        challenge = proxy.count_challenge(study)
+    except ConflictError as error:
+        if error.slug == "not-ready":
+            return False
+        raise
+    transcript = proxy.transcript(study)
+    with _final():
+        asked, statement = verify_challenge(challenge.encoded, signed)
+        if asked.cohort != verify_closing(transcript, signed):
+            raise CryptographicError(
+                "cohort-differs", "the count is asked about another cohort than the study closed with"
+            )
+    secret = service.keyring.open(service.store.need(row.id, "secret"), study)
+    with _timed(service, row, "count"), _final():
+        records, randomizer = service.workers.run(open_count, secret, asked.ciphertext)
+        if not manifest.min_records <= records <= manifest.max_records:
+            # Not answered: whatever the proxy had put there, it would have learnt it.
+            _cancel_quietly(service, row, proxy)
+            raise PolicyError(
+                "count-out-of-range",
+                f"the study's records are not between {manifest.min_records} and {manifest.max_records}",
+                "start a new study with other limits, or with more owners",
+            )
+    answer = CountAnswer(study, statement.digest, records, randomizer).sign(service.key)
+    service.store.move(row, Stage.ANSWERED, service.now(), challenge=challenge.encoded, answer=answer.encoded)
+    _send_answer(service, row, proxy)
+    return True
+
+
+def _send_answer(service: UserService, row: StudyRow, proxy: ProxyClient) -> None:
+    answer = verify_statement(
+        "count-answer", service.store.need(row.id, "answer"), service.key.public.ed25519
+    )
+    proxy.answer_count(row.known_study, answer)
+
+
+def _cancel_quietly(service: UserService, row: StudyRow, proxy: ProxyClient) -> None:
+    with suppress(DpdpcaError):
+        proxy.cancel_study(row.known_study, StudyAct("cancel", row.known_study).sign(service.key))
+
+
+def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
+    """The release with everything that proves it; chunks that arrived before are not asked for again."""
+    study = row.known_study
+    with _timed(service, row, "fetch"):
+        bundle = proxy.release(study)
+        with _final():
+            verified = _verify(service, row, signed, bundle)
+        width = signed.public_key.ciphertext_bytes
+        for index in range(len(verified.release.chunk_digests)):
+            stored = service.store.chunk(row, index)
+            if stored is not None and _fits(stored, index, signed, verified):
+                continue
+            length = chunk_length(released_count(signed.manifest), index) * width
+            chunk = proxy.release_chunk(study, index, length)
+            with _final():
+                check_chunk(chunk, index, signed, verified.release)
+            service.store.add_chunk(row, index, chunk)
+    service.store.move(row, Stage.FETCHED, service.now(), bundle=encode_bundle(bundle))
+    return True
+
+
+def _fits(chunk: bytes, index: int, signed: SignedManifest, verified: VerifiedRelease) -> bool:
+    try:
+        check_chunk(chunk, index, signed, verified.release)
+    except CryptographicError:
+        return False
+    return True
+
+
+def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
+    """Decrypts and fits. When the model is stored, the secret key has done its work and is deleted."""
+    signed = _signed(service, row)
+    with _final():
+        verified = _verify(service, row, signed, decode_bundle(service.store.need(row.id, "bundle")))
+        chunks = []
+        for index in range(len(verified.release.chunk_digests)):
+            chunk = service.store.chunk(row, index) or b""
+            check_chunk(chunk, index, signed, verified.release)
+            chunks.append(chunk)
+    secret = service.keyring.open(service.store.need(row.id, "secret"), row.known_study)
+    with _final():
+        opened: Opened = service.workers.run(
+            open_release,
+            secret,
+            signed.manifest.to_body(),
+            chunks,
+            verified.release.records,
+            service.least_modulus_bits,
+        )
+    service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
+    service.store.take_seconds(row, "fit", opened.fit_seconds)
+    seconds = service.store.find(row.id).seconds
+    components = parse_components(opened.components, row.known_study)
+    model = Model(row.known_study, signed.manifest, components, _provenance(signed, verified, row, seconds))
+    service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
+    return True
+
+
+def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
+    """The components to every owner of the cohort, each copy sealed to the key in its share statement."""
+    encoded = service.store.blob(row.id, "published")
+    if encoded is None:
+        signed = _signed(service, row)
+        bundle = decode_bundle(service.store.need(row.id, "bundle"))
+        verified = _verify(service, row, signed, bundle)
+        model = service.model_of(row.id)
+        plain, info = encode_components(model.study, model.components), components_info(model.study)
+        sealed = {owner: seal(plain, share.x25519, info) for owner, share in verified.shares.items()}
+        encoded = SealedComponents(model.study, sealed).sign(service.key).encoded
+        service.store.note(row, published=encoded)
+    statement = verify_statement("components", encoded, service.key.public.ed25519)
+    proxy.publish_components(row.known_study, statement)
+    service.store.move(row, Stage.PUBLISHED, service.now())
+    return True
+
+
+_STEPS: Mapping[Stage, Callable[[UserService, StudyRow, ProxyClient], bool]] = {
+    Stage.DRAFTED: _make_key,
+    Stage.SIGNED: _post_manifest,
+    Stage.OPEN: _follow,
+    Stage.ANSWERED: _follow_answered,
+    Stage.FETCHED: _fit,
+    Stage.FITTED: _publish,
+}
+
+
+def encode_bundle(bundle: ReleaseBundle) -> bytes:
+    return canonical_json(
+        {
+            "release": parse_canonical(bundle.release),
+            "shares": [parse_canonical(share) for share in bundle.shares],
+            "transcript": [parse_canonical(event) for event in bundle.transcript],
+        }
+    )
+
+
+def decode_bundle(stored: bytes) -> ReleaseBundle:
+    return ReleaseBundle.parse(json.loads(stored))
+
+
+def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> StudyFacts:
+    facts = proxy.study(row.known_study)
+    told = {
+        "state": facts.state,
+        "owners_complete": facts.owners_complete,
+        "owners": [{**asdict(owner), "owner": owner.owner.hex()} for owner in facts.owners],
+        "progress": asdict(facts.progress) if facts.progress else None,
+        "closes_at": facts.closes_at,
+    }
+    if told != row.facts:
+        service.store.note(row, facts=json.dumps(told))
+    if facts.state in (StudyState.CANCELLED, StudyState.FAILED):
+        reason = facts.failure or "no reason was given"
+        raise RefusedError(
+            PolicyError(f"study-{facts.state}", f"the proxy has {facts.state} the study: {reason}")
+        )
+    return facts
+
+
+def _signed(service: UserService, row: StudyRow) -> SignedManifest:
+    return open_manifest(
+        service.store.need(row.id, "manifest"), least_modulus_bits=service.least_modulus_bits
+    )
+
+
+def _verify(
+    service: UserService, row: StudyRow, signed: SignedManifest, bundle: ReleaseBundle
+) -> VerifiedRelease:
+    return verify_release(
+        signed,
+        bundle.release,
+        bundle.shares,
+        bundle.transcript,
+        service.store.blob(row.id, "challenge"),
+        service.store.blob(row.id, "answer"),
+    )
+
+
+def _provenance(
+    signed: SignedManifest, verified: VerifiedRelease, row: StudyRow, seconds: Mapping[str, float]
+) -> Provenance:
+    names = {PartyId.of(party.ed25519).hex(): party.name for party in signed.manifest.participants}
+    names |= {owner["owner"]: owner["name"] for owner in row.facts.get("owners", []) if owner["name"]}
+    return Provenance(
+        manifest=signed.statement.digest.hex(),
+        release=verified.statement.digest.hex(),
+        cohort=verified.release.cohort_digest.hex(),
+        owners=tuple(
+            Contribution(
+                member.owner.hex(), names.get(member.owner.hex(), ""), member.version, member.statement.hex()
+            )
+            for member in verified.release.cohort
+        ),
+        trail=tuple(
+            TrailEntry(
+                event.time, event.kind, str(event.detail.get("statement", event.detail.get("cohort", "")))
+            )
+            for event in verified.events
+        ),
+        seconds=dict(seconds),
+    )
+
+
+@contextmanager
+def _timed(service: UserService, row: StudyRow, name: str) -> Iterator[None]:
+    begin = time.monotonic()
+    yield
+    service.store.take_seconds(row, name, time.monotonic() - begin)
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))

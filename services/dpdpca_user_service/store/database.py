@@ -1,0 +1,141 @@
+"""The only door to the database file. SQLite in WAL mode, synchronous FULL, deleted content overwritten.
+
+A transaction that has returned is on the disk; writers take their turn.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import exc as sqlalchemy_errors
+
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
+
+_BUSY_SECONDS = 20
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_WRITING = "dpdpca_writing"
+_PRAGMAS = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "secure_delete=ON",
+    f"busy_timeout={_BUSY_SECONDS * 1000}",
+    "trusted_schema=OFF",
+)
+_PASSING = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+
+
+class Database:
+    """One database file. `path` is made by `upgrade` if it is not there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = threading.Lock()
+        self._engine = create_engine(
+            f"sqlite:///{path}", pool_size=8, max_overflow=24, connect_args={"timeout": _BUSY_SECONDS}
+        )
+        event.listen(self._engine, "connect", _prepare)
+        event.listen(self._engine, "begin", _begin)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that may change rows: all of it is on the disk when this returns, or none of it.
+
+        Raises:
+            UnavailableError: `storage-full` or `storage-failing`; nothing was changed.
+            IntegrityError: `state-corrupt`.
+        """
+        with self._writer, _in_our_words(), self._engine.connect() as connection:
+            connection = connection.execution_options(**{_WRITING: True})
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view; raises like `transaction`."""
+        with _in_our_words(), self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    def upgrade(self) -> None:
+        """Brings the schema to this version's, making the file (0600) if need be.
+
+        Raises:
+            PolicyError: `newer-store`, the file was written by a later version.
+        """
+        if not self._path.exists():
+            self._path.touch(0o600)
+        self._path.chmod(0o600)
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+        known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
+        with self.transaction() as connection:
+            present = MigrationContext.configure(connection).get_current_revision()
+            if present is not None and present not in known:
+                raise PolicyError(
+                    "newer-store",
+                    "the database was written by a later version of this program",
+                    "run that version, or restore a backup made by this one",
+                )
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    def forget_deleted(self) -> None:
+        """Empties the write-ahead log, so that what was deleted is in no file of the database."""
+        with self._writer, _in_our_words():
+            raw = self._engine.raw_connection()
+            try:
+                raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                raw.close()
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
+    # SQLAlchemy's begin event opens transactions; the driver must not.
+    connection.isolation_level = None
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except sqlalchemy_errors.DBAPIError as error:
+        raise _translated(getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF) from error
+
+
+def _translated(code: int) -> DpdpcaError:
+    if code == sqlite3.SQLITE_FULL:
+        return UnavailableError(
+            "storage-full", "the service has no room left", "make room", retry_after_seconds=60
+        )
+    if code in _PASSING:
+        return UnavailableError(
+            "storage-failing", "the storage refuses to work", "try again later", retry_after_seconds=10
+        )
+    return IntegrityError("state-corrupt", "the stored state contradicts itself", "restore it from a backup")

@@ -1,0 +1,179 @@
+"""Reading and moving studies. Every write names the stage it expects; losing that race changes nothing."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, update
+
+from dpdpca_protocol.errors import ConflictError, NotFoundError
+from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
+from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.tables import chunks, studies
+
+_BLOBS = ("draft", "manifest", "secret", "challenge", "answer", "bundle", "model", "published")
+_LIGHT = [column for column in studies.columns if column.name not in _BLOBS]
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """A study without its blobs."""
+
+    id: str
+    created_at: str
+    title: str
+    media_type: str
+    proxy_url: str
+    stage: Stage
+    updated_at: str
+    publish: bool
+    study: StudyId | None
+    key_progress: float
+    facts: Mapping[str, Any]
+    seconds: Mapping[str, float]
+    problem_slug: str | None
+    problem: str | None
+
+    @property
+    def known_study(self) -> StudyId:
+        assert self.study is not None, "only a drafted study has no id"
+        return self.study
+
+
+class StudyStore:
+    """The studies of one data user."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def add(
+        self,
+        row_id: str,
+        title: str,
+        draft: bytes,
+        media_type: str,
+        proxy_url: str,
+        publish: bool,
+        now: datetime,
+    ) -> None:
+        with self.database.transaction() as connection:
+            connection.execute(
+                insert(studies).values(
+                    id=row_id,
+                    created_at=time_text(now),
+                    updated_at=time_text(now),
+                    title=title,
+                    draft=draft,
+                    media_type=media_type,
+                    proxy_url=proxy_url,
+                    publish=publish,
+                    stage=str(Stage.DRAFTED),
+                    key_progress=0.0,
+                    facts="{}",
+                    seconds="{}",
+                )
+            )
+
+    def find(self, name: str) -> StudyRow:
+        """The study whose draft id or study id is `name`.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        with self.database.reading() as connection:
+            found = connection.execute(
+                select(*_LIGHT).where((studies.c.id == name) | (studies.c.study == name))
+            ).one_or_none()
+        if found is None:
+            raise NotFoundError("not-found", "there is no such study here", "see: dpdpca user list")
+        return _row(found)
+
+    def all(self) -> list[StudyRow]:
+        """Newest first."""
+        with self.database.reading() as connection:
+            rows = connection.execute(
+                select(*_LIGHT).order_by(studies.c.created_at.desc(), studies.c.id)
+            ).all()
+        return [_row(row) for row in rows]
+
+    def unfinished(self) -> list[StudyRow]:
+        """Those that the driver still has something to do for."""
+        return [
+            row
+            for row in self.all()
+            if row.stage not in ENDED and not (row.stage is Stage.FITTED and not row.publish)
+        ]
+
+    def modelled(self) -> list[StudyRow]:
+        return [row for row in self.all() if row.stage in MODELLED]
+
+    def blob(self, row_id: str, name: str) -> bytes | None:
+        assert name in _BLOBS
+        with self.database.reading() as connection:
+            value = connection.execute(select(studies.c[name]).where(studies.c.id == row_id)).scalar_one()
+        return None if value is None else bytes(value)
+
+    def need(self, row_id: str, name: str) -> bytes:
+        """The blob, which the study's stage says is there."""
+        value = self.blob(row_id, name)
+        assert value is not None, f"{name} is missing"
+        return value
+
+    def move(self, row: StudyRow, following: Stage, now: datetime, **values: Any) -> None:
+        """To the next stage, with what it stores.
+
+        Raises:
+            ConflictError: the study is not where `row` says it is any more.
+        """
+        check_move(row.stage, following)
+        if following in ENDED | MODELLED:
+            values["secret"] = None
+        if following is not Stage.FAILED:
+            values |= {"problem": None, "problem_slug": None}
+        self._change(row, values | {"stage": str(following), "updated_at": time_text(now)})
+        if "secret" in values and values["secret"] is None:
+            self.database.forget_deleted()
+
+    def note(self, row: StudyRow, **values: Any) -> None:
+        """Write what does not move the stage."""
+        self._change(row, values)
+
+    def take_seconds(self, row: StudyRow, step: str, seconds: float) -> None:
+        """Remember how long a step took."""
+        known = dict(self.find(row.id).seconds)
+        self._change(row, {"seconds": json.dumps(known | {step: round(known.get(step, 0.0) + seconds, 3)})})
+
+    def add_chunk(self, row: StudyRow, position: int, content: bytes) -> None:
+        with self.database.transaction() as connection:
+            connection.execute(delete(chunks).where(chunks.c.id == row.id, chunks.c.position == position))
+            connection.execute(insert(chunks).values(id=row.id, position=position, content=content))
+
+    def chunk(self, row: StudyRow, position: int) -> bytes | None:
+        with self.database.reading() as connection:
+            value = connection.execute(
+                select(chunks.c.content).where(chunks.c.id == row.id, chunks.c.position == position)
+            ).scalar_one_or_none()
+        return None if value is None else bytes(value)
+
+    def _change(self, row: StudyRow, values: Mapping[str, Any]) -> None:
+        with self.database.transaction() as connection:
+            changed = connection.execute(
+                update(studies)
+                .where(studies.c.id == row.id, studies.c.stage == str(row.stage))
+                .values(**values)
+            ).rowcount
+            if changed != 1:
+                raise ConflictError("wrong-state", "the study has moved on meanwhile", "read its state again")
+
+
+def _row(found: Row[Any]) -> StudyRow:
+    values = dict(found._mapping)
+    values["stage"] = Stage(values["stage"])
+    values["study"] = None if values["study"] is None else StudyId.parse(values["study"])
+    values["facts"] = json.loads(values["facts"])
+    values["seconds"] = json.loads(values["seconds"])
+    return StudyRow(**values)

@@ -1,0 +1,60 @@
+"""The schema. Columns above the line are written once, when a study is drafted; those below later."""
+
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Float,
+    ForeignKey,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from dpdpca_user_service.stages import Stage
+
+metadata = MetaData()
+
+_STAGES = ", ".join(f"'{stage}'" for stage in Stage)
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("id", String(32), primary_key=True),  # of the draft; random
+    Column("created_at", String(20), nullable=False),
+    Column("title", String(200), nullable=False),
+    Column("draft", LargeBinary, nullable=False),  # as it came
+    Column("media_type", String(40), nullable=False),
+    Column("proxy_url", String(600), nullable=False),
+    # ---
+    Column("stage", String(12), nullable=False),
+    Column("updated_at", String(20), nullable=False),
+    Column("publish", Boolean, nullable=False),
+    Column("study", String(64)),
+    Column("manifest", LargeBinary),  # statement, signed by us
+    Column("secret", LargeBinary),  # p and q, sealed; gone once there is a model
+    Column("challenge", LargeBinary),  # statement, signed by the proxy
+    Column("answer", LargeBinary),  # statement, signed by us: the only one there will ever be
+    Column("bundle", LargeBinary),  # release, share statements and transcript
+    Column("model", LargeBinary),  # .npz
+    Column("published", LargeBinary),  # components statement, signed by us
+    Column("key_progress", Float, nullable=False, default=0.0),
+    Column("facts", Text, nullable=False, default="{}"),  # what the proxy last said; informs, decides nothing
+    Column("seconds", Text, nullable=False, default="{}"),
+    Column("problem_slug", String(60)),
+    Column("problem", String(1000)),
+    CheckConstraint(f"stage IN ({_STAGES})", name="stage_is_known"),
+    UniqueConstraint("study", name="one_row_a_study"),
+)
+
+chunks = Table(
+    "release_chunks",
+    metadata,
+    Column("id", String(32), ForeignKey("studies.id"), primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)

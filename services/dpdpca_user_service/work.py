@@ -1,0 +1,190 @@
+"""What runs in a process of its own: making keys, answering the count, opening releases.
+
+The functions take and return plain values. Secrets reach a worker through its pipe, stay in its memory, and
+are gone with it; a worker that dies is started again from what is stored.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from gmpy2 import mpz
+
+from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.publication import encode_components
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release import answer_count, open_joint_release, open_masked_release
+from dpdpca_protocol.share import decode_chunk
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.suite import PaillierSuite
+
+MAX_COMPONENTS = 256
+"""Components that a model keeps; a table of more features has its leading ones."""
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class MadeKey:
+    """A fresh study key. Its repr shows nothing."""
+
+    secret: bytes
+    roots: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return "MadeKey(…)"
+
+
+def make_key(progress: Progress, bits: int, identity: bytes, least_bits: int) -> MadeKey:
+    """A secret key with its proof, bound to the data user's raw Ed25519 key `identity`."""
+    secret = generate_secret_key(bits, OS_RANDOMNESS, progress, least_bits)
+    return MadeKey(secret.to_bytes(), tuple(int(root) for root in prove_key(secret, identity).roots))
+
+
+def open_count(_progress: Progress, secret: bytes, ciphertext: bytes) -> tuple[int, bytes]:
+    """N in E[N], and its proof, big-endian in the length of the modulus."""
+    key = SecretKey.from_bytes(secret)
+    count, root = answer_count(key, mpz(int.from_bytes(ciphertext, "big")))
+    return count, int(root).to_bytes(key.public.modulus_bytes, "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Components in their one encoding, and what their making took."""
+
+    components: bytes
+    decrypt_seconds: float
+    fit_seconds: float
+
+
+def open_release(
+    _progress: Progress,
+    secret: bytes,
+    manifest_body: dict[str, Any],
+    chunks: list[bytes],
+    records: int | None,
+    least_bits: int,
+) -> Opened:
+    """Decrypts a verified release, refuses what honest records cannot have made, and fits.
+
+    Args:
+        secret: the study's key.
+        manifest_body: of the verified manifest.
+        chunks: of the verified release, in order.
+        records: N as answered in a masked study, else None.
+        least_bits: lower only in tests.
+
+    Raises:
+        CryptographicError: it does not decrypt to a symmetric matrix within its slots.
+        IntegrityError: `release-implausible`.
+    """
+    begin = time.monotonic()
+    key = SecretKey.from_bytes(secret)
+    manifest = Manifest.parse(manifest_body, least_modulus_bits=least_bits)
+    figures = manifest.figures
+    d = figures.encoded_features
+    ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
+    if figures.release is ReleaseKind.JOINT:
+        suite = PaillierSuite(key.public, figures.slot_bits)
+        noisy = open_joint_release(suite, key, ciphertexts, d, figures.max_records)
+    else:
+        assert records is not None
+        noisy = open_masked_release(
+            key, BlockLayout(d, figures.slot_bits, figures.slots), ciphertexts, records
+        )
+    check_scatter(noisy, figures)
+    opened = time.monotonic()
+    components = fit_components(noisy, figures, EncodedSpace.of(manifest), min(d, MAX_COMPONENTS))
+    encoded = encode_components(manifest.study_id, components)
+    return Opened(encoded, opened - begin, time.monotonic() - opened)
+
+
+class Workers:
+    """Runs functions of this module, each in a spawned process of its own, until `close`."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._lock = threading.Lock()
+        self._running: set[Any] = set()
+        self._closed = False
+
+    def run(
+        self, function: Callable[..., Any], *arguments: Any, progress: Progress = lambda part: None
+    ) -> Any:
+        """Waits for `function(progress, *arguments)` in a new process.
+
+        Raises:
+            UnavailableError: the process died or the service is stopping; everything can be done again.
+            DpdpcaError: what the function raised.
+        """
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_work, args=(theirs, function, arguments), daemon=True)
+        with self._lock:
+            if self._closed:
+                raise _died()
+            process.start()
+            self._running.add(process)
+        theirs.close()
+        try:
+            while True:
+                kind, value = ours.recv()
+                if kind == "progress":
+                    progress(value)
+                elif kind == "done":
+                    return value
+                else:
+                    raise value
+        except (EOFError, OSError) as error:
+            raise _died() from error
+        finally:
+            ours.close()
+            process.join(5)
+            with self._lock:
+                self._running.discard(process)
+
+    def close(self) -> None:
+        """Ends what runs; nobody waits for a key that nobody will use."""
+        with self._lock:
+            self._closed = True
+            for process in self._running:
+                process.terminate()
+
+
+def _died() -> UnavailableError:
+    return UnavailableError(
+        "worker-died", "a worker process ended early", "it is started again", retry_after_seconds=1
+    )
+
+
+def _work(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """The life of a worker: it leaves Ctrl-C to its parent, and does not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def follow() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=follow, daemon=True).start()
+    try:
+        outcome = function(lambda part: pipe.send(("progress", part)), *arguments)
+    except DpdpcaError as error:
+        pipe.send(("error", error))
+    except Exception as error:
+        # The text of an unplanned exception may hold data; its class says enough.
+        pipe.send(("error", IntegrityError("worker-failed", f"a worker failed: {type(error).__name__}")))
+    else:
+        pipe.send(("done", outcome))
+    pipe.close()
