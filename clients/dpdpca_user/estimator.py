@@ -105,13 +105,13 @@ class FederatedPCA(NoisyPCA):
     `study_` is the study id, `model_` the whole model.
 
     Example:
-        >>> pca = FederatedPCA("http://127.0.0.1:8440", study="9f…", n_components=3).fit()  # doctest: +SKIP
+        >>> pca = FederatedPCA("http://127.0.0.1:8450", study="9f…", n_components=3).fit()  # doctest: +SKIP
         >>> scores = pca.transform(rows)  # doctest: +SKIP
     """
 
     def __init__(
         self,
-        service_url: str = "http://127.0.0.1:8440",
+        service_url: str = "http://127.0.0.1:8450",
         token: str | None = None,
         study: str | None = None,
         n_components: int | None = None,
