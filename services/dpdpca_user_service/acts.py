@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from dpdpca_protocol.errors import ConflictError, InputError, MessageError, NotFoundError
 from dpdpca_protocol.messages import StudyAct
+from dpdpca_user.drafts import closing_time, lint, parse_draft
 from dpdpca_user.model import Model
 from dpdpca_user.report import render_report
 from dpdpca_user.tables import rows_of_lists, rows_of_table
-from dpdpca_user_service.drafts import closing_time, lint, parse_draft
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import MODELLED, Stage
 from dpdpca_user_service.steps import decode_bundle
@@ -51,6 +51,7 @@ def study_facts(row: StudyRow) -> dict[str, Any]:
         progress = {"phase": "key", "done": round(100 * row.key_progress), "total": 100}
     return {
         "id": row.id,
+        "draft": row.id,
         "study": row.study.hex() if row.study else None,
         "title": row.title,
         "state": state,
@@ -64,6 +65,7 @@ def study_facts(row: StudyRow) -> dict[str, Any]:
         "created_at": row.created_at,
         "updated_at": row.updated_at,
         "seconds": dict(row.seconds),
+        "failure": row.problem if row.stage in (Stage.FAILED, Stage.CANCELLED) else None,
         "problem": {"type": row.problem_slug, "detail": row.problem} if row.problem else None,
     }
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from dpdpca_asgi.limits import read_body
 from dpdpca_protocol.errors import MessageError
+from dpdpca_user.drafts import JSON_MEDIA_TYPE, TOML_MEDIA_TYPE
 from dpdpca_user_service.acts import (
     cancel_study,
     close_study,
@@ -23,7 +24,6 @@ from dpdpca_user_service.acts import (
     report_of,
     study_facts,
 )
-from dpdpca_user_service.drafts import JSON_MEDIA_TYPE, TOML_MEDIA_TYPE
 from dpdpca_user_service.service import UserService
 
 DRAFT_LIMIT_BYTES = 4 * 1024 * 1024

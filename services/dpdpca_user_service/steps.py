@@ -35,6 +35,7 @@ from dpdpca_protocol.sealing import components_info, seal
 from dpdpca_protocol.share import chunk_length
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyState
+from dpdpca_user.drafts import closing_time, complete, lint, parse_draft
 from dpdpca_user.evidence import (
     VerifiedRelease,
     check_chunk,
@@ -44,7 +45,6 @@ from dpdpca_user.evidence import (
     verify_release,
 )
 from dpdpca_user.model import Contribution, Model, Provenance, TrailEntry
-from dpdpca_user_service.drafts import closing_time, complete, lint, parse_draft
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
