@@ -30,9 +30,10 @@ COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process of the demo."""
+    """One process of the demo; a server must not end by itself, anything else may once it is done."""
 
     name: str
+    is_server: bool
     process: subprocess.Popen[bytes]
     output: Path
     errors: Path
@@ -67,13 +68,14 @@ class Household:
 
     Args:
         folder: private; output of the children goes to `folder/logs`.
-        environment: added to this process's environment for every child.
+        environment: added to this process's environment for every child, without its own settings of DPDPCA.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._logs = folder / "logs"
         self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._environment = {**os.environ, **environment}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("DPDPCA_")}
+        self._environment = {**inherited, **environment}
         self._started = 0
         self._children: list[Child] = []
         self._open_files: list[IO[bytes]] = []
@@ -97,7 +99,12 @@ class Household:
                 signal.signal(number, handler)
 
     def start(
-        self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        is_server: bool = False,
     ) -> Child:
         """Start `dpdpca ARGUMENTS` and return at once."""
         self._started += 1
@@ -113,7 +120,7 @@ class Household:
             env={**self._environment, **(environment or {})},
             start_new_session=True,
         )
-        child = Child(name, process, output, errors)
+        child = Child(name, is_server, process, output, errors)
         self._children.append(child)
         return child
 
@@ -147,7 +154,7 @@ class Household:
                 tick()
             return all(child.process.poll() is not None for child in waited)
 
-        self.wait_until(all_done, limit_seconds, waited[0], "did not finish", finishing=waited)
+        self.wait_until(all_done, limit_seconds, waited[0], "did not finish")
 
     def wait_until(
         self,
@@ -155,34 +162,33 @@ class Household:
         limit_seconds: float,
         blamed: Child,
         what: str,
-        finishing: Sequence[Child] = (),
+        every_seconds: float = _POLL_SECONDS,
     ) -> None:
-        """Until `condition`, while every child that is still needed lives.
+        """Until `condition`, while no child fails and no server ends.
 
         Args:
-            condition: asked about ten times a second.
+            condition: asked every so often.
             limit_seconds: how long before `blamed` is blamed for `what`.
-            finishing: children that may end, with status 0; all others must go on.
+            every_seconds: between two questions.
         """
         deadline = time.monotonic() + limit_seconds
         while not condition():
-            self._check_all(finishing)
+            self._check_all()
             if time.monotonic() > deadline:
                 raise ChildFailedError(blamed, f"{what} within {limit_seconds:.0f} s")
-            time.sleep(_POLL_SECONDS)
-        self._check_all(finishing)
+            time.sleep(every_seconds)
+        self._check_all()
 
-    def _check_all(self, finishing: Sequence[Child]) -> None:
+    def _check_all(self) -> None:
         for child in list(self._children):
             status = child.process.poll()
             if status is None:
                 continue
             if status != 0:
                 raise ChildFailedError(child, f"ended with status {status}")
-            if not any(child is one for one in finishing):
+            if child.is_server:
                 raise ChildFailedError(child, "ended before its time")
-            if status == 0:
-                self._children.remove(child)
+            self._children.remove(child)
 
     def _end_all(self) -> None:
         living = [child for child in self._children if child.process.poll() is None]

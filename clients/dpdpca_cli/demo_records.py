@@ -8,7 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dpdpca_owner.sources import DataLocation, open_source, read_batches
 from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.features import Feature
 
 _DEMO_DATA = files("dpdpca_cli") / "demo_data"
 
@@ -22,6 +24,19 @@ def bundled_records() -> pa.Table:
 def bundled_draft() -> str:
     """The TOML draft of the demo's study."""
     return (_DEMO_DATA / "forest.toml").read_text(encoding="utf-8")
+
+
+def read_records(path: Path, features: Sequence[Feature]) -> pa.Table:
+    """The features' columns of a file of any kind that owners can read, all in memory.
+
+    Raises:
+        InputError: the file is not there, or does not fit the features.
+    """
+    batches = [
+        pa.table({name: pa.array(column) for name, column in batch.items()})
+        for batch in read_batches(open_source(DataLocation(str(path)), features), features)
+    ]
+    return pa.concat_tables(batches)
 
 
 def part_sizes(record_count: int, owner_count: int) -> tuple[int, ...]:

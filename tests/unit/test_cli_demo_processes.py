@@ -48,7 +48,7 @@ def test_stubborn_child_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_failing_child_ends_the_others_and_shows_its_last_lines(tmp_path: Path) -> None:
     with Household(tmp_path, {}) as household:
-        server = household.start("server", ["-c", SLEEPER])
+        server = household.start("server", ["-c", SLEEPER], is_server=True)
         with pytest.raises(ChildFailedError, match="owner ended with status 1") as caught:
             household.run("owner", ["-c", "import sys; sys.exit('the disk is full')"])
     assert caught.value.tail == "the disk is full"
@@ -57,7 +57,7 @@ def test_failing_child_ends_the_others_and_shows_its_last_lines(tmp_path: Path) 
 
 def test_server_that_ends_early_is_noticed_while_waiting_for_another(tmp_path: Path) -> None:
     with Household(tmp_path, {}) as household:
-        household.start("server", ["-c", "pass"])
+        household.start("server", ["-c", "pass"], is_server=True)
         with pytest.raises(ChildFailedError, match="server ended before its time"):
             household.run("owner", ["-c", SLEEPER])
 

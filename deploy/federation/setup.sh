@@ -1,0 +1,28 @@
+#!/bin/sh
+# What the parties of a trial federation would get from people: the proxy's identity, certificates, one invitation each, and a
+# passphrase for the data user's keys. Runs once; a second run finds the authority's certificate and changes nothing.
+set -eu
+umask 077
+public=/run/dpdpca/public
+grant=/run/dpdpca/grant
+
+if [ -e "$public/ca.pem" ]; then
+    echo "this federation is set up already"
+    exit 0
+fi
+
+dpdpca proxy init --name "Independent Relay"
+
+invite() { # invite ROLE NAME FOLDER
+    dpdpca proxy invite --role "$1" --name "$2" > "$grant/$3/invitation"
+}
+invite user "Habitat Institute" user
+invite owner "Northern Forest Survey" owner-1
+invite owner "Canyon Lakes Survey" owner-2
+invite owner "Front Range Survey" owner-3
+
+python -c 'import secrets; print(secrets.token_urlsafe(32))' > "$grant/user/passphrase"
+
+# Last, because its public certificate is the mark of a finished set-up. Everybody may read it.
+umask 022
+python /opt/federation/authority.py "$public" "proxy=$grant/proxy" "user=$grant/user"

@@ -1,0 +1,201 @@
+"""The compose file for real: engine, image, the federation's two studies, a restart of the proxy, the end."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE_TOOL = Path(os.environ.get("COMPOSE_ENGINE", ROOT.parent / "shared" / "tools" / "compose-engine.sh"))
+BASE_IMAGE = "python:3.11-slim-bookworm"
+SERVICES = ("proxy", "user", "owner-1", "owner-2", "owner-3")
+
+ENGINE_SECONDS = 600
+BUILD_SECONDS = 900
+STUDY_SECONDS = 600
+
+# Asks the proxy itself, as the data user, for the release of a study.
+RELEASE_DIGEST = """
+import hashlib, sys
+from dpdpca_http.client import ProxyClient
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_user.home import UserHome, read_passphrase
+home = UserHome.find(None)
+proxy = home.proxy(None)
+with ProxyClient(proxy.url, home.identity(read_passphrase(None)), proxy.identity.ed25519) as client:
+    study = StudyId.parse(sys.argv[1])
+    print(hashlib.sha256(client.release(study).release + client.release_chunk(study, 0)).hexdigest())
+"""
+
+CAN_CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3).close()
+except OSError:
+    print("no")
+else:
+    print("yes")
+"""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A container engine.
+
+    Attributes:
+        environment: what its client needs.
+        inside: what runs a command where published ports can be reached.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inside: tuple[str, ...] = ()
+
+    def run(self, *command: str, limit_seconds: float = 120, check: bool = True) -> str:
+        """What the command printed; its errors are shown where it fails."""
+        outcome = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limit_seconds,
+            check=False,
+        )
+        if check and outcome.returncode != 0:
+            said = outcome.stdout[-4000:] + outcome.stderr[-8000:]
+            pytest.fail(f"{' '.join(command)}: status {outcome.returncode}\n{said}")
+        return outcome.stdout
+
+    def compose(self, *words: str, limit_seconds: float = 120, check: bool = True) -> str:
+        return self.run("docker", "compose", *words, limit_seconds=limit_seconds, check=check)
+
+    def python(self, service: str, program: str, *words: str) -> str:
+        """What `program` prints inside a service's container."""
+        return self.compose("exec", "-T", service, "python", "-c", program, *words).strip()
+
+    def get(self, url: str, *options: str) -> str:
+        return self.run(*self.inside, "curl", "-sS", "--fail", "--max-time", "20", *options, url)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """A running engine of this machine, else a throw-away one."""
+    if (
+        shutil.which("docker")
+        and subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0
+    ):
+        yield Engine()
+        return
+    if not ENGINE_TOOL.exists():
+        pytest.skip(f"no container engine runs here, and the tool that starts one is not at {ENGINE_TOOL}")
+    if os.geteuid() != 0:
+        pytest.skip("no container engine runs here, and starting one needs root")
+    tool = str(ENGINE_TOOL)
+    starter = Engine()
+    starter.run(tool, "down", limit_seconds=ENGINE_SECONDS, check=False)  # what a broken run may have left
+    try:
+        said = starter.run(tool, "up", BASE_IMAGE, limit_seconds=ENGINE_SECONDS)
+        exports = starter.run("bash", "-c", f"{said}\nenv -0")
+        environment = dict(line.split("=", 1) for line in exports.split("\0") if "=" in line)
+        names = ("PATH", "DOCKER_HOST", "DOCKER_CONFIG", "COMPOSE_ENGINE_DIR")
+        yield Engine({name: environment[name] for name in names if name in environment}, (tool, "exec"))
+    finally:
+        starter.run(tool, "down", limit_seconds=ENGINE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def federation(engine: Engine) -> Iterator[Engine]:
+    """The federation, brought up from nothing and taken away with its volumes."""
+    engine.compose("down", "--volumes", "--remove-orphans", check=False)
+    try:
+        engine.compose("up", "--build", "--detach", limit_seconds=BUILD_SECONDS)
+        yield engine
+    except BaseException:
+        print(engine.compose("ps", "--all", check=False))
+        print(engine.compose("logs", "--tail", "60", check=False)[-30_000:])
+        raise
+    finally:
+        engine.compose("down", "--volumes", "--timeout", "20")
+
+
+@pytest.fixture(scope="module")
+def models(federation: Engine) -> dict[str, dict[str, object]]:
+    """release → model, as the application of the data user printed them when its studies had ended."""
+    container = federation.compose("ps", "--all", "--quiet", "study").strip()
+    status = federation.run("docker", "wait", container, limit_seconds=STUDY_SECONDS).strip()
+    printed = federation.compose("logs", "--no-log-prefix", "study")
+    assert status == "0", federation.compose("logs", "--tail", "40", check=False)[-20_000:]
+    found = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    return {model["release"]: model for model in found}
+
+
+def test_both_studies_end_with_a_model(models: dict[str, dict[str, object]]) -> None:
+    assert list(models) == ["masked", "joint"]
+    assert all(model["records"] == 20_000 for model in models.values())
+    assert all(int(str(model["trusted_components"])) >= 1 for model in models.values())
+
+
+def test_containers_have_no_more_rights_than_they_need(federation: Engine) -> None:
+    for service in SERVICES:
+        container = federation.compose("ps", "--quiet", service).strip()
+        (facts,) = json.loads(federation.run("docker", "inspect", container))
+        host = facts["HostConfig"]
+        assert facts["Config"]["User"] == "10001:10001", service
+        assert host["ReadonlyRootfs"], service
+        assert host["CapDrop"] == ["ALL"], service
+        assert "no-new-privileges:true" in host["SecurityOpt"], service
+        assert not host["Privileged"], service
+        assert facts["State"]["Health"]["Status"] == "healthy", service
+
+
+def test_owners_reach_the_proxy_and_nothing_that_is_not_theirs(federation: Engine) -> None:
+    assert federation.python("owner-1", CAN_CONNECT, "proxy", "8440") == "yes"
+    assert federation.python("owner-1", CAN_CONNECT, "proxy", "8441") == "no"
+    # An internal network has no way out; the address is one of those reserved for examples.
+    assert federation.python("owner-1", CAN_CONNECT, "192.0.2.1", "443") == "no"
+
+
+def test_published_addresses_answer_on_loopback(federation: Engine) -> None:
+    assert "<title>" in federation.get("http://127.0.0.1:8441/")
+    assert "ready" in federation.get("https://127.0.0.1:8450/readyz", "--insecure")
+    published = federation.run("docker", "ps", "--format", "{{.Ports}}")
+    assert "0.0.0.0:" not in published
+    assert "[::]:" not in published
+
+
+def test_certificates_are_of_the_federations_own_authority(federation: Engine) -> None:
+    """A client that does not know the authority does not talk."""
+    said = federation.python(
+        "owner-1",
+        "import ssl, socket\n"
+        "plain = socket.create_connection(('proxy', 8440), timeout=5)\n"
+        "try:\n    ssl.create_default_context().wrap_socket(plain, server_hostname='proxy')\n"
+        "except ssl.SSLCertVerificationError:\n    print('refused')\n",
+    )
+    assert said == "refused"
+
+
+def test_owner_opens_the_published_components(
+    federation: Engine, models: dict[str, dict[str, object]]
+) -> None:
+    address = f"https://proxy:8440/{models['joint']['study']}"
+    said = federation.compose("exec", "-T", "owner-2", "dpdpca", "owner", "components", address, "--json")
+    assert json.loads(said)["records"] == 20_000
+
+
+def test_release_survives_a_restart_of_the_proxy(
+    federation: Engine, models: dict[str, dict[str, object]]
+) -> None:
+    studies = [str(model["study"]) for model in models.values()]
+    before = [federation.python("user", RELEASE_DIGEST, study) for study in studies]
+    federation.compose("restart", "--timeout", "20", "proxy")
+    federation.compose("up", "--detach", "--no-recreate", "--wait", "proxy", limit_seconds=180)
+    assert [federation.python("user", RELEASE_DIGEST, study) for study in studies] == before
