@@ -104,7 +104,8 @@ def write_bars_gzipped(path: Path) -> None:
 
 
 def write_npz_columns(path: Path) -> None:
-    np.savez_compressed(path, sex=np.array(SEXES), other=np.zeros((2, 2, 2)), **NUMBERS)
+    arrays: dict[str, Any] = {"sex": np.array(SEXES), "other": np.zeros((2, 2, 2)), **NUMBERS}
+    np.savez_compressed(path, **arrays)
 
 
 def write_sqlite(path: Path) -> None:

@@ -1,0 +1,178 @@
+"""The owner's command line: exit statuses, one-line errors, JSON, and no answer without a person or --yes."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dpdpca_cli import main as cli
+from dpdpca_owner import acts
+from dpdpca_owner.home import OwnerHome
+from dpdpca_protocol.messages import ProxyCard
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(
+    make_scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    """run("join", …) → exit status, output, errors; of an owner whose proxy is the one in memory."""
+    scene = make_scene()
+    monkeypatch.setenv("DPDPCA_OWNER_HOME", str(scene.desk.home.path))
+
+    def make_desk(home: OwnerHome, *_: Any) -> Any:
+        return replace(scene.desk, home=home, owner=home.load())
+
+    monkeypatch.setattr(acts, "make_desk", make_desk)
+
+    def run_command(*words: str, given: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        with pytest.raises(SystemExit) as left:
+            cli.main(["owner", *words])
+        output = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, output.out, output.err
+
+    run_command.scene = scene  # type: ignore[attr-defined]  # what a test changes
+    return run_command
+
+
+def test_init_prints_the_words_and_does_not_overwrite(run: Run, tmp_path: Path) -> None:
+    home = str(tmp_path / "new")
+    status, out, _ = run("init", "--name", "Hospital B", "--home", home, "--json")
+    assert status == 0
+    assert len(json.loads(out)["words"].split()) == 12
+    status, out, err = run("init", "--name", "Hospital B", "--home", home)
+    assert (status, out) == (1, "")
+    assert err.count("\n") == 1
+    assert run("init")[0] == 2
+
+
+def test_a_passphrase_comes_from_a_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pass").write_text("correct horse\n", encoding="utf-8")
+    home = str(tmp_path / "new")
+    assert run("init", "--name", "B", "--home", home, "--passphrase-file", str(tmp_path / "pass"))[0] == 0
+    status, _, err = run("status", "--home", home)
+    assert status == 1
+    assert "--passphrase-file" in err
+
+
+def test_review_and_join_and_status_and_withdraw(run: Run) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    address, data = str(scene.address), scene.location.data
+    status, out, _ = run("review", address, "--data", data, "--json")
+    assert (status, json.loads(out)["dry_run"]["records"]) == (0, 40)
+    status, out, _ = run("review", address)
+    assert status == 0
+    assert "Who could decrypt what" in out
+    status, out, err = run("join", address, "--data", data)
+    assert (status, out) == (2, "")
+    assert "--yes" in err
+    assert not any(line.startswith("PUT") for line in scene.proxy.received)
+    status, out, _ = run("join", address, "--data", data, "--yes", "--json")
+    facts = json.loads(out)
+    assert (status, facts["already"], facts["version"], facts["records"]) == (0, False, 1, 40)
+    status, out, _ = run("join", address, "--data", data, "--yes")
+    assert status == 0
+    assert "in already" in out
+    status, out, _ = run("status", address, "--json")
+    assert json.loads(out)["receipt"] == {"subject": "share", "version": 1, "time": "2026-01-01T00:00:00Z"}
+    status, out, _ = run("status")
+    assert "share version 1" in out
+    status, out, _ = run("withdraw", address)
+    assert (status, "is taken back" in out) == (0, True)
+
+
+def test_status_is_one_when_the_proxy_leaves_this_owner_out(run: Run) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    run("join", str(scene.address), "--data", scene.location.data, "--yes", "--json")
+    scene.proxy.close(without_owner=True)
+    status, out, err = run("status", str(scene.address))
+    assert (status, out) == (1, "")
+    assert "does not hold the share" in err
+
+
+def test_enrolling_pins_the_key_and_never_takes_the_invitation_from_the_line(
+    run: Run, tmp_path: Path
+) -> None:
+    home, url = str(tmp_path / "new"), "http://127.0.0.1:8080"
+    run("init", "--name", "Hospital B", "--home", home)
+    status, _, err = run("enrol", url, "--home", home, given="token\n")
+    assert status == 2
+    assert "--yes" in err
+    assert not (tmp_path / "new" / "proxies").exists()
+    status, out, _ = run("enrol", url, "--home", home, "--yes", "--json", given="token\n")
+    assert status == 0
+    assert json.loads(out)["proxy"]["name"] == "Relay"
+    (tmp_path / "invitation").write_text("token\n", encoding="utf-8")
+    assert run("enrol", url, "--home", home, "--invitation-file", str(tmp_path / "invitation"))[0] == 0
+    assert run("enrol", url, "token", "--home", home)[0] == 2
+
+
+def test_an_enrolment_that_is_refused_pins_nothing(run: Run, tmp_path: Path) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    home = str(tmp_path / "new")
+    run("init", "--name", "B", "--home", home)
+
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.method == "POST":
+            body = {"type": "urn:dpdpca:problem:invitation-used", "detail": "used before"}
+            return httpx.Response(401, json=body)
+        return None
+
+    scene.proxy.interfere = interfere
+    status, _, err = run("enrol", "http://127.0.0.1:8080", "--home", home, "--yes", given="token\n")
+    assert (status, "used before" in err) == (1, True)
+    assert not (tmp_path / "new" / "proxies").exists()
+
+
+def test_a_proxy_with_a_changed_key_is_refused_even_with_yes(run: Run) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    other = scene.parties.user
+    card = ProxyCard("Relay", "http://127.0.0.1:8080", other.public).sign(other)
+    scene.proxy.interfere = lambda request: (
+        httpx.Response(200, content=card.encoded) if request.url.path == "/v1/proxy" else None
+    )
+    status, _, err = run("enrol", "http://127.0.0.1:8080", "--yes", given="token\n")
+    assert status == 1
+    assert "another key" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("review", "nonsense"), 2),
+        (("review", "http://proxy.example/" + "a" * 64), 2),
+        (("join", "ADDRESS"), 2),
+        (("join", "ADDRESS", "--data", "/nothing/here.csv", "--yes"), 1),
+        (("join", "ADDRESS", "--data", "sqlite:///x.db", "--yes"), 2),
+        (("transform", "ADDRESS", "--data", "x.csv"), 2),
+        (("components", "ADDRESS"), 1),
+        (("nonsense",), 2),
+    ],
+)
+def test_what_does_not_work_is_one_line(run: Run, words: tuple[str, ...], status: int) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    before = sorted(scene.desk.home.path.rglob("*"))
+    code, out, err = run(*(str(scene.address) if word == "ADDRESS" else word for word in words))
+    assert (code, out) == (status, "")
+    assert err.count("\n") == 1
+    assert err.startswith("dpdpca: ")
+    assert sorted(scene.desk.home.path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "command", ["init", "enrol", "review", "join", "status", "withdraw", "components", "transform"]
+)
+def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
+    status, out, _ = run(command, "--help")
+    assert status == 0
+    assert f"Example: dpdpca owner {command}" in out
+    assert "--json" in out

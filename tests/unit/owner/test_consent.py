@@ -1,0 +1,95 @@
+"""The consent sheet says what leaves, who could read it, what is promised, and what hangs on whom."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dpdpca_owner import acts
+from dpdpca_owner.consent import ConsentSheet
+from dpdpca_owner.display import show_sheet
+from dpdpca_owner.upload import Watcher
+
+SceneMaker = Callable[..., Any]
+
+
+def shown(sheet: ConsentSheet) -> str:
+    file = io.StringIO()
+    show_sheet(sheet, Console(file=file, width=400, highlight=False, markup=False))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_the_sheet_answers_every_question(make_scene: SceneMaker, release: str) -> None:
+    scene = make_scene(release=release)
+    sheet = acts.review(scene.desk, scene.address, None)
+    text, figures = shown(sheet), sheet.manifest.figures
+    for words in (
+        "Institute: ",
+        "first contact",
+        "To see what varies together.",
+        f"{figures.ciphertext_count} Paillier ciphertexts",
+        f"{figures.value_count} numbers",
+        "never a record",
+        "Institute holds the secret key",
+        "Relay holds the ciphertexts and no key",
+        "together can undo everything",
+        "ε = 1",
+        "replace-one",
+        "not for an owner as a whole",
+        "Hospital A (you)",
+        "Hospital C",
+        "at least one record is needed",
+        "2030-01-02T03:04:05Z",
+        "age",
+        "0 to 100",
+    ):
+        assert words in text
+    assert all(line.startswith("GET") for line in scene.proxy.received)
+
+
+def test_a_joint_study_says_what_does_not_protect(make_scene: SceneMaker) -> None:
+    scene = make_scene(release="joint")
+    joint = shown(acts.review(scene.desk, scene.address, None))
+    assert "voids the bound for its own records only" in joint
+    assert "does not learn the number of records" in joint
+    assert "protects nobody from the data user" in joint
+
+
+def test_a_masked_study_says_what_hangs_on_the_others(make_scene: SceneMaker) -> None:
+    scene = make_scene(release="masked")
+    masked = shown(acts.review(scene.desk, scene.address, None))
+    assert "every owner must be honest" in masked
+    assert "Relay learns the number" in masked
+
+
+def test_a_known_data_user_is_told_from_a_new_one(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    acts.join(
+        scene.desk, scene.address, acts.prepare_join(scene.desk, scene.address, scene.location), Watcher()
+    )
+    assert "known to this owner since 2026-01-01" in shown(acts.review(scene.desk, scene.address, None))
+
+
+def test_the_dry_run_counts_and_sends_nothing(make_scene: SceneMaker) -> None:
+    scene = make_scene(missing="midpoint")
+    rows = "Weight,weight ,systolic,age\nx,500,100,50\nx,,100,50\nx,100,100,-1\n"
+    Path(scene.location.data).write_text(rows, encoding="utf-8")
+    sheet = acts.review(scene.desk, scene.address, scene.location)
+    dry_run = sheet.to_json()["dry_run"]
+    assert (dry_run["records"], dry_run["records_that_count"]) == (3, 3)
+    by_name = {feature["name"]: feature for feature in dry_run["features"]}
+    assert by_name["weight"] == {"name": "weight", "column": "weight", "missing": 1, "out_of_bounds": 1}
+    assert by_name["age"]["out_of_bounds"] == 1
+    assert "Nothing was sent" in shown(sheet)
+    assert all(line.startswith("GET") for line in scene.proxy.received)
+
+
+def test_texts_of_others_are_printed_and_not_interpreted(make_scene: SceneMaker) -> None:
+    scene = make_scene(title="[bold red]not markup[/]", purpose="[link=http://evil.example]click[/link]")
+    text = shown(acts.review(scene.desk, scene.address, None))
+    assert "[bold red]not markup[/]" in text
+    assert "[link=http://evil.example]click[/link]" in text

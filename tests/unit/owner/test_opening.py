@@ -1,0 +1,110 @@
+"""What an owner refuses before it looks at its own data; each test is one act of a contrary peer."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from dpdpca_http.address import StudyAddress
+from dpdpca_owner import acts
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    CryptographicError,
+    DpdpcaError,
+    NotAllowedError,
+    NotFoundError,
+)
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.manifest import Manifest, Party, sign_manifest
+from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.signing import IdentityKey
+
+SceneMaker = Callable[..., Any]
+
+
+def refused(scene: Any, kind: type[DpdpcaError], words: str) -> None:
+    """Neither review nor join get through, and nothing but questions reached the proxy."""
+    for act in (
+        lambda: acts.review(scene.desk, scene.address, None),
+        lambda: acts.prepare_join(scene.desk, scene.address, scene.location),
+    ):
+        with pytest.raises(kind, match=words):
+            act()
+    assert all(line.startswith("GET") for line in scene.proxy.received)
+    assert not (scene.desk.home.path / "studies").exists()
+
+
+def test_another_manifest_under_this_id(
+    make_scene: SceneMaker, make_manifest: Callable[..., Manifest]
+) -> None:
+    scene = make_scene()
+    other = sign_manifest(make_manifest(title="Another"), scene.parties.user)
+    scene.proxy._get_manifest = lambda body: httpx.Response(200, content=other.encoded)
+    refused(scene, AuthenticationError, "another manifest")
+
+
+def test_an_altered_manifest(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    encoded = scene.proxy.manifest.encoded.replace(b'"epsilon":"1"', b'"epsilon":"9"')
+    assert encoded != scene.proxy.manifest.encoded
+    scene.proxy.manifest = replace(scene.proxy.manifest, encoded=encoded)
+    refused(scene, AuthenticationError, "signature")
+
+
+def test_a_manifest_for_another_proxy(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    other = IdentityKey.generate()
+    (file,) = (scene.desk.home.path / "proxies").iterdir()
+    file.unlink()
+    scene.desk.home.pins.pin_proxy(
+        scene.address.proxy, ProxyCard("Relay", scene.address.proxy, other.public).sign(other)
+    )
+    refused(scene, AuthenticationError, "another proxy")
+
+
+def test_a_known_data_user_with_another_key(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    before = IdentityKey.generate().public
+    scene.desk.home.pins.pin_user(
+        scene.proxy.key.public.ed25519,
+        Party("Institute", before.ed25519, before.x25519),
+        "2025-01-01T00:00:00Z",
+    )
+    refused(scene, AuthenticationError, "known here since 2025")
+
+
+def test_a_modulus_of_an_earlier_study(
+    make_scene: SceneMaker, make_manifest: Callable[..., Manifest]
+) -> None:
+    scene = make_scene()
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    acts.join(scene.desk, scene.address, prepared, Watcher())
+    again = sign_manifest(make_manifest(title="Again"), scene.parties.user)
+    scene.proxy.manifest = again
+    with pytest.raises(CryptographicError, match="study before"):
+        acts.review(scene.desk, StudyAddress(scene.address.proxy, StudyId(again.digest)), None)
+
+
+def test_a_key_that_is_too_small(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    scene.desk = replace(scene.desk, least_modulus_bits=2048)
+    refused(scene, DpdpcaError, "2048")
+
+
+def test_a_study_that_names_others(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    key = IdentityKey.generate()
+    (scene.desk.home.path / "identity.pem").write_bytes(key.to_pem())
+    scene.desk = replace(scene.desk, owner=scene.desk.home.load())
+    assert not acts.review(scene.desk, scene.address, None).to_json()["you_may_join"]
+    with pytest.raises(NotAllowedError, match=key.public.ed25519.hex()):
+        acts.prepare_join(scene.desk, scene.address, scene.location)
+
+
+def test_a_proxy_where_this_owner_is_not_enrolled(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    scene.address = StudyAddress("http://127.0.0.1:9", scene.address.study)
+    refused(scene, NotFoundError, "dpdpca owner enrol")

@@ -1,0 +1,130 @@
+"""Published components: opened by their owner alone, saved, and applied to its own records."""
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from dpdpca_owner import acts
+from dpdpca_protocol.components import Components, EncodedSpace
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    CryptographicError,
+    InputError,
+    NotFoundError,
+    UsageError,
+)
+from dpdpca_protocol.identifiers import PartyId
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.messages import SealedComponents
+from dpdpca_protocol.publication import encode_components
+from dpdpca_protocol.sealing import components_info, seal
+from dpdpca_protocol.signing import IdentityKey
+
+SEX = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
+AGE = {"name": "age", "lower": 0, "upper": 100}
+
+
+def made_up(manifest: Manifest) -> Components:
+    space = EncodedSpace.of(manifest)
+    d = len(space.names)
+    ones = np.ones(d)
+    return Components(
+        space=space, count=120, vectors=np.eye(d), eigenvalues=ones, noise_edges=ones / 2, captured=ones,
+        signals=ones, overlaps=ones, noise_scale=0.1, noise_edge=0.2, total_variance=float(d), mean=None,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def scene(make_scene: Callable[..., Any]) -> Any:
+    return make_scene(features=[SEX, AGE], missing="midpoint")
+
+
+def publish(
+    scene: Any, *, signer: IdentityKey | None = None, receiver: Any = None, owner: Any = None
+) -> Components:
+    manifest = acts.review(scene.desk, scene.address, None).manifest
+    components, study = made_up(manifest), scene.address.study
+    key = receiver or scene.parties.owners[0].public.x25519
+    copy = seal(encode_components(study, components), key, components_info(study))
+    sealed = SealedComponents(study, {owner or scene.proxy.owner: copy})
+    scene.proxy.components = sealed.sign(signer or scene.parties.user)
+    return components
+
+
+def records(scene: Any, text: str) -> Any:
+    Path(scene.location.data).write_text(text, encoding="utf-8")
+    return scene.location
+
+
+def test_components_open_and_are_saved_privately(scene: Any, tmp_path: Path) -> None:
+    components = publish(scene)
+    out = tmp_path / "model.npz"
+    found = acts.components(scene.desk, scene.address, out)
+    np.testing.assert_array_equal(found.vectors, components.vectors)
+    with np.load(out, allow_pickle=False) as saved:
+        assert saved["names"].tolist() == ["sex = f", "sex = m", "age"]
+        np.testing.assert_array_equal(saved["components"], np.eye(3))
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"signer": IdentityKey.generate()}, AuthenticationError),
+        ({"receiver": IdentityKey.generate().public.x25519}, CryptographicError),
+        ({"owner": PartyId.of(b"another")}, NotFoundError),
+    ],
+)
+def test_components_by_or_for_others_do_not_open(
+    scene: Any, change: dict[str, Any], kind: type[Exception]
+) -> None:
+    publish(scene, **change)
+    with pytest.raises(kind):
+        acts.components(scene.desk, scene.address)
+
+
+def test_before_there_are_components(scene: Any) -> None:
+    with pytest.raises(NotFoundError):
+        acts.components(scene.desk, scene.address)
+
+
+def test_scores_keep_the_records_order_and_take_the_centre_for_what_is_missing(
+    scene: Any, tmp_path: Path
+) -> None:
+    publish(scene)
+    location = records(scene, "age,x,sex\n100,1,m\n,1,f\n250,1,\n")
+    out = tmp_path / "scores.parquet"
+    assert acts.transform(scene.desk, scene.address, location, out) == 3
+    scores = np.column_stack([column.to_numpy() for column in pyarrow.parquet.read_table(out).columns])
+    np.testing.assert_allclose(scores, [[0, 1, 1], [1, 0, 0], [0, 0, 4]])
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert all(line.startswith("GET") for line in scene.proxy.received)
+
+
+def test_dropped_records_have_empty_scores(make_scene: Callable[..., Any], tmp_path: Path) -> None:
+    scene = make_scene(features=[SEX, AGE], missing="reject")
+    publish(scene)
+    location = records(scene, "age,sex\n100,m\n,f\n50,f\n")
+    acts.transform(scene.desk, scene.address, location, tmp_path / "scores.csv")
+    rows = pyarrow.csv.read_csv(tmp_path / "scores.csv").to_pylist()
+    assert [row["component_3"] for row in rows] == [1.0, None, 0.0]
+
+
+def test_a_projection_that_fails_leaves_the_old_file_alone(scene: Any, tmp_path: Path) -> None:
+    publish(scene)
+    out = tmp_path / "scores.csv"
+    out.write_text("old", encoding="utf-8")
+    location = records(scene, "age,sex\n" + "1,f\n" * 100_000 + "1,unknown\n")
+    with pytest.raises(InputError):
+        acts.transform(scene.desk, scene.address, location, out)
+    with pytest.raises(UsageError, match="parquet"):
+        acts.transform(scene.desk, scene.address, location, tmp_path / "scores.xls")
+    assert out.read_text(encoding="utf-8") == "old"
+    assert not list(tmp_path.glob(".*.part"))
+    assert not (tmp_path / "scores.xls").exists()

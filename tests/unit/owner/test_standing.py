@@ -1,0 +1,109 @@
+"""An owner holds the proxy's transcript against its receipts; each lie of the proxy is one test."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpdpca_owner import acts
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
+from dpdpca_protocol.identifiers import Digest, PartyId
+from dpdpca_protocol.share import CohortMember
+from dpdpca_protocol.signing import IdentityKey
+
+OTHER = CohortMember(PartyId.of(b"other"), 1, Digest.of(b"statement"))
+
+
+@pytest.fixture
+def scene(make_scene: Callable[..., Any]) -> Any:
+    return make_scene()
+
+
+def join(scene: Any) -> None:
+    acts.join(
+        scene.desk,
+        scene.address,
+        acts.prepare_join(scene.desk, scene.address, scene.location),
+        Watcher(),
+    )
+
+
+def standing(scene: Any) -> Any:
+    return acts.status(scene.desk, scene.address).standing
+
+
+def test_open_then_closed_with_this_share_in_it(scene: Any) -> None:
+    join(scene)
+    assert standing(scene).included is None
+    scene.proxy.close(OTHER)
+    found = standing(scene)
+    assert (found.state, found.included, found.receipt.version) == ("closed", True, 1)
+
+
+def test_closed_without_a_share_of_ours(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    assert (standing(scene).included, standing(scene).receipt) == (False, None)
+
+
+def test_closed_after_a_withdrawal(scene: Any) -> None:
+    join(scene)
+    acts.withdraw(scene.desk, scene.address)
+    scene.proxy.close(OTHER)
+    assert standing(scene).included is False
+
+
+def test_joined_studies_are_listed(scene: Any) -> None:
+    assert acts.joined(scene.desk.home) == []
+    join(scene)
+    assert acts.joined(scene.desk.home) == [scene.address]
+
+
+def left_out(scene: Any) -> None:
+    scene.proxy.close(OTHER, without_owner=True)
+
+
+def older_version(scene: Any) -> None:
+    scene.proxy.close(CohortMember(scene.proxy.owner, 7, Digest.of(b"x")), without_owner=True)
+
+
+def unsigned_cohort(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.cohort.append(CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")))
+
+
+def forgotten_receipt(scene: Any) -> None:
+    scene.proxy.events.clear()
+
+
+def forged_events(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.key, honest = IdentityKey.generate(), scene.proxy.key
+    scene.proxy.events.pop()
+    scene.proxy.record("closed", {"cohort": Digest.of(b"z").hex()})
+    scene.proxy.key = honest
+
+
+def cut_event(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    del scene.proxy.events[0]
+
+
+@pytest.mark.parametrize(
+    "lie", [left_out, older_version, unsigned_cohort, forgotten_receipt, forged_events, cut_event]
+)
+def test_a_proxy_that_contradicts_its_signature_is_reported(scene: Any, lie: Callable[[Any], None]) -> None:
+    join(scene)
+    lie(scene)
+    with pytest.raises((AuthenticationError, MessageError)):
+        standing(scene)
+
+
+def test_a_share_after_its_withdrawal_is_reported(scene: Any) -> None:
+    join(scene)
+    first = scene.proxy.receipt
+    acts.withdraw(scene.desk, scene.address)
+    scene.proxy.receipt, scene.proxy.share_state = first, "complete"
+    scene.proxy.close(OTHER)
+    with pytest.raises(DpdpcaError, match="withdrew"):
+        standing(scene)

@@ -1,0 +1,262 @@
+"""A share on its way: it resumes with the same ciphertexts, counts once, and believes no receipt unseen."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dpdpca_owner import acts
+from dpdpca_owner.upload import Outcome, Settled, Watcher
+from dpdpca_protocol import share
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, UnavailableError
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.release import open_joint_release
+from dpdpca_protocol.share import Receipt, decode_chunk
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.suite import PaillierSuite
+
+SceneMaker = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ciphertexts a chunk, so that a small study has several chunks."""
+    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 2)
+
+
+def join(scene: Any, watcher: Watcher | None = None) -> Settled:
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    return acts.join(scene.desk, scene.address, prepared, watcher or Watcher())
+
+
+def puts(scene: Any) -> list[str]:
+    return [line for line in scene.proxy.received if line.startswith("PUT")]
+
+
+def cut_after(count: int) -> Callable[[httpx.Request], httpx.Response | None]:
+    """The network fails at the chunk after `count` of them."""
+    seen: list[int] = []
+
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.method == "PUT":
+            seen.append(1)
+            if len(seen) > count:
+                raise httpx.ReadError("cut")
+        return None
+
+    return interfere
+
+
+@pytest.fixture(params=["joint", "masked"])
+def scene(request: pytest.FixtureRequest, make_scene: SceneMaker) -> Any:
+    features = [{"name": f"f{index}", "lower": 0, "upper": index + 1} for index in range(12)]
+    return make_scene(release=request.param, features=features)
+
+
+def add_record(scene: Any) -> None:
+    with Path(scene.location.data).open("a", encoding="utf-8") as file:
+        file.write(",".join("0" * 12) + "\n")
+
+
+def test_a_share_arrives_whole_with_a_receipt_and_progress(scene: Any) -> None:
+    encrypted: list[int] = []
+    sent: list[int] = []
+    settled = join(scene, Watcher(encrypted.append, sent.append))
+    assert settled.outcome is Outcome.DONE
+    assert (settled.receipt.version, settled.receipt.subject) == (1, "share")
+    assert settled.sent_chunks == len(scene.proxy.chunks) == len(puts(scene))
+    assert sum(sent) == settled.sent_bytes
+    folder = scene.desk.home.study(scene.address.study)
+    assert folder.last_receipt(scene.parties.proxy.public.ed25519) == settled.receipt
+    assert not (folder.path / "chunks").exists()
+
+
+def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    join(scene)
+    figures = prepared.manifest.figures
+    public: PublicKey = scene.parties.secret.public
+    ciphertexts = [c for _, chunk in sorted(scene.proxy.chunks.items()) for c in decode_chunk(chunk, public)]
+    suite = PaillierSuite(public, figures.slot_bits)
+    opened = suite.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
+    assert opened == prepared.contribution.moments.values()
+    assert open_joint_release(suite, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
+
+
+def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Any) -> None:
+    scene.proxy.interfere = cut_after(1)
+    with pytest.raises(UnavailableError):
+        join(scene)
+    assert scene.proxy.upload is not None
+    version, before = scene.proxy.upload[0], dict(scene.proxy.upload[1])
+    assert (version, len(before)) == (1, 1)
+    scene.proxy.interfere = lambda request: None
+    scene.proxy.received.clear()
+    settled = join(scene)
+    assert settled.receipt.version == 1
+    assert scene.proxy.chunks.items() > before.items()
+    assert len(puts(scene)) == len(scene.proxy.chunks) - 1
+
+
+def test_a_join_whose_receipt_was_lost_gets_it_without_sending_again(scene: Any) -> None:
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("complete"):
+            scene.proxy.interfere = lambda request: None
+            scene.proxy.answer(request)
+            raise httpx.ReadError("cut")
+        return None
+
+    scene.proxy.interfere = interfere
+    with pytest.raises(UnavailableError):
+        join(scene)
+    scene.proxy.received.clear()
+    settled = join(scene)
+    assert settled.outcome is Outcome.ALREADY
+    assert not puts(scene)
+    assert scene.desk.home.study(scene.address.study).last_receipt(scene.parties.proxy.public.ed25519)
+
+
+def test_the_same_data_again_sends_nothing_and_other_data_replaces_it(scene: Any) -> None:
+    first = join(scene)
+    scene.proxy.received.clear()
+    again = join(scene)
+    assert (again.outcome, again.receipt) == (Outcome.ALREADY, first.receipt)
+    assert not puts(scene)
+    add_record(scene)
+    replaced = join(scene)
+    assert (replaced.outcome, replaced.receipt.version) == (Outcome.DONE, 2)
+
+
+def test_other_data_after_an_interruption_goes_under_a_new_version(scene: Any) -> None:
+    scene.proxy.interfere = cut_after(1)
+    with pytest.raises(UnavailableError):
+        join(scene)
+    scene.proxy.interfere = lambda request: None
+    add_record(scene)
+    assert join(scene).receipt.version == 2
+
+
+def test_ciphertexts_lost_on_this_side_are_made_anew_under_a_new_version(scene: Any) -> None:
+    scene.proxy.interfere = cut_after(1)
+    with pytest.raises(UnavailableError):
+        join(scene)
+    scene.proxy.interfere = lambda request: None
+    folder = scene.desk.home.study(scene.address.study)
+    folder.drop_chunks()
+    assert join(scene).receipt.version == 2
+
+
+def test_a_lost_home_of_the_study_does_not_stop_a_new_share(scene: Any) -> None:
+    join(scene)
+    shutil.rmtree(scene.desk.home.study(scene.address.study).path)
+    assert join(scene).receipt.version == 2
+
+
+def test_a_chunk_that_differs_at_the_proxy_leads_to_a_new_version(scene: Any) -> None:
+    shown: list[int] = []
+
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.method == "PUT" and not shown:
+            shown.append(1)
+            return httpx.Response(409, json={"type": "urn:dpdpca:problem:chunk-differs", "detail": "other"})
+        return None
+
+    scene.proxy.interfere = interfere
+    assert join(scene).receipt.version == 2
+
+
+def test_withdrawing_and_joining_again_raise_the_version(scene: Any) -> None:
+    join(scene)
+    taken = acts.withdraw(scene.desk, scene.address)
+    assert (taken.outcome, taken.receipt.subject, taken.receipt.version) == (Outcome.DONE, "withdrawal", 2)
+    assert acts.withdraw(scene.desk, scene.address).outcome is Outcome.ALREADY
+    assert join(scene).receipt.version == 3
+
+
+def test_a_closed_study_takes_nothing(scene: Any) -> None:
+    scene.proxy.close()
+    with pytest.raises(ConflictError):
+        join(scene)
+
+
+@pytest.mark.parametrize("lie", ["statement", "owner", "version", "subject", "study", "signer"])
+def test_a_receipt_for_something_else_is_refused(make_scene: SceneMaker, lie: str) -> None:
+    scene = make_scene()
+    honest = scene.proxy._acknowledge
+
+    def contrary(subject: str, version: int, statement: Any) -> httpx.Response:
+        honest(subject, version, statement)
+        told: dict[str, Any] = {
+            "study": scene.proxy.study, "owner": scene.proxy.owner, "version": version,
+            "subject": subject, "statement": statement.digest,
+        }  # fmt: skip
+        other = Digest.of(b"another")
+        lies = {"version": 9, "subject": "withdrawal", "study": StudyId(other), "owner": PartyId(other)}
+        if lie in told:
+            told[lie] = lies.get(lie, other)
+        key = IdentityKey.generate() if lie == "signer" else scene.proxy.key
+        return httpx.Response(200, content=Receipt(time="2026-01-01T00:00:00Z", **told).sign(key).encoded)
+
+    scene.proxy._acknowledge = contrary
+    with pytest.raises(AuthenticationError):
+        join(scene)
+    assert scene.desk.home.study(scene.address.study).last_receipt(scene.proxy.key.public.ed25519) is None
+
+
+def test_a_proxy_that_forgets_or_rolls_back_a_receipt_is_reported(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    join(scene)
+    first = scene.proxy.receipt
+    Path(scene.location.data).write_text("age,systolic,weight\n1,100,9\n", encoding="utf-8")
+    join(scene)
+    for receipt in (None, first):
+        scene.proxy.receipt = receipt
+        with pytest.raises(AuthenticationError, match="receipt"):
+            join(scene)
+
+
+def test_two_joins_at_once_do_not_mix(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    with (
+        scene.desk.home.study(scene.address.study).locked(),
+        pytest.raises(ConflictError, match="another command"),
+    ):
+        join(scene)
+    assert not puts(scene)
+
+
+def test_an_interrupt_stops_at_once_and_leaves_a_share_that_can_go_on(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+
+    def interrupt(_count: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        join(scene, Watcher(on_sent=interrupt))
+    assert join(scene).receipt.version == 1
+
+
+def test_chunks_hold_what_the_protocol_says(make_scene: SceneMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", share.CHUNK_CIPHERTEXTS)
+    scene = make_scene()
+    join(scene)
+    assert len(scene.proxy.chunks) == 1
+
+
+def test_a_full_disk_stops_before_anything_is_sent(
+    make_scene: SceneMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = make_scene()
+
+    def full(*_arguments: Any, **_more: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("dpdpca_owner.study_folder.write_private", full)
+    with pytest.raises((OSError, DpdpcaError)):
+        join(scene)
+    assert not puts(scene)
