@@ -4,6 +4,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from gmpy2 import mpz
@@ -18,6 +19,11 @@ from dpdpca_protocol.parties import Participant, Party, ProxyParty
 
 TOML_MEDIA_TYPE = "application/toml"
 JSON_MEDIA_TYPE = "application/json"
+
+
+def media_type_of(path: Path) -> str:
+    """JSON for files that say so by their name, else TOML."""
+    return JSON_MEDIA_TYPE if path.suffix.lower() == ".json" else TOML_MEDIA_TYPE
 
 
 def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""Options, texts and tables that the data user's commands share."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpdpca_protocol.errors import PolicyError
+
+if TYPE_CHECKING:
+    from dpdpca_protocol.manifest import Manifest
+    from dpdpca_user.service_client import ServiceClient
+
+Home = Annotated[
+    Path | None,
+    typer.Option(help="The data user's folder; default DPDPCA_USER_HOME or the configuration folder."),
+]
+Service = Annotated[
+    str,
+    typer.Option("--service", envvar="DPDPCA_USERSERVICE_URL", help="Address of the data user's service."),
+]
+Passphrase = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="File with the passphrase; default DPDPCA_USER_PASSPHRASE_FILE."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Study = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or the id of its draft.")]
+DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="A draft: TOML, or JSON by its name.")]
+
+SERVICE_URL = "http://127.0.0.1:8450"
+_KEY_BITS = 3072
+
+
+def open_client(url: str, home: Path | None) -> "ServiceClient":
+    from dpdpca_user.service_client import ServiceClient
+
+    return ServiceClient(url, home=home)
+
+
+def lint_file(path: Path, release: str | None = None) -> "Manifest":
+    """The manifest that a draft would become, with stand-ins for the parties and the key."""
+    from datetime import UTC, datetime
+
+    from dpdpca_protocol.parties import Party, ProxyParty
+    from dpdpca_user.drafts import closing_time, lint, media_type_of, parse_draft
+
+    draft = parse_draft(path.read_bytes(), media_type_of(path))
+    if release is not None:
+        draft["release"] = release
+    user = Party("this data user", b"\xfe" * 32, b"\xfe" * 32)
+    proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
+    return lint(draft, user, proxy, closing_time(datetime.now(UTC), 30), _KEY_BITS)
+
+
+def read_invitation(file: Path | None) -> str:
+    if file is not None:
+        return file.read_text(encoding="utf-8").strip()
+    if sys.stdin.isatty():
+        return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
+    return sys.stdin.readline().strip()
+
+
+def need_terminal(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise PolicyError("no-terminal", f"nobody is here to {what}", "compare the words, then give --yes")
+
+
+def show(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    typer.echo(json.dumps(facts) if as_json else text)
+
+
+def show_notes(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(f"note: {line}")
+
+
+def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title) if title else None, title_justify="left", show_header=any(header))
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        # Text, not markup: titles and names come from others.
+        table.add_row(*(Text("".join(c if c.isprintable() else " " for c in str(cell))) for cell in row))
+    Console(soft_wrap=False).print(table)

@@ -1,0 +1,214 @@
+"""`dpdpca user …`: the command line of a data user. `serve` is the service's own command."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_user.command_parts import (
+    SERVICE_URL,
+    AsJson,
+    DraftFile,
+    Home,
+    Passphrase,
+    Service,
+    Study,
+    lint_file,
+    need_terminal,
+    open_client,
+    read_invitation,
+    show,
+    show_notes,
+    show_table,
+)
+from dpdpca_user.study_commands import study_app
+
+app = typer.Typer(help="The data user: asks, holds the keys, gets the components.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
+
+
+@app.command(epilog='Example: dpdpca user init --name "Institute"')
+def init(
+    name: Annotated[str, typer.Option(help="What owners see.")],
+    home: Home = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make this data user's keys and the service's bearer token."""
+    from dpdpca_disk.words import fingerprint_words
+    from dpdpca_user.home import UserHome, read_passphrase
+
+    place = UserHome.find(home)
+    key = place.create(name, read_passphrase(passphrase_file))
+    words = fingerprint_words(key.public.ed25519)
+    facts = {
+        "home": str(place.folder),
+        "name": name,
+        "party": key.public.party_id.hex(),
+        "ed25519": key.public.ed25519.hex(),
+        "x25519": key.public.x25519.hex(),
+        "words": words,
+    }
+    show(as_json, facts, f"{name} is ready in {place.folder}\nkey    {facts['ed25519']}\nwords  {words}")
+
+
+@app.command(epilog="Example: dpdpca user enrol https://proxy.example:8440 --invitation-file token.txt")
+def enrol(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
+    invitation_file: Annotated[
+        Path | None,
+        typer.Option("--invitation-file", help="File with the invitation; default: standard input."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept the proxy's key unseen.")] = False,
+    home: Home = None,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
+    ] = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Enrol at a proxy with a single-use invitation, and pin its key."""
+    from dpdpca_disk.words import fingerprint_words
+    from dpdpca_http.client import ProxyClient
+    from dpdpca_user.home import EnrolledProxy, UserHome, read_passphrase
+
+    place = UserHome.find(home)
+    key = place.identity(read_passphrase(passphrase_file))
+    with ProxyClient(url, key, ca_file=ca_file) as unknown:
+        card, statement = unknown.card()
+        address = unknown.url
+    pinned = EnrolledProxy(address, card.name, statement.signer.hex(), card.identity.x25519.hex())
+    words = fingerprint_words(statement.signer)
+    known = any(proxy.url == address and proxy.ed25519 == pinned.ed25519 for proxy in place.proxies())
+    if not known and not yes:
+        typer.echo(f"{card.name} shows the key\n  {words}", err=True)
+        need_terminal("accept the proxy's key")
+        if not typer.confirm("Do these words agree with what its operator says?", err=True):
+            raise PolicyError("not-confirmed", "the proxy's key was not accepted; nothing was sent")
+    with ProxyClient(url, key, statement.signer, ca_file=ca_file) as proxy:
+        proxy.enrol("user", place.name(), read_invitation(invitation_file))
+    place.pin_proxy(pinned)
+    facts = {"proxy": {"name": card.name, "url": address, "ed25519": pinned.ed25519, "words": words}}
+    show(as_json, facts, f"this data user is enrolled at {card.name}\nwords  {words}")
+
+
+@app.command(epilog="Example: dpdpca user plan manifest.toml --records 20000")
+def plan(
+    draft: DraftFile,
+    records: Annotated[int, typer.Option(min=1, help="How many records the owners have together.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show what noise a draft will bring, masked beside joint, and what it asks of each owner."""
+    from dpdpca_user.plan import advice, outlook
+
+    both = [lint_file(draft, release) for release in ("masked", "joint")]
+    outlooks = [outlook(manifest, records) for manifest in both]
+    said = advice(lint_file(draft), records)
+    if as_json:
+        typer.echo(
+            json.dumps({"records": records, "releases": [o.facts() for o in outlooks], "advice": said})
+        )
+        return
+    show_table(
+        f"{records:,} records, {both[0].figures.encoded_features} encoded features, scaled units",
+        ["", *(str(each.release) for each in outlooks)],
+        [
+            ["noise on a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
+            ["smallest eigenvalue to be seen", *(f"{each.visible:.3g}" for each in outlooks)],
+            ["bytes an owner sends", *(f"{each.share_bytes:,}" for each in outlooks)],
+            ["ciphertexts of an owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
+            ["time of an owner, roughly", *(_duration(each.seconds) for each in outlooks)],
+        ],
+    )
+    show_notes(said)
+
+
+@app.command(epilog="Example: dpdpca user result 9f86…0a08 --out model.npz")
+def result(
+    study: Study,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the model file here.")] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Send the components to the owners, sealed.")
+    ] = False,
+    service: Service = SERVICE_URL,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """What came out: variances, noise edge, and the promise that was bought."""
+    with open_client(service, home) as client:
+        facts = client.model(study)
+        if out is not None:
+            from dpdpca_disk.private import write_private
+
+            write_private(out, client.model_file(study))
+        if publish:
+            client.publish(study)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    rows = zip(
+        facts["eigenvalues"], facts["noise_edges"], facts["captured_variance"], facts["labels"], strict=True
+    )
+    show_table(
+        f"{facts['title']}: {facts['records']:,} records, variances in {facts['metric']}",
+        ["#", "released", "noise edge", "captured", ""],
+        [
+            [str(index), f"{value:.4g}", f"{edge:.4g}", f"{captured:.4g}", label]
+            for index, (value, edge, captured, label) in enumerate(list(rows)[:20], 1)
+        ],
+    )
+    typer.echo(facts["claim"])
+    if out is not None:
+        typer.echo(f"model written to {out}")
+
+
+@app.command(epilog="Example: dpdpca user report 9f86…0a08 --out report.html")
+def report(
+    study: Study,
+    out: Annotated[Path, typer.Option("--out", help="Write the HTML file here.")],
+    service: Service = SERVICE_URL,
+    home: Home = None,
+) -> None:
+    """One self-contained HTML file: scree plot, loadings, biplot, promise, cohort, paper trail."""
+    with open_client(service, home) as client:
+        out.write_bytes(client.report(study))
+    typer.echo(f"report written to {out}")
+
+
+@app.command(epilog="Example: dpdpca user verify 9f86…0a08")
+def verify(
+    study: Study,
+    service: Service = SERVICE_URL,
+    home: Home = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every signature and digest of a study again, from what the service has stored."""
+    from dpdpca_protocol.identifiers import StudyId
+    from dpdpca_user.home import UserHome, read_passphrase
+    from dpdpca_user.offline import verify_evidence
+
+    place = UserHome.find(home)
+    user = place.identity(read_passphrase(passphrase_file)).public.ed25519
+    with open_client(service, home) as client:
+        facts = client.study(study)
+        evidence = client.evidence(study)
+        held = []
+        for line in verify_evidence(
+            StudyId.parse(evidence["study"]),
+            evidence,
+            lambda index: client.evidence_chunk(study, index),
+            place.proxy(facts["proxy"]).identity.ed25519,
+            user,
+        ):
+            held.append(line)
+            if not as_json:
+                typer.echo(f"✓ {line}")
+    if as_json:
+        typer.echo(json.dumps({"study": evidence["study"], "verified": held}))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{max(seconds, 1):.0f} s"

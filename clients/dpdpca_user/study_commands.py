@@ -1,0 +1,163 @@
+"""`dpdpca user study …`: drafts, and the studies made of them."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_user.command_parts import (
+    SERVICE_URL,
+    AsJson,
+    DraftFile,
+    Home,
+    Service,
+    Study,
+    lint_file,
+    open_client,
+    show,
+    show_notes,
+    show_table,
+)
+
+study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=True)
+
+
+@study_app.command("init", epilog="Example: dpdpca user study init --from sample.csv --out draft.toml")
+def study_init(
+    sample: Annotated[Path, typer.Option("--from", help="CSV file with a header; nobody's private data.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the draft here; default: print it.")
+    ] = None,
+) -> None:
+    """Write a first draft with the columns of a sample. Its bounds must be replaced by knowledge."""
+    from dpdpca_user.sample import WARNING, draft_from_sample
+
+    text = draft_from_sample(sample)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        try:
+            with out.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError as error:
+            raise UsageError(
+                "file-exists", f"{out} exists already and is kept", "name another file"
+            ) from error
+    typer.echo(f"note: {WARNING}", err=True)
+
+
+@study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")
+def studylint_file(draft: DraftFile, as_json: AsJson = False) -> None:
+    """Check a draft against every rule that needs no key, and say what could be better."""
+    from dpdpca_user.plan import advice
+
+    manifest = lint_file(draft)
+    said = advice(manifest)
+    facts = {
+        "release": str(manifest.release),
+        "encoded_features": manifest.figures.encoded_features,
+        "share_bytes": manifest.figures.share_bytes,
+        "advice": said,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(
+        f"{draft.name} is a valid {manifest.release} study of {facts['encoded_features']} encoded features"
+    )
+    show_notes(said)
+
+
+@study_app.command("create", epilog="Example: dpdpca user study create draft.toml")
+def study_create(
+    draft: DraftFile,
+    publish: Annotated[
+        bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
+    ] = True,
+    proxy: Annotated[str | None, typer.Option(help="The proxy's address, where several are known.")] = None,
+    service: Service = SERVICE_URL,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hand a draft to the service, which makes the key, signs, and drives the study to its end."""
+    from dpdpca_user.drafts import media_type_of
+
+    with open_client(service, home) as client:
+        facts = client.create(draft.read_bytes(), media_type_of(draft), proxy=proxy, publish=publish)
+    show(
+        as_json,
+        facts,
+        f"draft {facts['id']} is accepted; its key is being made\n"
+        f"follow it: dpdpca user study show {facts['id']}",
+    )
+
+
+@study_app.command("list", epilog="Example: dpdpca user study list")
+def study_list(service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False) -> None:
+    """All studies of this data user."""
+    with open_client(service, home) as client:
+        studies = client.studies()
+    if as_json:
+        typer.echo(json.dumps({"studies": studies}))
+        return
+    show_table(
+        "Studies",
+        ["study", "title", "state", "owners in"],
+        [
+            [
+                study["study"] or f"draft {study['id']}",
+                study["title"],
+                study["state"],
+                str(study["owners_complete"]),
+            ]
+            for study in studies
+        ],
+    )
+
+
+@study_app.command("show", epilog="Example: dpdpca user study show 9f86…0a08")
+def study_show(
+    study: Study, service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False
+) -> None:
+    """One study: its state, its owners, and what it waits for."""
+    with open_client(service, home) as client:
+        facts = client.study(study)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    progress = facts["progress"]
+    rows = [
+        ["study", facts["study"] or "(the key is being made)"],
+        ["title", facts["title"]],
+        ["state", facts["state"]],
+        ["proxy", facts["proxy"]],
+        ["closes at", facts["closes_at"] or "–"],
+        ["progress", f"{progress['phase']} {progress['done']}/{progress['total']}" if progress else "–"],
+        ["problem", facts["problem"]["detail"] if facts["problem"] else "–"],
+    ]
+    show_table("", ["", ""], rows)
+    if facts["owners"]:
+        owners = [[owner["name"], owner["owner"][:16], owner["state"]] for owner in facts["owners"]]
+        show_table("Owners", ["name", "key", "share"], owners)
+
+
+@study_app.command("close", epilog="Example: dpdpca user study close 9f86…0a08")
+def study_close(
+    study: Study, service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False
+) -> None:
+    """Close a study before its time, with the owners that are in. All parties see it."""
+    with open_client(service, home) as client:
+        facts = client.close_study(study)
+    show(as_json, facts, f"the study is closed to further owners; state {facts['state']}")
+
+
+@study_app.command("cancel", epilog="Example: dpdpca user study cancel 9f86…0a08")
+def study_cancel(
+    study: Study, service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False
+) -> None:
+    """Cancel a study; refused once its noise is drawn."""
+    with open_client(service, home) as client:
+        facts = client.cancel_study(study)
+    show(as_json, facts, "the study is cancelled")
