@@ -106,7 +106,7 @@ def internal_response(error: BaseException) -> Response:
 def as_planned(error: BaseException) -> DpdpcaError | None:
     """The taxonomy's word for `error`, if it has one: our own errors, and a full or failing disk."""
     if isinstance(error, DpdpcaError):
-        return error
+        return None if isinstance(error, UsageError) else error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return UnavailableError(
             "storage-full", "the service has no room left", "try again later", retry_after_seconds=60
@@ -160,7 +160,7 @@ def install_problem_handlers(app: FastAPI, observe: Observer = lambda slug: None
 
     async def on_planned_error(_request: Request, error: Exception) -> Response:
         assert isinstance(error, DpdpcaError)
-        observe(error.slug)
+        observe("internal" if isinstance(error, UsageError) else error.slug)
         return problem_response(error)
 
     app.add_exception_handler(HTTPException, on_http_exception)

@@ -78,6 +78,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
             bells.clear()
             stopping.set()
             woken.set()
+            watch.wake()
             await asyncio.to_thread(hands.close)
             await asyncio.wait(tasks, timeout=10)
             proxy.database.close()

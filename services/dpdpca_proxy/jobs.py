@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dpdpca_protocol.errors import CryptographicError, DpdpcaError, IntegrityError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.errors import CryptographicError, DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, ReleaseKind, StudyEvent, StudyState
 from dpdpca_proxy.enrolment import forget_old_nonces
 from dpdpca_proxy.proxy import Proxy
-from dpdpca_proxy.store.files import chunk_name, product_name, release_folder
+from dpdpca_proxy.store.files import chunk_name, product_name, release_folder, release_name
 from dpdpca_proxy.store.releases import (
     delete_secrets,
     find_draw,
@@ -52,6 +52,7 @@ from dpdpca_proxy.worker import (
 _POLL_SECONDS = 1.0
 _MOST_BACKOFF_SECONDS = 60.0
 _NONCE_SWEEP_SECONDS = 60.0
+_ORPHAN_SECONDS = 24 * 3600.0
 
 _logger = logging.getLogger("dpdpca.jobs")
 
@@ -121,7 +122,12 @@ class Jobs:
                 sweep(self._proxy, row.study)
             kept = release_folder(row.study, row.release_folder or "")
             for folder in self._proxy.files.folders(row.study):
-                if "/release-" in folder and folder != kept:
+                # A young one may be another process's, on its way to being committed.
+                if (
+                    "/release-" in folder
+                    and folder != kept
+                    and self._proxy.files.age(folder) > _ORPHAN_SECONDS
+                ):
                     self._proxy.files.remove(folder)
 
     def _round(self, stop: Callable[[], bool]) -> bool:
@@ -249,6 +255,9 @@ class Jobs:
         folder, digests = self._worker.call(
             make_release, self._place(study), figures, row.records, products, token
         )
+        for position, chunk_digest in enumerate(digests):
+            if Digest.of(proxy.files.read(release_name(study, folder, position))) != chunk_digest:
+                raise UnavailableError("release-not-stored", "the release did not reach the disk whole")
         now = proxy.now()
         with proxy.database.transaction("store release") as connection:
             present = load_study(connection, study)

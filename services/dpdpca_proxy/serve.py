@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import signal
+import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -13,7 +14,7 @@ from fastapi import FastAPI
 
 from dpdpca_asgi.limits import DeadlineProtocol
 from dpdpca_asgi.observe import configure_logging
-from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.errors import UnavailableError, UsageError
 from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import Settings
@@ -26,11 +27,15 @@ _logger = logging.getLogger("dpdpca.serve")
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to `_serve`, which minds two of them."""
+    """A server that leaves signals to `_serve`, which minds two of them, and says when it listens."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        _logger.info("listening", extra={"address": f"{self.config.host}:{self.config.port}"})
 
 
 def serve(settings: Settings) -> None:
@@ -62,8 +67,6 @@ async def _serve(servers: list[_Server], public: FastAPI) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    settings = public.state.proxy.settings
-    _logger.info("serving", extra={"address": settings.public_url})
     try:
         outcomes = await asyncio.gather(*(_run(server, stop) for server in servers), return_exceptions=True)
     finally:
@@ -73,25 +76,24 @@ async def _serve(servers: list[_Server], public: FastAPI) -> None:
             raise outcome
 
 
-async def _run(server: _Server, stop: object) -> None:
+async def _run(server: _Server, stop: Callable[[], None]) -> None:
     """One server; where it cannot start or dies, the other stops too."""
     try:
         await server.serve()
-        if not server.started:
-            raise UsageError(
-                "cannot-listen",
-                f"cannot listen on {server.config.host}:{server.config.port}",
-                "choose a free port, or stop what uses it",
-            )
-    except SystemExit as error:
-        raise UsageError(
-            "cannot-listen",
-            f"cannot listen on {server.config.host}:{server.config.port}",
-            "choose a free port, or stop what uses it",
-        ) from error
+    except SystemExit:
+        raise _cannot_listen(server.config) from None  # uvicorn leaves so where the address is taken
     finally:
-        assert callable(stop)
         stop()
+    if not server.started:
+        raise _cannot_listen(server.config)
+
+
+def _cannot_listen(config: uvicorn.Config) -> UnavailableError:
+    return UnavailableError(
+        "cannot-listen",
+        f"cannot listen on {config.host}:{config.port}",
+        "choose a free port, or stop what uses it",
+    )
 
 
 def _config(

@@ -160,6 +160,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         if (signed := _signed_before(connection, caller, study, claim.version, statement)) is not None:
             return signed.receipt
         share = _check_upload(connection, row, caller, claim.version)
+        _check_whole(connection, caller, claim)
         following = next_share_state(
             share.state,
             ShareEvent.COMPLETE,
@@ -167,7 +168,6 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             signed_version=share.signed_version,
             study=row.state,
         )
-        _check_whole(connection, caller, claim)
         receipt = _sign_receipt(proxy, caller, study, claim.version, "share", statement, now)
         insert_signed(connection, study, caller.party, receipt)
         set_share(connection, share, following, signed_version=claim.version, upload_version=None)

@@ -44,6 +44,10 @@ class Watch:
                 await _sleep(self._opened, 2.0)
         self._tell()
 
+    def wake(self) -> None:
+        """Lets `run` look at once whether it has to stop."""
+        self._opened.set()
+
     async def of_study(self, study: StudyId, stopping: asyncio.Event) -> AsyncIterator[bytes]:
         """The events of one study.
 

@@ -8,6 +8,7 @@ readable from a stolen disk is sealed under a data key with its own name as cont
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 from dpdpca_disk.private import write_private
@@ -87,6 +88,13 @@ class FileStore:
         """Names of the entries in the study's folder."""
         path = self.root / study.hex()
         return [f"{study.hex()}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
+
+    def age(self, name: str) -> float:
+        """Seconds since the entry last changed; 0 where it is gone."""
+        try:
+            return time.time() - (self.root / name).stat().st_mtime  # noqa: TID251 # the file system's own clock
+        except FileNotFoundError:
+            return 0.0
 
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Whole studies through the routes; the noise is left out by replacing the worker's draw, so sums are exact."""
+"""Whole studies through the routes; noise is left out by replacing the worker's draw, so sums are exact."""
 
 import json
 from typing import Any

@@ -1,0 +1,352 @@
+"""Cut off anywhere, the proxy goes on from what it committed: one noise, one release, the same bytes."""
+
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, values_of, wait_for
+
+from dpdpca_protocol.errors import DpdpcaError, UnavailableError
+from dpdpca_protocol.sealing import seal_at_rest
+from dpdpca_proxy import jobs, studies
+from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_proxy.store.database import Database
+from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.worker import ProcessWorker
+
+
+class CutError(RuntimeError):
+    """Stands for the end of the process at this point."""
+
+
+def delivered(world: ProxyWorld, release: str) -> OpenStudy:
+    study = world.open_study(3, release=release, closing="when-complete")
+    for seed, owner in enumerate(world.owners):
+        study.deliver(owner, values_of(3, seed))
+    return study
+
+
+def finish(study: OpenStudy) -> bytes:
+    """Drives the study to its release, whatever was done before; the bytes of the bundle."""
+    client = study.world.client(study.world.user)
+    if study.manifest.release == "masked" and study.state() in ("closed", "open"):
+        client.answer_count(study.study, study.count_answer(study.challenge()))
+    study.wait_state("released")
+    return client.release(study.study).release
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("step", ["multiply_chunk", "rerandomized_count", "draw", "make_release"])
+def test_a_step_that_is_cut_off_is_done_again(
+    stopped_world: ProxyWorld, release: str, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (release, step) == ("joint", "rerandomized_count"):
+        pytest.skip("a joint study asks for no count")
+    world = stopped_world
+    cut: list[str] = []
+
+    class Cutting(InlineWorker):
+        def call(self, function: Callable[..., Any], *args: Any) -> Any:
+            if function.__name__ != step or cut:
+                return super().call(function, *args)
+            cut.append(step)
+            if moment == "after":
+                super().call(function, *args)
+            raise CutError
+
+    monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 3600.0)
+    world.worker = worker = Cutting()
+    world.start()
+    world.enrol_all()
+    study = delivered(world, release)
+    if release == "masked" and step in ("draw", "make_release"):
+        client = world.client(world.user)
+        client.answer_count(study.study, study.count_answer(study.challenge()))
+    wait_for(lambda: bool(cut))
+    world.restart()
+    first = finish(study)
+    world.restart()
+    assert finish(study) == first
+    assert worker.calls.count("draw") == (2 if (step, moment) == ("draw", "after") else 1)
+    assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+
+
+@pytest.mark.parametrize("name", ["store product", "ask count", "draw noise", "store release"])
+def test_a_commit_that_fails_leaves_the_step_to_do_again(
+    stopped_world: ProxyWorld, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, failed = stopped_world, []
+    real = Database.transaction
+
+    def failing(self: Database, given: str) -> Any:
+        if given == name and not failed:
+            failed.append(name)
+            raise UnavailableError("storage-full", "no room")
+        return real(self, given)
+
+    monkeypatch.setattr(Database, "transaction", failing)
+    monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.1)
+    world.start()
+    world.enrol_all()
+    study = delivered(world, "masked")
+    finish(study)
+    assert failed == [name]
+    draws = [call for call in world.worker.calls if call == "draw"]  # type: ignore[attr-defined] # Inline
+    assert len(draws) == (2 if name == "draw noise" else 1)
+
+
+def test_noise_that_was_committed_is_the_noise_of_the_release(
+    stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often making the release fails, the file of the draw stays the one that was committed."""
+    world, tries = stopped_world, []
+    tokens: set[str] = set()
+
+    class Failing(InlineWorker):
+        def call(self, function: Callable[..., Any], *args: Any) -> Any:
+            if function.__name__ == "make_release":
+                tokens.add(args[-1])
+                tries.append(1)
+                if len(tries) < 4:
+                    raise CutError
+            return super().call(function, *args)
+
+    monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.05)
+    world.worker = worker = Failing()
+    world.start()
+    world.enrol_all()
+    finish(delivered(world, "joint"))
+    assert (len(tries), len(tokens), worker.calls.count("draw")) == (4, 1, 1)
+
+
+def test_everything_secret_is_gone_after_the_release(world: ProxyWorld) -> None:
+    chunks: list[bytes] = []
+    study = world.open_study(3, release="masked")
+    for seed, owner in enumerate(world.owners):
+        share = study.plain_chunks(values_of(3, seed))
+        study.upload(owner, share)
+        world.client(owner).complete_share(study.study, study.claim(owner, share))
+        chunks += share
+    key = world.proxy.data_key(study.study)
+    with world.proxy.database.reading("key") as connection:
+        sealed = connection.exec_driver_sql("SELECT sealed FROM data_keys").scalar_one()
+    study.close()
+    finish(study)
+    world.stop()
+    windows = {chunk[at : at + 32] for chunk in chunks for at in range(0, len(chunk) - 32, 16)}
+    windows |= {key, bytes(sealed)[:32], bytes(sealed)[-32:]}
+    searched = 0
+    for file in world.home.rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            searched += len(content)
+            assert not [window for window in windows if window in content], file.name
+    assert searched > 100_000
+    assert not list((world.home / "studies").rglob("sealed"))
+
+
+def test_the_store_holds_chunks_only_sealed(world: ProxyWorld) -> None:
+    study = world.open_study(3)
+    (chunk,) = study.plain_chunks(values_of(3, 0))
+    study.upload(world.owners[0], [chunk])
+    (file,) = (world.home / "studies").rglob("0-*")
+    stored = file.read_bytes()
+    assert not [at for at in range(0, len(chunk) - 32, 32) if chunk[at : at + 32] in stored]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert not [path for path in world.home.rglob("*") if path.is_dir() and path.stat().st_mode & 0o077]
+
+
+def test_a_refused_chunk_leaves_no_file(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = world.open_study(3)
+    real = Database.transaction
+
+    def failing(self: Database, name: str) -> Any:
+        if name == "take chunk":
+            raise UnavailableError("storage-full", "no room")
+        return real(self, name)
+
+    monkeypatch.setattr(Database, "transaction", failing)
+    with pytest.raises(UnavailableError):
+        study.upload(world.owners[0], study.plain_chunks(values_of(3, 0)))
+    assert not list((world.home / "studies").rglob("0-*"))
+
+
+def test_fifty_equal_requests_change_the_state_once(world: ProxyWorld) -> None:
+    study, owner = world.open_study(3), world.owners[0]
+    chunks = study.plain_chunks(values_of(3, 0))
+    claim = study.claim(owner, chunks)
+    client = world.client(owner)
+    sealed = study.seal(chunks[0], 1, 0)
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda _: client.put_chunk(study.study, 1, 0, sealed), range(50)))
+        receipts = list(pool.map(lambda _: client.complete_share(study.study, claim), range(50)))
+    assert len({receipt.encoded for receipt in receipts}) == 1
+    assert len(client.transcript(study.study)) == 2
+
+
+def test_completing_and_closing_at_once_agree(world: ProxyWorld) -> None:
+    study = world.open_study(3, min_owners=1)
+    study.deliver(world.owners[0], values_of(3, 0))
+    late = world.owners[1]
+    chunks = study.plain_chunks(values_of(3, 1))
+    study.upload(late, chunks)
+
+    def complete() -> str:
+        try:
+            world.client(late).complete_share(study.study, study.claim(late, chunks))
+        except DpdpcaError as error:
+            return error.slug
+        return "receipt"
+
+    with ThreadPoolExecutor(2) as pool:
+        receipt = pool.submit(complete)
+        pool.submit(study.close).result()
+    study.wait_state("released")
+    members = studies.detail(world.proxy, study.study)["cohort_members"]
+    is_in = late.public.party_id.hex() in [member["owner"] for member in members]
+    assert receipt.result() == ("receipt" if is_in else "study-closed")
+
+
+def test_the_real_worker_is_a_process_of_its_own(stopped_world: ProxyWorld) -> None:
+    world = stopped_world
+    world.worker = ProcessWorker()
+    world.start()
+    world.enrol_all()
+    study = delivered(world, "masked")
+    first = finish(study)
+    assert finish(study) == first
+
+
+def test_a_dead_worker_is_replaced() -> None:
+    worker = ProcessWorker()
+    try:
+        with pytest.raises(UnavailableError) as died:
+            worker.call(_die)
+        assert died.value.slug == "worker-died"
+        assert worker.call(abs, -3) == 3
+    finally:
+        worker.close()
+
+
+def _die() -> None:
+    import os
+
+    os._exit(9)
+
+
+# The store
+
+
+def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from dpdpca_proxy.store.tables import metadata
+
+    database = Database(tmp_path / "x.sqlite3")
+    database.upgrade()
+    database.upgrade()
+    with database.reading("compare") as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+        assert connection.exec_driver_sql("PRAGMA secure_delete").scalar() == 1
+    database.close()
+
+
+def test_a_newer_store_is_refused(tmp_path: Any) -> None:
+    database = Database(tmp_path / "x.sqlite3")
+    database.upgrade()
+    database.close()
+    with sqlite3.connect(tmp_path / "x.sqlite3") as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(DpdpcaError) as refused:
+        Database(tmp_path / "x.sqlite3").upgrade()
+    assert refused.value.slug == "newer-store"
+
+
+@pytest.mark.parametrize(
+    ("error", "slug"),
+    [
+        (sqlite3.SQLITE_FULL, "storage-full"),
+        (sqlite3.SQLITE_BUSY, "busy"),
+        (sqlite3.SQLITE_IOERR, "storage-failing"),
+    ],
+)
+def test_a_failing_disk_is_said_in_our_words(tmp_path: Any, error: int, slug: str) -> None:
+    from sqlalchemy import exc
+
+    database = Database(tmp_path / "x.sqlite3")
+    database.upgrade()
+    original = sqlite3.OperationalError("4711")
+    original.sqlite_errorcode = error
+    with pytest.raises(UnavailableError) as refused, database.transaction("fail"):
+        raise exc.OperationalError("SELECT 4711", None, original)
+    assert refused.value.slug == slug
+    assert refused.value.retry_after_seconds
+    assert "4711" not in str(refused.value)
+
+
+def test_a_full_database_refuses_and_recovers(world: ProxyWorld) -> None:
+    study = world.open_study(3)
+    before = dump(world.proxy, without=("nonces",))
+    engine = world.proxy.database._engine
+    from sqlalchemy import event
+
+    def tight(connection: sqlite3.Connection, *_: object) -> None:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count={pages}")
+
+    event.listen(engine, "checkout", tight)
+    client = world.client(world.owners[0])
+
+    def ask_until_it_is_full() -> None:
+        for _ in range(200):
+            client.studies()
+
+    with pytest.raises(UnavailableError) as refused:
+        ask_until_it_is_full()
+    assert refused.value.slug == "storage-full"
+    event.remove(engine, "checkout", tight)
+
+    def wide(connection: sqlite3.Connection, *_: object) -> None:
+        connection.execute("PRAGMA max_page_count=1000000")
+
+    event.listen(engine, "checkout", wide)
+    assert dump(world.proxy, without=("nonces",)) == before
+    study.deliver(world.owners[0], values_of(3, 0))
+
+
+def test_a_swapped_file_does_not_open(tmp_path: Any) -> None:
+    from dpdpca_protocol.randomness import OS_RANDOMNESS
+
+    files = FileStore(tmp_path)
+    key = bytes(32)
+    files.write_sealed("a/1", b"one", key, OS_RANDOMNESS)
+    files.write("a/2", files.read("a/1"))
+    assert files.read_sealed("a/1", key) == b"one"
+    with pytest.raises(DpdpcaError):
+        files.read_sealed("a/2", key)
+    with pytest.raises(DpdpcaError):
+        files.read("a/3")
+    assert seal_at_rest(b"", key, b"", OS_RANDOMNESS) != seal_at_rest(b"", key, b"", OS_RANDOMNESS)
+
+
+def test_an_audit_finds_what_was_altered(world: ProxyWorld) -> None:
+    study = delivered(world, "joint")
+    finish(study)
+    (chunk,) = (world.home / "studies").rglob("release-*/0")
+    chunk.chmod(0o600)
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
+    wrong = [check for check in audit_study(world.proxy, study.study) if check.outcome != HOLDS]
+    assert [check.what for check in wrong] == ["release: signature, cohort and chunks"]
+    world.stop()
+    with sqlite3.connect(world.home / "proxy.sqlite3") as connection:
+        connection.execute("DELETE FROM events WHERE position = 1")
+    world.start()
+    wrong = [check for check in audit_study(world.proxy, study.study) if check.outcome != HOLDS]
+    assert "transcript: every signature and link" in [check.what for check in wrong]
