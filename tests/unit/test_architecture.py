@@ -23,6 +23,7 @@ PACKAGES = {
     "dpdpca_owner": "clients",
     "dpdpca_user": "clients",
     "dpdpca_interop": "clients",
+    "dpdpca_lab": "clients",
     "dpdpca_cli": "clients",
 }
 
@@ -71,7 +72,8 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     ),
     "dpdpca_owner": ("dpdpca_proxy", "dpdpca_user", "dpdpca_user_service", "dpdpca_cli"),
     "dpdpca_user": ("dpdpca_proxy", "dpdpca_owner", "dpdpca_user_service", "dpdpca_cli", "phe"),
-    "dpdpca_user_service": ("dpdpca_cli", "phe"),
+    "dpdpca_user_service": ("dpdpca_cli", "dpdpca_lab", "phe"),
+    "dpdpca_lab": ("dpdpca_cli", "dpdpca_user_service", "phe"),
     "dpdpca_cli": ("phe",),
 }
 
