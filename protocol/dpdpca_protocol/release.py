@@ -4,7 +4,7 @@ The functions take noise and mask as arguments; `draw_…` makes them. Paper: Wa
 with the corrections that docs/spec.md lists.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
@@ -18,6 +18,9 @@ from dpdpca_protocol.paillier.cipher import pack_ciphertexts, raw_encrypt, reran
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.suite import PaillierSuite
+
+Sampler = Callable[[Fraction, int, int], list[int]]
+"""(variance, count, bound) → draws, as `discrete_gaussian`; an audit draws ahead for many releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +50,33 @@ def _tail_bound(variance: Fraction) -> int:
     return root if root * root >= square else root + 1
 
 
-def draw_triangle_noise(d: int, variance: Fraction) -> list[int]:
+def draw_triangle_noise(d: int, variance: Fraction, sample: Sampler = discrete_gaussian) -> list[int]:
     """Symmetric noise as an upper triangle by rows: `variance` on the diagonal, half of it off the diagonal.
 
     Guarantee: with variance t² this is the Gaussian mechanism for the Frobenius norm (docs/claims.md, C2).
     """
     half = variance / 2
-    diagonal = discrete_gaussian(variance, d, _tail_bound(variance))
-    others = iter(discrete_gaussian(half, d * (d - 1) // 2, _tail_bound(half)))
+    diagonal = sample(variance, d, _tail_bound(variance))
+    others = iter(sample(half, d * (d - 1) // 2, _tail_bound(half)))
     return [diagonal[i] if i == j else next(others) for i in range(d) for j in range(i, d)]
 
 
-def draw_joint_noise(d: int, variance: Fraction, sum_weight: Fraction) -> list[int]:
+def draw_joint_noise(
+    d: int, variance: Fraction, sum_weight: Fraction, sample: Sampler = discrete_gaussian
+) -> list[int]:
     """Noise in the order of the joint release: none on N, variance t²/a on v, `draw_triangle_noise` on R.
 
     Args:
         d: encoded features.
         variance: t², in grid⁴ units.
         sum_weight: a = α², in grid² units.
+        sample: where the integers come from.
     """
     sum_variance = variance / sum_weight
     return [
         0,
-        *discrete_gaussian(sum_variance, d, _tail_bound(sum_variance)),
-        *draw_triangle_noise(d, variance),
+        *sample(sum_variance, d, _tail_bound(sum_variance)),
+        *draw_triangle_noise(d, variance, sample),
     ]
 
 
