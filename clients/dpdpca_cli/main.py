@@ -5,6 +5,7 @@ accepted anywhere on the line.
 """
 
 import importlib
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -106,6 +107,9 @@ def version(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and leave the process with its exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters still shows the rest
+            stream.reconfigure(errors="replace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]

@@ -38,13 +38,11 @@ _BY_STATUS: dict[int, type[DpdpcaError]] = {
     504: UnavailableError,
     507: UnavailableError,
 }
-_BY_SLUG: dict[str, type[DpdpcaError]] = {
+_BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
     # Classes that share a status with another one.
-    "manifest-refused": PolicyError,
-    "cohort-too-small": PolicyError,
-    "budget-exceeded": PolicyError,
-    "not-offered": PolicyError,
-    "records-refused": InputError,
+    (403, "manifest-refused"): PolicyError,
+    (403, "records-out-of-range"): PolicyError,
+    (422, "malformed-rows"): InputError,
 }
 _TEXT_LIMIT = 500
 
@@ -64,7 +62,9 @@ def error_from_response(status: int, media_type: str, content: bytes, retry_afte
     if not isinstance(kind, str) or not kind.startswith(PROBLEM_TYPE_PREFIX):
         return _foreign(status, media_type, wait)
     slug = printable(kind.removeprefix(PROBLEM_TYPE_PREFIX), 60)
-    raised = _BY_SLUG.get(slug) or _BY_STATUS.get(status, MessageError if status < 500 else IntegrityError)
+    raised = _BY_SLUG.get((status, slug)) or _BY_STATUS.get(
+        status, MessageError if status < 500 else IntegrityError
+    )
     detail = problem.get("detail") or problem.get("title")
     next_step = problem.get("next_step")
     return raised(

@@ -16,6 +16,9 @@ from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import Feature
 
+_BUFFER_BYTES = 1 << 20
+"""Read ahead of each column: without it a row group is in memory as a whole."""
+
 
 class _ArrowBatches(RecordSource):
     """What the Arrow-backed formats share: batches of typed arrays."""
@@ -52,18 +55,21 @@ class _ArrowBatches(RecordSource):
 
 
 class ParquetSource(_ArrowBatches):
-    """A Parquet file; one row group's pages are in memory at a time."""
+    """A Parquet file, read page by page however large its row groups are."""
 
     def _names(self) -> tuple[str, ...]:
-        with pyarrow.parquet.ParquetFile(self._path) as file:
+        with self._open() as file:
             return tuple(file.schema_arrow.names)
 
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:
         wanted = [self.names[position] for position in positions]
-        with pyarrow.parquet.ParquetFile(self._path) as file:
+        with self._open() as file:
             for batch in file.iter_batches(batch_size=records, columns=wanted):
                 # The file's order, not ours, decides the order of columns in a batch.
                 yield [batch.column(batch.schema.get_field_index(name)) for name in wanted]
+
+    def _open(self) -> Any:
+        return pyarrow.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
 
 
 class ArrowSource(_ArrowBatches):

@@ -167,6 +167,7 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Encrypt this owner's sums and send them; goes on where an interrupted run stopped."""
+    from dpdpca_disk.words import fingerprint_words
     from dpdpca_owner import acts
     from dpdpca_owner.display import show_sheet, watching
     from dpdpca_owner.upload import Outcome
@@ -183,8 +184,10 @@ def join(
     with watching(figures.ciphertext_count, prepared.sheet.sealed_bytes, quiet=as_json) as watcher:
         settled = acts.join(desk, place, prepared, watcher)
     receipt, report = settled.receipt, prepared.contribution.report
+    user, first_contact = prepared.manifest.user, prepared.sheet.study.user_since is None
     facts = {
         "study": place.study.hex(),
+        "user": {"name": user.name, "words": fingerprint_words(user.ed25519), "first_contact": first_contact},
         "already": settled.outcome is Outcome.ALREADY,
         "version": receipt.version,
         "receipt_time": receipt.time,
@@ -201,6 +204,8 @@ def join(
         else f"the share is in: version {receipt.version} with {report.accepted} records,"
         f" {settled.sent_bytes:,} bytes sent, receipt of {receipt.time}"
     )
+    if first_contact:
+        text += f"\nfirst contact with {user.name}; its key is now pinned: {fingerprint_words(user.ed25519)}"
     _print(as_json, facts, text)
 
 

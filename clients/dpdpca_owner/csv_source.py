@@ -25,8 +25,9 @@ from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.features import Feature
 
 _DELIMITERS = (",", ";", "\t", "|")
-_HEADER_BYTES = 1 << 20
-_BLOCK_BYTES = 1 << 22
+_HEADER_BYTES = 1 << 23
+_BLOCK_BYTES = 1 << 20
+"""Least size of a block; the reader holds a few dozen of them. A record must fit into one."""
 _MISSING = pa.array(["", "na", "n/a", "nan", "null", "none"])
 """Fields that stand for a missing number, in any case."""
 
@@ -48,6 +49,7 @@ class CsvSource(RecordSource):
         self._encoding = _encoding(beginning, encoding)
         text = self._decode(beginning)
         self._delimiter, self.names = _header(text, features)
+        self._block_bytes = max(_BLOCK_BYTES, 64 * len(self.names), 8 * sum(map(len, self.names)))
 
     def read(
         self, positions: Sequence[int], features: Sequence[Feature], records: int
@@ -66,7 +68,7 @@ class CsvSource(RecordSource):
                     file,
                     read_options=pa.csv.ReadOptions(
                         use_threads=False,  # in order, so that rows can be counted
-                        block_size=_BLOCK_BYTES,
+                        block_size=self._block_bytes,
                         column_names=columns,  # ours, so that doubled names do no harm
                         skip_rows_after_names=1,
                         encoding=self._encoding,
