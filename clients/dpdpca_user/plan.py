@@ -76,7 +76,7 @@ def advice(manifest: Manifest, records: int | None = None) -> list[str]:
     if from_zero:
         said.append(
             "are these typical values, as the middle of bounds that begin at 0: "
-            f"{', '.join(from_zero[:20])}? Where not, give a centre: for counts and amounts it is often near 0"
+            f"{', '.join(from_zero[:20])}? Where not, give a centre; for counts it is often near 0"
         )
     if manifest.missing == "reject":
         said.append(

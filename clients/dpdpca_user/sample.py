@@ -39,7 +39,7 @@ def draft_from_sample(path: Path) -> str:
         "",
         'release = "joint"           # or "masked": see dpdpca user plan',
         "epsilon = 1",
-        f"clip_norm = {clip_norm:.2g}             # a rule that needs no look at the data; lower is less noise",
+        f"clip_norm = {clip_norm:.2g}             # a rule that needs no data; lower is less noise",
         'scaling = "range"',
         'missing = "midpoint"',
         f"max_records = {max(10_000, 10 ** len(str(len(rows))))}",

@@ -60,6 +60,7 @@ def open_service(
     *,
     now: Clock = lambda: datetime.now(UTC),
     connect: Connect | None = None,
+    workers: Workers | None = None,
     least_modulus_bits: int = LEAST_MODULUS_BITS,
     wake: Callable[[], None] = lambda: None,
 ) -> UserService:
@@ -69,6 +70,7 @@ def open_service(
         settings: of whoever runs it.
         now: the clock.
         connect: makes the client of a proxy; tests put their own in.
+        workers: where long work runs; processes of their own outside tests.
         least_modulus_bits: lower only in tests.
         wake: see `UserService.wake`.
 
@@ -95,7 +97,7 @@ def open_service(
         token=home.token(),
         store=store,
         keyring=Keyring(passphrase),
-        workers=Workers(),
+        workers=workers or Workers(),
         connect=connect
         or (lambda proxy: ProxyClient(proxy.url, key, proxy.identity.ed25519, patience=_PATIENCE)),
         now=now,

@@ -1,0 +1,159 @@
+"""A data user's service beside a real proxy on this machine, with toy keys and long work in this thread."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from proxy_world import OpenStudy, ProxyWorld, Values, wait_for
+
+from dpdpca_disk.private import private_dir, write_private
+from dpdpca_protocol.encoding import RecordEncoder
+from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.scatter import SecondMoments
+from dpdpca_protocol.signing import verify_statement
+from dpdpca_user.home import EnrolledProxy
+from dpdpca_user_service.driver import Driver
+from dpdpca_user_service.service import UserService, open_service
+from dpdpca_user_service.settings import load_settings
+from dpdpca_user_service.stages import ENDED, Stage
+from dpdpca_user_service.store.studies import StudyRow
+from dpdpca_user_service.work import MadeKey, Workers, make_key
+
+TOY_BITS = 512
+DRAFT: dict[str, Any] = {
+    "title": "What varies together",
+    "purpose": "A test.",
+    "features": [{"name": f"f{i}", "lower": -1, "upper": 1} for i in range(3)],
+    "clip_norm": 1,
+    "epsilon": 1.0,
+    "release": "joint",
+    "max_records": 5000,
+    "min_records": 10,
+    "min_owners": 2,
+    "closing": "when-complete",
+}
+
+
+class InlineWorkers(Workers):
+    """Runs everything in the calling thread; keys are the ones that the test has put in."""
+
+    def __init__(self, keys: list[MadeKey]) -> None:
+        super().__init__()
+        self.keys = keys
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = lambda name: None
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        progress: Callable[[float], None] = lambda part: None,
+    ) -> Any:
+        self.calls.append(function.__name__)
+        self.before(function.__name__)
+        if function is make_key:
+            progress(0.5)
+            return self.keys.pop(0)
+        return function(progress, *arguments)
+
+
+@dataclass
+class UserWorld:
+    """The service of `proxy.user`, not yet driven."""
+
+    world: ProxyWorld
+    home: Path
+    settings: dict[str, Any] = field(default_factory=dict)
+    service: UserService = field(init=False)
+
+    def __post_init__(self) -> None:
+        private_dir(self.home)
+        write_private(self.home / "identity.pem", self.world.user.to_pem())
+        write_private(self.home / "token", b"open sesame\n")
+        write_private(self.home / "profile.json", b'{"name": "Institute"}')
+        self.open()
+        proxy = self.world.proxy.key.public
+        self.service.home.pin_proxy(
+            EnrolledProxy(
+                self.world.url, self.world.proxy.settings.name, proxy.ed25519.hex(), proxy.x25519.hex()
+            )
+        )
+
+    def open(self) -> None:
+        """Opens the service on what its home holds, as after a start."""
+        roots = tuple(int(root) for root in self.world.proof.roots)
+        self.workers = InlineWorkers([MadeKey(self.world.secret.to_bytes(), roots)])
+        self.service = open_service(
+            load_settings(self.home, poll_seconds=0.05, **self.settings),
+            connect=lambda proxy: self.world.client(self.world.user),
+            workers=self.workers,
+            least_modulus_bits=TOY_BITS,
+        )
+        self.driver = Driver(self.service)
+
+    def reopen(self) -> None:
+        self.service.close()
+        self.open()
+
+    def create(self, **changes: Any) -> StudyRow:
+        import json
+        import secrets
+
+        from dpdpca_user_service.acts import create_study
+
+        publish = changes.pop("publish", True)
+        row_id = secrets.token_hex(16)
+        draft = json.dumps(DRAFT | changes).encode()
+        create_study(self.service, row_id, draft, "application/json", None, publish)
+        return self.row(row_id)
+
+    def row(self, row_id: str) -> StudyRow:
+        return self.service.store.find(row_id)
+
+    def advance(self, row: StudyRow) -> StudyRow:
+        """One turn of the driver, by hand."""
+        self.driver.advance(self.row(row.id))
+        return self.row(row.id)
+
+    def advance_to(self, row: StudyRow, *stages: Stage, seconds: float = 20.0) -> StudyRow:
+        def arrived() -> bool:
+            now = self.row(row.id)
+            if now.stage in stages:
+                return True
+            assert now.stage not in ENDED, now.problem
+            self.driver.advance(now)
+            return self.row(row.id).stage in stages
+
+        wait_for(arrived, seconds)
+        return self.row(row.id)
+
+    def opened(self, row: StudyRow) -> OpenStudy:
+        """The study as owners see it."""
+        encoded = self.service.store.need(row.id, "manifest")
+        signed = open_manifest(encoded, least_modulus_bits=TOY_BITS)
+        return OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
+
+    def deliver_all(self, row: StudyRow) -> list[Values]:
+        study = self.opened(row)
+        values = [share_values(study, seed) for seed in range(len(self.world.owners))]
+        for owner, value in zip(self.world.owners, values, strict=True):
+            study.deliver(owner, value)
+        return values
+
+
+def share_values(study: OpenStudy, seed: int, count: int = 200) -> Values:
+    """What an owner with plausible records would send."""
+    import random
+
+    source = random.Random(seed)
+    shared = [source.gauss(0, 0.5) for _ in range(count)]
+    columns = {
+        name: [part * (1 - 0.5 * index) + source.gauss(0, 0.1) for part in shared]
+        for index, name in enumerate(study.manifest.encoded_names)
+    }
+    figures = study.manifest.figures
+    moments = SecondMoments(figures.encoded_features, figures.record_bound)
+    moments.add(RecordEncoder(study.manifest).encode(columns).z)
+    n, *rest = moments.values()
+    return Values(n, rest[: study.d], rest[study.d :])

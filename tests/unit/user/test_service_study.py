@@ -1,0 +1,298 @@
+"""Whole studies by the data user's service against a real proxy: restarts, and a proxy that lies."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from proxy_world import ProxyWorld, wait_for
+from user_world import UserWorld, share_values
+
+from dpdpca_disk.private import write_private
+from dpdpca_http.client import ProxyClient
+from dpdpca_protocol.errors import ConflictError, CryptographicError, UnavailableError
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.messages import CountChallenge, SealedComponents
+from dpdpca_protocol.publication import encode_components, parse_components
+from dpdpca_protocol.sealing import components_info, open_sealed
+from dpdpca_protocol.signing import Statement, verify_statement
+from dpdpca_user.offline import verify_evidence
+from dpdpca_user_service.acts import (
+    cancel_study,
+    close_study,
+    evidence_of,
+    model_facts,
+    publish_study,
+    study_facts,
+)
+from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.steps import step
+
+TOY_BITS = 512
+
+
+@pytest.fixture
+def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
+    made = UserWorld(world, tmp_path / "user")
+    yield made
+    made.service.close()
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_a_study_goes_from_draft_to_published_components(user: UserWorld, release: str) -> None:
+    row = user.create(release=release)
+    assert study_facts(row)["state"] == "drafted"
+    row = user.advance_to(row, Stage.OPEN)
+    assert row.study is not None
+    values = user.deliver_all(row)
+    row = user.advance_to(row, Stage.PUBLISHED)
+
+    model = user.service.model_of(row.id)
+    assert model.components.count == sum(value.count for value in values)
+    total = np.sum([value.sums for value in values], axis=0)
+    second = np.sum([value.upper for value in values], axis=0)
+    n, q = model.components.count, model.manifest.figures.grid
+    exact = np.zeros((3, 3))
+    exact[np.triu_indices(3)] = second
+    exact = exact + np.triu(exact, 1).T - np.outer(total, total) / n
+    noise = float(model.manifest.figures.noise_scale)
+    assert np.abs(model.components.total_variance * (n - 1) * q * q - np.trace(exact)) < 60 * noise
+    assert (model.components.mean is None) == (release == "masked")
+    told = user.world.client(user.world.user).study(row.known_study)
+    assert Digest.parse(model.provenance.cohort) == told.cohort
+    assert sorted(owner.name for owner in model.provenance.owners) == [
+        "Hospital A",
+        "Hospital B",
+        "Hospital C",
+    ]
+
+    published = user.world.client(user.world.owners[0]).components(row.known_study)
+    copies = SealedComponents.parse(verify_statement("components", published, user.world.user.public.ed25519))
+    assert len(copies.sealed) == 3
+    for owner in user.world.owners:
+        plain = open_sealed(
+            copies.sealed[owner.public.party_id], owner.x25519, components_info(row.known_study)
+        )
+        received = parse_components(plain, row.known_study)
+        assert encode_components(row.known_study, received) == encode_components(
+            row.known_study, model.components
+        )
+    assert user.service.store.blob(row.id, "secret") is None
+    assert set(row.seconds) >= {"key", "fetch", "decrypt", "fit"}
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_the_service_may_stop_after_every_single_step(user: UserWorld, release: str) -> None:
+    """Every stage is reached by one step, then everything in memory is lost."""
+    row = user.create(release=release)
+    row = user.advance_to(row, Stage.OPEN)
+    user.reopen()
+    user.deliver_all(row)
+    seen = set()
+
+    def ended() -> bool:
+        now = user.row(row.id)
+        seen.add(now.stage)
+        step(user.service, now)
+        user.reopen()
+        return user.row(row.id).stage is Stage.PUBLISHED
+
+    wait_for(ended)
+    assert {Stage.OPEN, Stage.FETCHED, Stage.FITTED} <= seen
+    assert (Stage.ANSWERED in seen) == (release == "masked")
+
+
+def test_a_lost_answer_is_sent_again_as_it_was(user: UserWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    row = user.advance_to(user.create(release="masked"), Stage.OPEN)
+    user.deliver_all(row)
+    sent: list[bytes] = []
+    original = ProxyClient.answer_count
+
+    def lose(self: ProxyClient, study: Any, statement: Any) -> None:
+        sent.append(statement.encoded)
+        if len(sent) == 1:
+            raise UnavailableError("unreachable", "the answer was lost on the way")
+        original(self, study, statement)
+
+    monkeypatch.setattr(ProxyClient, "answer_count", lose)
+    row = user.advance_to(row, Stage.ANSWERED)
+    assert user.service.store.need(row.id, "answer") == sent[0]
+    user.reopen()
+    user.advance_to(row, Stage.PUBLISHED)
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
+    assert user.workers.calls.count("open_count") == 0
+
+
+def test_an_unreachable_proxy_is_waited_for(user: UserWorld) -> None:
+    row = user.create()
+    user.world.stop()
+    row = user.advance(row)
+    assert row.stage is Stage.DRAFTED
+    assert row.problem_slug == "unreachable"
+    assert study_facts(row)["problem"]["type"] == "unreachable"
+    assert study_facts(row)["failure"] is None
+    user.world.start()
+    row = user.advance_to(row, Stage.OPEN)
+    assert row.problem is None
+
+
+def test_a_draft_that_names_an_unknown_owner_fails_before_a_key_is_made(user: UserWorld) -> None:
+    row = user.advance(user.create(participants=["Hospital A", "Nobody"]))
+    assert row.stage is Stage.FAILED
+    assert row.problem_slug == "manifest-refused"
+    assert user.workers.calls == []
+
+
+def test_a_count_out_of_range_is_not_answered(user: UserWorld) -> None:
+    row = user.advance_to(user.create(release="masked", min_records=4000), Stage.OPEN)
+    user.deliver_all(row)
+
+    wait_for(lambda: user.advance(row).stage is Stage.FAILED)
+    row = user.row(row.id)
+    assert row.problem_slug == "count-out-of-range"
+    assert user.service.store.blob(row.id, "answer") is None
+    assert user.service.store.blob(row.id, "secret") is None
+    assert "600" not in (row.problem or "")
+    assert user.opened(row).state() == "cancelled"
+
+
+def test_a_count_of_another_cohort_is_refused(user: UserWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    row = user.advance_to(user.create(release="masked"), Stage.OPEN)
+    study = user.opened(row)
+    user.deliver_all(row)
+    real = study.challenge()
+
+    def another(self: ProxyClient, _study: Any) -> Statement:
+        asked = CountChallenge.parse(real, study.world.secret.public.ciphertext_bytes)
+        forged = CountChallenge(asked.study, Digest.of(b"another"), asked.ciphertext)
+        return forged.sign(user.world.proxy.key)
+
+    monkeypatch.setattr(ProxyClient, "count_challenge", another)
+    row = user.advance(row)
+    assert row.stage is Stage.FAILED
+    assert row.problem_slug == "cohort-differs"
+    assert "open_count" not in user.workers.calls
+
+
+def test_a_release_with_an_altered_chunk_is_refused(user: UserWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    row = user.advance_to(user.create(), Stage.OPEN)
+    user.deliver_all(row)
+    original = ProxyClient.release_chunk
+
+    def altered(self: ProxyClient, study: Any, index: int, length: int) -> bytes:
+        chunk = bytearray(original(self, study, index, length))
+        chunk[-1] ^= 1
+        return bytes(chunk)
+
+    monkeypatch.setattr(ProxyClient, "release_chunk", altered)
+
+    wait_for(lambda: user.advance(row).stage is Stage.FAILED)
+    assert user.row(row.id).problem_slug == "chunk-differs"
+    assert not any(call == "open_release" for call in user.workers.calls)
+
+
+def test_an_implausible_release_fails_instead_of_being_served(user: UserWorld) -> None:
+    row = user.advance_to(user.create(), Stage.OPEN)
+    study = user.opened(row)
+
+    for seed, owner in enumerate(user.world.owners):
+        values = share_values(study, seed)
+        values.upper[0] = -1500 * study.manifest.figures.record_bound
+        study.deliver(owner, values)
+
+    wait_for(lambda: user.advance(row).stage is Stage.FAILED)
+    assert user.row(row.id).problem_slug == "release-implausible"
+    with pytest.raises(ConflictError, match="no model"):
+        model_facts(user.service, row.id)
+
+
+def test_closing_cancelling_and_late_publishing(user: UserWorld) -> None:
+    row = user.advance_to(user.create(publish=False), Stage.OPEN)
+    study = user.opened(row)
+    with pytest.raises(ConflictError, match="owners"):
+        close_study(user.service, row.id)
+
+    for seed, owner in enumerate(user.world.owners[:2]):
+        study.deliver(owner, share_values(study, seed))
+    close_study(user.service, row.id)
+    row = user.advance_to(row, Stage.FITTED)
+    assert user.service.store.unfinished() == []
+    with pytest.raises(ConflictError):
+        cancel_study(user.service, row.id)
+    publish_study(user.service, row.id)
+    user.advance_to(row, Stage.PUBLISHED)
+
+
+def test_a_cancelled_study_is_over_for_all(user: UserWorld) -> None:
+    row = user.advance_to(user.create(), Stage.OPEN)
+    assert cancel_study(user.service, row.id)["state"] == "cancelled"
+    assert cancel_study(user.service, row.id)["state"] == "cancelled"
+    assert user.opened(row).state() == "cancelled"
+    assert user.service.store.unfinished() == []
+    assert user.service.store.blob(row.id, "secret") is None
+    early = user.create(title="Never sent")
+    assert cancel_study(user.service, early.id)["state"] == "cancelled"
+
+
+def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld) -> None:
+    row = user.advance_to(user.create(release="masked"), Stage.OPEN)
+    user.deliver_all(row)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    assert row.study is not None
+    evidence = evidence_of(user.service, row.id)
+    proxy, ours = user.world.proxy_key, user.world.user.public.ed25519
+
+    def chunk(index: int) -> bytes:
+        return user.service.store.chunk(row, index) or b""
+
+    def verify(given: dict[str, Any]) -> list[str]:
+        assert row.study is not None
+        return list(verify_evidence(row.study, given, chunk, proxy, ours, least_modulus_bits=TOY_BITS))
+
+    assert len(verify(evidence)) == 7
+    text = json.dumps(evidence)
+    release_parts = ("release.release", "release.shares.0", "release.transcript.1")
+    for path in ("manifest", *release_parts, "challenge", "answer"):
+        altered = json.loads(text)
+        part: Any = altered
+        for name in path.split("."):
+            part = part[int(name) if name.isdigit() else name]
+        part["signature"] = "00" * 64
+        with pytest.raises(Exception, match="signature"):
+            verify(altered)
+    missing = json.loads(text)
+    del missing["release"]["shares"][0]
+    with pytest.raises(CryptographicError, match="cohort"):
+        verify(missing)
+    shorter = json.loads(text)
+    del shorter["release"]["transcript"][-1]
+    with pytest.raises(CryptographicError, match="transcript"):
+        verify(shorter)
+
+
+def test_the_secret_key_is_sealed_under_the_passphrase(world: ProxyWorld, tmp_path: Path) -> None:
+    file = tmp_path / "passphrase"
+    file.write_text("correct horse\n")
+    user = UserWorld.__new__(UserWorld)
+    user.world, user.home, user.settings = world, tmp_path / "user", {}
+    UserWorld.__post_init__(user)
+    user.service.close()
+
+    write_private(user.home / "identity.pem", world.user.to_pem(b"correct horse"))
+    user.settings = {"passphrase_file": file}
+    user.open()
+    row = user.advance_to(user.create(), Stage.OPEN)
+    stored = user.service.store.need(row.id, "secret")
+    assert world.secret.to_bytes() not in stored
+    database = b"".join(path.read_bytes() for path in user.home.glob("user.sqlite3*"))
+    half = world.secret.to_bytes()
+    assert half[: len(half) // 2] not in database
+    user.deliver_all(row)
+    user.advance_to(row, Stage.PUBLISHED)
+    user.service.close()
