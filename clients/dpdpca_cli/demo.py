@@ -28,8 +28,8 @@ from dpdpca_disk.private import private_dir
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.parties import Party, ProxyParty
-from dpdpca_user.report import render_report
 from dpdpca_user.drafts import TOML_MEDIA_TYPE, lint, parse_draft
+from dpdpca_user.report import render_report
 
 RELEASES = ("masked", "joint")
 """The paper's protocol first."""

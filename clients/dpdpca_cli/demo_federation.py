@@ -44,7 +44,7 @@ class StudyRun:
 
     Attributes:
         key_seconds: from the draft to the signed manifest at the proxy, most of it the making of the key.
-        proxy_seconds: from the closing of the study to its release, as the operator's page shows it.
+        proxy_seconds: from the end of the last owner's command to the release on the operator's page.
         user_seconds: the data user's own steps after that, by name.
         release_bytes: ciphertexts that the proxy gave to the data user, E[N] of a masked study included.
     """
@@ -52,7 +52,7 @@ class StudyRun:
     model: Model
     owners: tuple[OwnerRun, ...]
     key_seconds: float
-    proxy_seconds: float | None
+    proxy_seconds: float
     user_seconds: Mapping[str, float]
     release_bytes: int
 
@@ -132,6 +132,7 @@ class Federation:
             study = self._create(service, draft)
             key_seconds = time.monotonic() - begun
             owners = self._join(study)
+            joined = time.monotonic()
             self._await_model(service, study)
             model = Model.from_bytes(service.model_file(study))
         figures = model.manifest.figures
@@ -139,7 +140,7 @@ class Federation:
             model=model,
             owners=owners,
             key_seconds=key_seconds,
-            proxy_seconds=self.news.of(study).seconds_between("closed", "released"),
+            proxy_seconds=max(0.0, self.news.of(study).released_at() - joined),
             user_seconds=model.provenance.seconds,
             release_bytes=figures.share_bytes,
         )

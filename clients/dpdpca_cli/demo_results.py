@@ -65,7 +65,7 @@ def _quality(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> 
     rows: list[list[str]] = []
     for index, k in enumerate(captured[0].counts):
         values = [f"{found.private[index]:.2%}" for found in captured]
-        name = f"variance captured by the first {k}" if k > 1 else "variance captured by the first component"
+        name = f"variance captured, k = {k}"
         rows.append([name, *values, f"{captured[0].best[index]:.2%}"])
     terms = [run.model.manifest for run in runs]
     rows += [
@@ -87,7 +87,7 @@ def _costs(runs: Sequence[StudyRun]) -> Table:
             *_each(runs, lambda run: _seconds(max(owner.seconds for owner in run.owners))),
         ],
         ["", "bytes sent", *_each(runs, lambda run: _size(max(owner.sent_bytes for owner in run.owners)))],
-        ["proxy", "closing to release", *_each(runs, lambda run: _seconds(run.proxy_seconds))],
+        ["proxy", "last share to release", *_each(runs, lambda run: _seconds(run.proxy_seconds))],
         [
             "",
             "bytes received",

@@ -10,6 +10,7 @@ import httpx
 
 _CONNECT_SECONDS = 5.0
 _AGAIN_SECONDS = 0.2
+_RELEASED = ("released", "published")
 
 
 @dataclass(slots=True)
@@ -28,11 +29,11 @@ class StudyNews:
     owners_complete: int = 0
     seen_at: dict[str, float] = field(default_factory=dict)
 
-    def seconds_between(self, first: str, last: str) -> float | None:
-        """Wall seconds from one state to another, as seen; None if either was missed."""
-        if first not in self.seen_at or last not in self.seen_at:
-            return None
-        return self.seen_at[last] - self.seen_at[first]
+    def released_at(self) -> float:
+        """When the release was there, as seen; now if that was missed."""
+        return min(
+            (self.seen_at[state] for state in _RELEASED if state in self.seen_at), default=time.monotonic()
+        )
 
 
 class ProxyNews:

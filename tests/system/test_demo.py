@@ -1,0 +1,90 @@
+"""`dpdpca demo` as people run it: five processes, real HTTP, real data, full-size keys. Needs pip alone."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = (sys.executable, "-m", "dpdpca_cli.main", "demo")
+LIMIT_SECONDS = 600
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """The demo with its temporary files in `folder`."""
+    return subprocess.Popen(
+        [*COMMAND, *words],
+        env={**os.environ, "TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Living processes whose environment names `folder`: the demo's children have their homes there."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def test_demo_runs_both_studies_and_writes_its_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = start(temporary, "--json", "--out", str(report))
+    said, errors = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 0, errors
+
+    studies = json.loads(said)["studies"]
+    assert [study["release"] for study in studies] == ["masked", "joint"]
+    for study in studies:
+        assert study["records"] == 20_000
+        assert study["privacy"]["epsilon"] == 1
+        assert study["privacy"]["relation"] == "replace-one"
+        best = study["captured_variance_without_privacy"]
+        # The noise is random; at this size it costs about one part in a hundred, and never gains anything.
+        for found, optimum in zip(study["captured_variance"], best, strict=True):
+            assert 0.9 * optimum < found <= optimum + 1e-9
+        assert study["trusted_components"] >= 3
+        assert len(study["bytes"]["owners"]) == 3
+
+    page = report.read_text()
+    assert not re.search(r"(?:src|href)\s*=|url\((?!#)|@import|https?://(?!www\.w3\.org/)", page)
+    assert "noise edge" in page
+    assert "Biplot" in page
+    assert "What is promised" in page
+    assert list(temporary.iterdir()) == []
+    assert left_behind(temporary) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, "--out", str(tmp_path / "report.html"))
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "making a key" in line:
+            break
+    time.sleep(1)  # a key is being made: the service has a worker of its own by now
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode not in (0, None)
+    assert list(tmp_path.iterdir()) == []
+    assert left_behind(tmp_path) == []
+
+
+def test_demo_says_what_its_options_lack(tmp_path: Path) -> None:
+    process = start(tmp_path, "--data", "records.csv")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert errors.strip() == "dpdpca: --data and --manifest go together; give both or none"
