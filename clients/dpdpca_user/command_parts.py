@@ -19,8 +19,11 @@ Home = Annotated[
     typer.Option(help="The data user's folder; default DPDPCA_USER_HOME or the configuration folder."),
 ]
 Service = Annotated[
-    str,
-    typer.Option("--service", envvar="DPDPCA_USERSERVICE_URL", help="Address of the data user's service."),
+    str | None,
+    typer.Option(
+        "--service",
+        help="Address of the data user's service; default DPDPCA_USER_SERVICE_URL, else port 8450 here.",
+    ),
 ]
 Passphrase = Annotated[
     Path | None,
@@ -30,14 +33,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or the id of its draft.")]
 DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="A draft: TOML, or JSON by its name.")]
 
-SERVICE_URL = "http://127.0.0.1:8450"
 _KEY_BITS = 3072
 
 
-def open_client(url: str, home: Path | None) -> "ServiceClient":
-    from dpdpca_user.service_client import ServiceClient
+def open_client(url: str | None, home: Path | None) -> "ServiceClient":
+    from dpdpca_user.service_client import ServiceClient, find_url
 
-    return ServiceClient(url, home=home)
+    return ServiceClient(url or find_url(), home=home)
 
 
 def lint_file(path: Path, release: str | None = None) -> "Manifest":
@@ -72,6 +74,15 @@ def show(as_json: bool, facts: dict[str, Any], text: str) -> None:
     typer.echo(json.dumps(facts) if as_json else text)
 
 
+def show_line(text: str) -> None:
+    """One line; what strangers wrote in it does not act on the terminal."""
+    typer.echo(inert(text))
+
+
+def inert(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def show_notes(lines: Sequence[str]) -> None:
     for line in lines:
         typer.echo(f"note: {line}")
@@ -87,5 +98,5 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
         table.add_column(name, overflow="fold")
     for row in rows:
         # Text, not markup: titles and names come from others.
-        table.add_row(*(Text("".join(c if c.isprintable() else " " for c in str(cell))) for cell in row))
+        table.add_row(*(Text(inert(str(cell))) for cell in row))
     Console(soft_wrap=False).print(table)

@@ -2,19 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
 from dpdpca_user.command_parts import (
-    SERVICE_URL,
     AsJson,
     DraftFile,
     Home,
     Passphrase,
     Service,
     Study,
+    inert,
     lint_file,
     need_terminal,
     open_client,
@@ -24,6 +24,9 @@ from dpdpca_user.command_parts import (
     show_table,
 )
 from dpdpca_user.study_commands import study_app
+
+if TYPE_CHECKING:
+    from dpdpca_http.client import ProxyClient
 
 app = typer.Typer(help="The data user: asks, holds the keys, gets the components.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
@@ -83,15 +86,30 @@ def enrol(
     words = fingerprint_words(statement.signer)
     known = any(proxy.url == address and proxy.ed25519 == pinned.ed25519 for proxy in place.proxies())
     if not known and not yes:
-        typer.echo(f"{card.name} shows the key\n  {words}", err=True)
+        typer.echo(f"{inert(card.name)} shows the key\n  {words}", err=True)
         need_terminal("accept the proxy's key")
         if not typer.confirm("Do these words agree with what its operator says?", err=True):
             raise PolicyError("not-confirmed", "the proxy's key was not accepted; nothing was sent")
     with ProxyClient(url, key, statement.signer, ca_file=ca_file) as proxy:
-        proxy.enrol("user", place.name(), read_invitation(invitation_file))
+        was_enrolled = known and _knows(proxy, key.public.ed25519)
+        if not was_enrolled:
+            proxy.enrol("user", place.name(), read_invitation(invitation_file))
     place.pin_proxy(pinned)
-    facts = {"proxy": {"name": card.name, "url": address, "ed25519": pinned.ed25519, "words": words}}
-    show(as_json, facts, f"this data user is enrolled at {card.name}\nwords  {words}")
+    facts = {
+        "proxy": {"name": card.name, "url": address, "ed25519": pinned.ed25519, "words": words},
+        "party": key.public.party_id.hex(),
+        "was_enrolled": was_enrolled,
+    }
+    how = "was enrolled already" if was_enrolled else "is enrolled"
+    show(as_json, facts, f"this data user {how} at {inert(card.name)}\nwords  {words}")
+
+
+def _knows(proxy: "ProxyClient", ed25519: bytes) -> bool:
+    """Whether this data user is enrolled there, so that no second invitation is spent."""
+    try:
+        return any(party.identity.ed25519 == ed25519 for party in proxy.parties())
+    except (AuthenticationError, NotAllowedError):
+        return False
 
 
 @app.command(epilog="Example: dpdpca user plan manifest.toml --records 20000")
@@ -132,7 +150,7 @@ def result(
     publish: Annotated[
         bool, typer.Option("--publish", help="Send the components to the owners, sealed.")
     ] = False,
-    service: Service = SERVICE_URL,
+    service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -168,7 +186,7 @@ def result(
 def report(
     study: Study,
     out: Annotated[Path, typer.Option("--out", help="Write the HTML file here.")],
-    service: Service = SERVICE_URL,
+    service: Service = None,
     home: Home = None,
 ) -> None:
     """One self-contained HTML file: scree plot, loadings, biplot, promise, cohort, paper trail."""
@@ -180,7 +198,7 @@ def report(
 @app.command(epilog="Example: dpdpca user verify 9f86…0a08")
 def verify(
     study: Study,
-    service: Service = SERVICE_URL,
+    service: Service = None,
     home: Home = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,

@@ -16,10 +16,15 @@ from dpdpca_http.problems import error_from_response
 from dpdpca_protocol.errors import LimitError, MessageError, UnavailableError, UsageError
 from dpdpca_user.home import UserHome
 
-DEFAULT_URL = "http://127.0.0.1:8450"
 TOKEN_FILE_VARIABLE = "DPDPCA_USER_TOKEN_FILE"  # noqa: S105  # the name of a variable, not a secret
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _LIMIT_BYTES = 512 * 1024 * 1024
+
+
+def find_url(environment: Mapping[str, str] = os.environ) -> str:
+    """Where the service is, if nobody says: as the environment names it, else on this machine."""
+    named = environment.get("DPDPCA_USER_SERVICE_URL")
+    return named or f"http://127.0.0.1:{environment.get('DPDPCA_USER_PORT') or 8450}"
 
 
 def find_token(

@@ -8,7 +8,6 @@ import typer
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_user.command_parts import (
-    SERVICE_URL,
     AsJson,
     DraftFile,
     Home,
@@ -17,6 +16,7 @@ from dpdpca_user.command_parts import (
     lint_file,
     open_client,
     show,
+    show_line,
     show_notes,
     show_table,
 )
@@ -77,7 +77,7 @@ def study_create(
         bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
     ] = True,
     proxy: Annotated[str | None, typer.Option(help="The proxy's address, where several are known.")] = None,
-    service: Service = SERVICE_URL,
+    service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -95,32 +95,20 @@ def study_create(
 
 
 @study_app.command("list", epilog="Example: dpdpca user study list")
-def study_list(service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False) -> None:
+def study_list(service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
     """All studies of this data user."""
     with open_client(service, home) as client:
         studies = client.studies()
     if as_json:
         typer.echo(json.dumps({"studies": studies}))
         return
-    show_table(
-        "Studies",
-        ["study", "title", "state", "owners in"],
-        [
-            [
-                study["study"] or f"draft {study['id']}",
-                study["title"],
-                study["state"],
-                str(study["owners_complete"]),
-            ]
-            for study in studies
-        ],
-    )
+    for each in studies:
+        name = each["study"] or f"draft {each['id']}"
+        show_line(f"{name}  {each['state']:<9}  {each['release']:<6}  {each['title']}")
 
 
 @study_app.command("show", epilog="Example: dpdpca user study show 9f86…0a08")
-def study_show(
-    study: Study, service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False
-) -> None:
+def study_show(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
     """One study: its state, its owners, and what it waits for."""
     with open_client(service, home) as client:
         facts = client.study(study)
@@ -131,6 +119,7 @@ def study_show(
     rows = [
         ["study", facts["study"] or "(the key is being made)"],
         ["title", facts["title"]],
+        ["release", facts["release"]],
         ["state", facts["state"]],
         ["proxy", facts["proxy"]],
         ["closes at", facts["closes_at"] or "–"],
@@ -144,9 +133,7 @@ def study_show(
 
 
 @study_app.command("close", epilog="Example: dpdpca user study close 9f86…0a08")
-def study_close(
-    study: Study, service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False
-) -> None:
+def study_close(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
     """Close a study before its time, with the owners that are in. All parties see it."""
     with open_client(service, home) as client:
         facts = client.close_study(study)
@@ -154,9 +141,7 @@ def study_close(
 
 
 @study_app.command("cancel", epilog="Example: dpdpca user study cancel 9f86…0a08")
-def study_cancel(
-    study: Study, service: Service = SERVICE_URL, home: Home = None, as_json: AsJson = False
-) -> None:
+def study_cancel(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
     """Cancel a study; refused once its noise is drawn."""
     with open_client(service, home) as client:
         facts = client.cancel_study(study)

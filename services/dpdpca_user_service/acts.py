@@ -35,7 +35,9 @@ def create_study(
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
     manifest = lint(parse_draft(draft, media_type), service.party, proxy.party, closes_at, settings.key_bits)
-    service.store.add(row_id, manifest.title, draft, media_type, proxy.url, publish, now)
+    service.store.add(
+        row_id, manifest.title, str(manifest.release), draft, media_type, proxy.url, publish, now
+    )
     service.wake()
     return study_facts(service.store.find(row_id))
 
@@ -54,6 +56,7 @@ def study_facts(row: StudyRow) -> dict[str, Any]:
         "draft": row.id,
         "study": row.study.hex() if row.study else None,
         "title": row.title,
+        "release": row.release,
         "state": state,
         "has_model": row.stage in MODELLED,
         "publish": row.publish,

@@ -26,6 +26,7 @@ class StudyRow:
     id: str
     created_at: str
     title: str
+    release: str
     media_type: str
     proxy_url: str
     stage: Stage
@@ -54,6 +55,7 @@ class StudyStore:
         self,
         row_id: str,
         title: str,
+        release: str,
         draft: bytes,
         media_type: str,
         proxy_url: str,
@@ -67,6 +69,7 @@ class StudyStore:
                     created_at=time_text(now),
                     updated_at=time_text(now),
                     title=title,
+                    release=release,
                     draft=draft,
                     media_type=media_type,
                     proxy_url=proxy_url,

@@ -27,6 +27,7 @@ studies = Table(
     Column("id", String(32), primary_key=True),  # of the draft; random
     Column("created_at", String(20), nullable=False),
     Column("title", String(200), nullable=False),
+    Column("release", String(8), nullable=False),
     Column("draft", LargeBinary, nullable=False),  # as it came
     Column("media_type", String(40), nullable=False),
     Column("proxy_url", String(600), nullable=False),

@@ -15,6 +15,7 @@ def upgrade() -> None:
         sa.Column("id", sa.String(32), primary_key=True),
         sa.Column("created_at", sa.String(20), nullable=False),
         sa.Column("title", sa.String(200), nullable=False),
+        sa.Column("release", sa.String(8), nullable=False),
         sa.Column("draft", sa.LargeBinary, nullable=False),
         sa.Column("media_type", sa.String(40), nullable=False),
         sa.Column("proxy_url", sa.String(600), nullable=False),

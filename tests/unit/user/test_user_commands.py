@@ -1,0 +1,251 @@
+"""`dpdpca user …` as people call it: what it prints, what it refuses, and with which exit status."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy_world import ProxyWorld
+from starlette.testclient import TestClient
+from user_world import UserWorld
+
+from dpdpca_cli.main import main
+from dpdpca_proxy.enrolment import invite
+from dpdpca_user import commands, study_commands
+from dpdpca_user.service_client import ServiceClient, find_url
+from dpdpca_user_service.app import make_app
+from dpdpca_user_service.stages import Stage
+
+Run = Callable[..., tuple[int, str, str]]
+
+DRAFT = """
+title = "A study"
+purpose = "To see."
+release = "joint"
+epsilon = 1
+clip_norm = 1.7
+max_records = 5000
+missing = "midpoint"
+[[features]]
+name = "income"
+lower = 0
+upper = 100000
+[[features]]
+name = "age"
+lower = 18
+upper = 100
+[[features]]
+name = "sex"
+levels = ["f", "m"]
+"""
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("DPDPCA_USER_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["user", *words])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def draft(tmp_path: Path) -> str:
+    path = tmp_path / "draft.toml"
+    path.write_text(DRAFT)
+    return str(path)
+
+
+def test_init_makes_private_files_once(run: Run, tmp_path: Path) -> None:
+    status, out, _ = run("init", "--name", "Institute", "--json")
+    facts = json.loads(out)
+    assert status == 0
+    assert len(facts["words"].split()) == 12
+    for name in ("identity.pem", "token", "profile.json"):
+        assert (tmp_path / "home" / name).stat().st_mode & 0o777 == 0o600
+    assert len((tmp_path / "home" / "token").read_text().strip()) >= 43
+    status, _, err = run("init", "--name", "Institute")
+    assert status == 1
+    assert "exists already" in err
+    assert json.loads(out)["party"] in out
+
+
+def test_init_under_a_passphrase_opens_with_it_alone(run: Run, tmp_path: Path) -> None:
+    from dpdpca_protocol.errors import AuthenticationError
+    from dpdpca_user.home import UserHome
+
+    (tmp_path / "word").write_text("correct horse\n")
+    assert run("init", "--name", "Institute", "--passphrase-file", str(tmp_path / "word"))[0] == 0
+    home = UserHome(tmp_path / "home")
+    assert home.identity(b"correct horse").public
+    with pytest.raises(AuthenticationError):
+        home.identity(b"wrong")
+    with pytest.raises(AuthenticationError):
+        home.identity(None)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 300, "\u202ename"])
+def test_a_name_that_could_act_is_refused(run: Run, tmp_path: Path, name: str) -> None:
+    status, _, err = run("init", "--name", name)
+    assert status == 1
+    assert err.count("\n") == 1
+    assert not (tmp_path / "home").exists()
+
+
+def test_plan_shows_both_releases_and_warns_of_a_high_clip_norm(run: Run, draft: str) -> None:
+    status, out, _ = run("plan", draft, "--records", "20000")
+    assert status == 0
+    assert "masked" in out
+    assert "joint" in out
+    assert "above 0.7" in out
+    assert "income 50000" in out
+    facts = json.loads(run("plan", draft, "--records", "20000", "--json")[1])
+    masked, joint = facts["releases"]
+    assert 1.9 < masked["noise_on_a_variance"] / joint["noise_on_a_variance"] < 4
+    assert masked["bytes_per_owner"] > joint["bytes_per_owner"]
+
+
+def test_lint_accepts_a_good_draft_and_names_the_fault_of_a_bad_one(run: Run, draft: str) -> None:
+    assert run("study", "lint", draft)[0] == 0
+    for good, bad, words in (
+        ("epsilon = 1", "epsilon = -1", "epsilon"),
+        ("upper = 100000", "upper = 0", "lower"),
+        ('release = "joint"', 'release = "open"', "release"),
+        ("max_records = 5000", "max_records = -5", "max_records"),
+        ('title = "A study"', "", "title"),
+        ("epsilon = 1", "epsilon =", "TOML"),
+    ):
+        Path("bad.toml").write_text(DRAFT.replace(good, bad))
+        status, _, err = run("study", "lint", "bad.toml")
+        assert status == 1
+        assert words in err
+        assert err.count("\n") == 1
+
+
+def test_a_sample_gives_a_draft_that_lints_after_its_bounds_are_seen_to(run: Run, tmp_path: Path) -> None:
+    sample = tmp_path / "sample.csv"
+    sample.write_text('\ufeffage;"the ""sex""";const\n31;f;5\n 78 ;m;5\n;f;nan\n', encoding="utf-8")
+    status, _, err = run("study", "init", "--from", str(sample), "--out", "made.toml")
+    assert status == 0
+    assert "Replace them" in err
+    text = (tmp_path / "made.toml").read_text()
+    assert text.startswith("# Bounds and levels below are read off the sample")
+    assert "from the sample: replace" in text
+    assert run("study", "lint", "made.toml")[0] == 0
+    assert run("study", "init", "--from", str(sample), "--out", "made.toml")[0] == 2
+    assert run("study", "init", "--from", str(sample))[1] == text
+    for content in ("", "a,b\n", "a,a\n1,2\n", "a,b\n1\n", "a\n" + "\n".join(f"t{i}" for i in range(60))):
+        sample.write_text(content)
+        assert run("study", "init", "--from", str(sample))[0] == 1
+
+
+def test_where_the_service_is() -> None:
+    assert find_url({}) == "http://127.0.0.1:8450"
+    assert find_url({"DPDPCA_USER_PORT": "9000"}) == "http://127.0.0.1:9000"
+    named = {"DPDPCA_USER_PORT": "9000", "DPDPCA_USER_SERVICE_URL": "https://user.example"}
+    assert find_url(named) == "https://user.example"
+
+
+def test_without_a_service_the_next_step_is_named(run: Run, draft: str) -> None:
+    status, _, err = run("study", "list")
+    assert (status, "dpdpca user init" in err) == (1, True)
+    run("init", "--name", "Institute")
+    status, _, err = run("study", "list", "--service", "http://127.0.0.1:9")
+    assert (status, "dpdpca user serve" in err) == (1, True)
+    status, _, err = run("study", "show", "../x", "--service", "http://127.0.0.1:9")
+    assert status == 2
+
+
+def test_every_command_has_help_with_an_example(run: Run) -> None:
+    for words in (
+        ("init",),
+        ("enrol",),
+        ("plan",),
+        ("result",),
+        ("report",),
+        ("verify",),
+        ("serve",),
+        *(("study", name) for name in ("init", "lint", "create", "list", "show", "close", "cancel")),
+    ):
+        status, out, _ = run(*words, "--help")
+        assert (status, "Example: dpdpca user" in out) == (0, True), words
+
+
+def test_enrol_pins_the_proxy_and_spends_no_second_invitation(run: Run, world: ProxyWorld) -> None:
+    run("init", "--name", "Second Institute")
+    Path("token").write_text(invite(world.proxy, "user", "Second Institute").token)
+    status, _, err = run("enrol", world.url, "--invitation-file", "token")
+    assert (status, "--yes" in err) == (1, True)
+    status, out, _ = run("enrol", world.url, "--invitation-file", "token", "--yes", "--json")
+    assert status == 0
+    assert json.loads(out)["proxy"]["ed25519"] == world.proxy_key.hex()
+    status, out, _ = run("enrol", world.url, "--invitation-file", "token", "--json")
+    assert (status, json.loads(out)["was_enrolled"]) == (0, True)
+    from dpdpca_protocol.signing import IdentityKey
+    from dpdpca_user.home import EnrolledProxy, UserHome
+
+    other = IdentityKey.generate().public
+    home = UserHome.find(None)
+    pinned = home.proxy(None)
+    with pytest.raises(Exception, match="another key is pinned"):
+        home.pin_proxy(EnrolledProxy(pinned.url, "x", other.ed25519.hex(), other.x25519.hex()))
+
+
+@pytest.fixture
+def finished(
+    world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[UserWorld, str]]:
+    user = UserWorld(world, tmp_path / "home")
+    row = user.advance_to(user.create(title="A <b>title"), Stage.OPEN)
+    user.deliver_all(row)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    client = TestClient(make_app(user.service, drive=False))
+
+    def open_client(url: str | None, home: Path | None) -> ServiceClient:
+        return ServiceClient("http://127.0.0.1:1", "open sesame", transport=client._transport)
+
+    monkeypatch.setattr(commands, "open_client", open_client)
+    monkeypatch.setattr(study_commands, "open_client", open_client)
+    yield user, row.known_study.hex()
+    user.service.close()
+
+
+def test_a_finished_study_is_shown_saved_and_verified(
+    run: Run, finished: tuple[UserWorld, str], draft: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, study = finished
+    assert study in run("study", "list")[1]
+    assert json.loads(run("study", "show", study, "--json")[1])["state"] == "published"
+    assert "Hospital A" in run("study", "show", study)[1]
+    status, out, _ = run("result", study, "--out", "model.npz")
+    assert status == 0
+    assert "towards the data user" in out
+    assert Path("model.npz").stat().st_mode & 0o777 == 0o600
+    assert run("report", study, "--out", "report.html")[0] == 0
+    assert "noise edge" in Path("report.html").read_text()
+    status, out, _ = run("study", "cancel", study)
+    assert status == 1
+    status, out, _ = run("study", "create", draft, "--json")
+    assert (status, json.loads(out)["state"]) == (0, "drafted")
+    assert run("study", "create", draft)[0] == 0
+
+    from dpdpca_user import offline
+
+    real = offline.verify_evidence
+    monkeypatch.setattr(offline, "verify_evidence", lambda *given: real(*given, least_modulus_bits=512))
+    status, out, _ = run("verify", study)
+    assert status == 0
+    assert out.count("✓") == 6
+    assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 6
+
+
+def test_titles_from_strangers_stay_text(run: Run, finished: tuple[UserWorld, str]) -> None:
+    _, study = finished
+    out: Any = run("result", study)[1]
+    assert "A <b>title" in " ".join(out.split())
