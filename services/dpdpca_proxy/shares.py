@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import blake2b
 
 import gmpy2
 from sqlalchemy import Connection
 
-from dpdpca_protocol.errors import ConflictError, MessageError, NotAllowedError
+from dpdpca_protocol.errors import ConflictError, CryptographicError, MessageError, NotAllowedError
 from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.sealing import chunk_info, open_sealed
@@ -134,6 +135,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     Raises:
         MessageError: not a statement about this study, or its digests are not those of the chunks.
         ConflictError: `study-closed`, `share-version-not-newer`, `share-incomplete`, `cohort-full`.
+        CryptographicError: `ciphertext-repeated`, the same ciphertext stands in two chunks.
     """
     statement = verify_statement("share", untrusted, caller.ed25519)
     claim = ShareStatement.parse(statement)
@@ -153,6 +155,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             f"the statement lists {len(claim.chunk_digests)} chunks,"
             f" and a share has {terms.manifest.figures.chunk_count}",
         )
+    _check_no_repeats(proxy, caller, claim)
     close_if_due(proxy, study)
     now = proxy.now()
     with proxy.database.transaction("complete share") as connection:
@@ -249,6 +252,33 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
                 "ask the data user for a new study",
             )
     return share
+
+
+def _check_no_repeats(proxy: Proxy, caller: PartyRow, claim: ShareStatement) -> None:
+    """That no ciphertext stands in two of the chunks that the statement names; each was checked by itself."""
+    if len(claim.chunk_digests) == 1:
+        return
+    with proxy.database.reading("list chunks to compare") as connection:
+        there = chunk_digests(connection, claim.study, caller.party, claim.version)
+    if any(there.get(position) != digest for position, digest in enumerate(claim.chunk_digests)):
+        return  # the transaction says which of them is missing or another one
+    width = proxy.terms(claim.study).public_key.ciphertext_bytes
+    key = proxy.data_key(claim.study)
+    seen: set[bytes] = set()
+    count = 0
+    for position, digest in enumerate(claim.chunk_digests):
+        name = chunk_name(claim.study, caller.party, claim.version, position, digest)
+        chunk = proxy.files.read_sealed(name, key)
+        seen.update(
+            blake2b(chunk[at : at + width], digest_size=16).digest() for at in range(0, len(chunk), width)
+        )
+        count += len(chunk) // width
+    if len(seen) != count:
+        raise CryptographicError(
+            "ciphertext-repeated",
+            f"{count - len(seen)} ciphertexts of the share stand in it twice",
+            "encrypt the share again with fresh randomness, under a new version",
+        )
 
 
 def _check_whole(connection: Connection, caller: PartyRow, claim: ShareStatement) -> None:

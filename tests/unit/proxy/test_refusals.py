@@ -364,6 +364,23 @@ def test_a_share_is_complete_only_when_whole_and_as_claimed(study: OpenStudy) ->
     assert dump(world.proxy) == before
 
 
+def test_a_ciphertext_that_stands_in_two_chunks_is_refused(world: ProxyWorld) -> None:
+    study = world.open_study(d=180)
+    owner = world.owners[0]
+    chunks = study.plain_chunks(values_of(180, 0))
+    assert len(chunks) == 2
+    width = world.secret.public.ciphertext_bytes
+    again = [chunks[0], chunks[0][:width] + chunks[1][width:]]
+    study.upload(owner, again)
+    before = dump(world.proxy)
+    client = world.client(owner)
+    error = refused(lambda: client.complete_share(study.study, study.claim(owner, again)))
+    assert (error.slug, error.status) == ("ciphertext-repeated", 422)
+    assert dump(world.proxy) == before
+    study.upload(owner, chunks, version=2)
+    client.complete_share(study.study, study.claim(owner, chunks, version=2))
+
+
 def test_a_statement_about_another_study_is_refused(study: OpenStudy) -> None:
     world, owner = study.world, study.world.owners[0]
     chunks = study.plain_chunks(values_of(3, 0))
