@@ -1,0 +1,62 @@
+"""Mechanisms of symmetric noise that a proxy can run on ciphertexts, by the names that manifests use."""
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.mechanisms.gaussian import Gaussian
+from dpdpca_protocol.mechanisms.interface import (
+    Calibration,
+    Guarantee,
+    GuaranteeKind,
+    Mechanism,
+    NoiseLaw,
+    PrivacyEvent,
+    Quantity,
+    Sensitivity,
+    Setting,
+)
+from dpdpca_protocol.mechanisms.laplace import Laplace, PublishedLaplace
+from dpdpca_protocol.mechanisms.modsulq import ModSulq
+from dpdpca_protocol.mechanisms.published import PublishedDiscretizer, PublishedGaussian
+from dpdpca_protocol.mechanisms.wishart import Wishart
+
+__all__ = [
+    "MECHANISMS",
+    "Calibration",
+    "Gaussian",
+    "Guarantee",
+    "GuaranteeKind",
+    "Laplace",
+    "Mechanism",
+    "ModSulq",
+    "NoiseLaw",
+    "PrivacyEvent",
+    "PublishedDiscretizer",
+    "PublishedGaussian",
+    "PublishedLaplace",
+    "Quantity",
+    "Sensitivity",
+    "Setting",
+    "Wishart",
+    "mechanism_class",
+]
+
+MECHANISMS: tuple[type[Mechanism], ...] = (
+    Gaussian,
+    Laplace,
+    PublishedGaussian,
+    PublishedLaplace,
+    ModSulq,
+    Wishart,
+)
+
+
+def mechanism_class(name: str, calibration: Calibration = Calibration.PROVED) -> type[Mechanism]:
+    """The mechanism of this name and calibration.
+
+    Raises:
+        UsageError: there is none; the message lists what there is.
+    """
+    for mechanism in MECHANISMS:
+        if (mechanism.name, mechanism.calibration) == (name, calibration):
+            return mechanism
+    offered = ", ".join(f"{m.name} ({m.calibration})" for m in MECHANISMS)
+    raise UsageError("unknown-mechanism", f"mechanism and calibration must be one of: {offered}")

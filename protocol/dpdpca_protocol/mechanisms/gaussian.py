@@ -1,0 +1,145 @@
+"""Gaussian noise: ours in the Frobenius shape, and i.i.d. on the upper triangle as the literature has it.
+
+All draws are of the exact discrete Gaussian. What is proved is the same for both shapes: with D the Frobenius
+distance of neighbours, ρ = D²/(2t²), since the norm of a triangle is at most that of the whole matrix.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from dpdpca_protocol.accounting import TAIL_SIGMAS, ceil_sqrt, delta_of_tails, epsilon_of_rho, zcdp_rho
+from dpdpca_protocol.gaussian import discrete_gaussian
+from dpdpca_protocol.mechanisms.interface import (
+    Calibration,
+    Guarantee,
+    Mechanism,
+    NoiseLaw,
+    PrivacyEvent,
+    Quantity,
+    Sensitivity,
+    Setting,
+    lay_triangle,
+    sqrt_up,
+)
+from dpdpca_protocol.sensitivity import (
+    joint_sensitivity_squared,
+    scatter_sensitivity_bound,
+    second_moment_sensitivity_squared,
+)
+
+
+def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
+    """D²: 2K² for R, 16K² for S (times N² for N·S), (2K+a)²/2 for (R, αv).
+
+    Source: docs/claims.md, C1.
+    """
+    bound = setting.record_bound
+    if setting.quantity is Quantity.JOINT:
+        return joint_sensitivity_squared(bound, setting.alpha_squared)
+    if setting.quantity is Quantity.SCATTER:
+        return Fraction(scatter_sensitivity_bound(bound) ** 2)
+    return Fraction(second_moment_sensitivity_squared(bound))
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Mechanism):
+    """What all Gaussian mechanisms share. `scale` is t, the standard deviation of a diagonal entry of R or S.
+
+    Attributes:
+        off_diagonal_share: variance off the diagonal over that on it: 1/2 or 1.
+    """
+
+    off_diagonal_share: ClassVar[Fraction]
+
+    @property
+    def rho(self) -> Fraction:
+        """ρ = D²/(2t²), exact."""
+        return frobenius_sensitivity_squared(self.setting) / (2 * self.scale**2)
+
+    @property
+    def event(self) -> PrivacyEvent:
+        epsilon = self.guarantee.epsilon
+        assert epsilon is not None
+        return PrivacyEvent(self.rho, None, delta_of_tails(epsilon))
+
+    @property
+    def proved(self) -> Guarantee:
+        """(ε, δ) that ρ gives by the tight conversion, at the setting's δ and with the tails on top."""
+        epsilon = epsilon_of_rho(self.rho, self.setting.delta)
+        return Guarantee.approximate(
+            epsilon,
+            self.setting.delta + delta_of_tails(epsilon),
+            "discrete Gaussian on integers, ρ = D²/(2t²), tight conversion (Canonne, Kamath, Steinke 2020)",
+            self.assumptions,
+        )
+
+    def law(self, count: int) -> NoiseLaw:
+        variance = (self.factor(count) * self.scale) ** 2
+        joint = self.setting.quantity is Quantity.JOINT
+        sum_variance = self.scale**2 / self.setting.alpha_squared if joint else Fraction(0)
+        return NoiseLaw(
+            diagonal=variance,
+            off_diagonal=variance * self.off_diagonal_share,
+            sum_=sum_variance,
+            shift=Fraction(0),
+            triangle_bound=_tail_bound(variance),
+            sum_bound=_tail_bound(sum_variance),
+        )
+
+    def draw_triangle(self, count: int) -> list[int]:
+        d, law = self.setting.encoded_features, self.law(count)
+        diagonal = discrete_gaussian(law.diagonal, d, law.triangle_bound)
+        others = discrete_gaussian(law.off_diagonal, d * (d - 1) // 2, _tail_bound(law.off_diagonal))
+        return lay_triangle(d, diagonal, others)
+
+    def draw_sum(self) -> list[int]:
+        law = self.law(1)
+        return discrete_gaussian(law.sum_, self.setting.encoded_features, law.sum_bound)
+
+
+@dataclass(frozen=True)
+class Gaussian(GaussianNoise):
+    """AG with the sensitivity that it needs, in the Frobenius shape: t on the diagonal, t/√2 off it.
+
+    The product's own mechanism: t² = D²/(2ρ), ρ from (ε, δ) by the tight conversion, rounded down.
+    """
+
+    name = "gaussian"
+    title = "Analyze Gauss, corrected"
+    reference = (
+        "Dwork, Talwar, Thakurta, Zhang 2014; Wang, Chang 2018; calibration Canonne, Kamath, Steinke 2020"
+    )
+    calibration = Calibration.PROVED
+    quantities = frozenset(Quantity)
+    off_diagonal_share = Fraction(1, 2)
+
+    @classmethod
+    def least_scale(cls, setting: Setting) -> Fraction:
+        rho = zcdp_rho(setting.epsilon, setting.delta)
+        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * rho))
+
+    @property
+    def claim(self) -> Guarantee:
+        return self.guarantee
+
+    @property
+    def guarantee(self) -> Guarantee:
+        proved = self.proved
+        # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
+        return Guarantee.approximate(
+            self.setting.epsilon,
+            self.setting.delta + delta_of_tails(self.setting.epsilon),
+            proved.basis,
+            proved.assumptions,
+        )
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        squared = frobenius_sensitivity_squared(self.setting)
+        return Sensitivity("l2", squared, squared)
+
+
+def _tail_bound(variance: Fraction) -> int:
+    """⌈κσ⌉: draws beyond it are redrawn, their mass is part of δ."""
+    return ceil_sqrt(TAIL_SIGMAS**2 * variance)

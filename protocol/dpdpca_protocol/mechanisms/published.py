@@ -1,0 +1,165 @@
+"""The paper's own calibration of Gaussian noise, and the ε that it really gives.
+
+Wang & Chang 2018 (like Imtiaz & Sarwate 2016) draw i.i.d. Gaussians on the upper triangle with
+τ = √(2 ln(1.25/δ))/ε times a sensitivity of 1. One replaced record moves R by up to √2 and the centred
+scatter by up to 4 in units of the record bound. All of it is for comparison; outputs state the real ε.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpfr
+from numpy.typing import NDArray
+
+from dpdpca_protocol.accounting import gaussian_delta
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.mechanisms.gaussian import GaussianNoise, frobenius_sensitivity_squared
+from dpdpca_protocol.mechanisms.interface import Calibration, Guarantee, Quantity, Sensitivity, Setting
+
+UNIT_ROWS = "rows of norm at most 1"
+
+_MOST_BITS = 31
+
+
+def published_scale(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """τ = √(2 ln(1.25/δ))/ε per unit of sensitivity, rounded up.
+
+    Args:
+        epsilon: ε > 0. The formula is proved for ε < 1 only (Dwork, Roth 2014, theorem A.1).
+        delta: δ in (0, 1).
+
+    Raises:
+        UsageError: ε or δ out of range.
+    """
+    if epsilon <= 0 or not 0 < delta < 1:
+        raise UsageError("bad-argument", "ε must be above 0 and δ between 0 and 1")
+    with gmpy2.context(precision=128, round=gmpy2.RoundUp):
+        tau = gmpy2.sqrt(2 * gmpy2.log(mpfr(gmpy2.mpq(Fraction(5, 4) / delta)))) / mpfr(gmpy2.mpq(epsilon))
+        numerator, denominator = (tau * (1 + mpfr(2) ** -100)).as_integer_ratio()
+    return Fraction(int(numerator), int(denominator))
+
+
+def real_epsilon(sensitivity_over_scale: float, delta: float) -> float:
+    """The least ε at which continuous Gaussian noise of this strength spends no more than δ.
+
+    Args:
+        sensitivity_over_scale: D/σ > 0.
+        delta: δ in (0, 1).
+
+    Returns:
+        ε ≥ 0, relative error about 10⁻⁹; 0 where even ε = 0 spends less than δ.
+
+    Source: Balle, Wang 2018, theorem 8: exact for one worst-case pair, hence for the Gaussian mechanism.
+    """
+    mu = sensitivity_over_scale
+    if not mu > 0 or not 0 < delta < 1:
+        raise UsageError("bad-argument", "the ratio must be above 0 and δ between 0 and 1")
+    if gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    # Φ(μ/2 − ε/μ) alone is below δ at the upper end: δ > 10⁻³⁰⁰ needs fewer than 40 standard deviations.
+    low, high = 0.0, mu * (mu / 2 + 40)
+    for _ in range(200):
+        middle = (low + high) / 2
+        if gaussian_delta(middle, mu) > delta:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@dataclass(frozen=True)
+class PublishedGaussian(GaussianNoise):
+    """AG (on R) and DPDPCA (on the centred scatter) as published: sensitivity 1, i.i.d. upper triangle.
+
+    `scale` is τK: the paper states τ for rows of norm 1, and leaves the rescaling to grid units out.
+    """
+
+    name = "gaussian"
+    title = "AG and DPDPCA as published"
+    reference = "Imtiaz, Sarwate 2016; Wang, Chang 2018, equation 5"
+    calibration = Calibration.AS_PUBLISHED
+    quantities = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
+    off_diagonal_share = Fraction(1)
+
+    @classmethod
+    def least_scale(cls, setting: Setting) -> Fraction:
+        return published_scale(setting.epsilon, setting.delta) * setting.record_bound
+
+    @property
+    def claim(self) -> Guarantee:
+        return Guarantee.approximate(
+            self.setting.epsilon, self.setting.delta, "as published: sensitivity 1", (UNIT_ROWS,)
+        )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return self.proved
+
+    @property
+    def real_epsilon(self) -> float:
+        """ε of continuous noise of this scale at the setting's δ: the figure printed with every output."""
+        ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
+        return real_epsilon(ratio, float(self.setting.delta))
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        published = Fraction(self.setting.record_bound**2)
+        return Sensitivity("l2", frobenius_sensitivity_squared(self.setting), published)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDiscretizer:
+    """The paper's map of each feature to the integers 0 … 2^e − 1, linear between a lower and an upper end.
+
+    Attributes:
+        lower, upper: (d,) ends. Taken from the data, as the paper does, they are themselves a leak.
+        bits: e, from 1 to 31.
+    """
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    bits: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= _MOST_BITS:
+            raise UsageError("bad-argument", f"the bits of the discretizer must be 1 to {_MOST_BITS}")
+        if (
+            self.lower.shape != self.upper.shape
+            or self.lower.ndim != 1
+            or not (self.lower < self.upper).all()
+        ):
+            raise UsageError("bad-argument", "each feature needs a lower end below its upper end")
+
+    @classmethod
+    def of_data(cls, rows: NDArray[np.float64], bits: int) -> Self:
+        """Ends from the rows themselves, as published. Not private: the ends are values of single records."""
+        return cls(rows.min(axis=0), rows.max(axis=0), bits)
+
+    @property
+    def top(self) -> int:
+        """2^e − 1."""
+        return (1 << self.bits) - 1
+
+    @property
+    def record_bound(self) -> Fraction:
+        """d(2^e − 1)²/4: squared distance of a corner from the middle of the cube that records lie in."""
+        return Fraction(len(self.lower) * self.top**2, 4)
+
+    def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(n, d) reals → (n, d) integers in 0 … 2^e − 1, to the nearest; values outside the ends are cut."""
+        share = (rows - self.lower) / (self.upper - self.lower)
+        cut: NDArray[Any] = np.rint(np.clip(share, 0.0, 1.0) * self.top)
+        return cut.astype(np.int64)
+
+    def real_epsilon(self, epsilon: Fraction, delta: Fraction) -> float:
+        """ε of the paper's noise on the scatter of discretized rows: τ for rows of norm 1, never rescaled.
+
+        The centred scatter does not depend on the origin, so K is taken about the middle of the cube and
+        D = 4K, less the factor (N−1)/N, is reached by opposite corners.
+        """
+        ratio = 4 * self.record_bound / published_scale(epsilon, delta)
+        return real_epsilon(float(ratio), float(delta))
