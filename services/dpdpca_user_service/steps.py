@@ -157,7 +157,7 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
 
 def _follow(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     facts = _read_facts(service, row, proxy)
-    signed = _signed(service, row)
+    signed = signed_manifest(service, row)
     if facts.state == StudyState.CLOSED and signed.manifest.release is ReleaseKind.MASKED:
         return _answer(service, row, proxy, signed)
     if facts.state in RELEASED_STATES:
@@ -171,7 +171,7 @@ def _follow_answered(service: UserService, row: StudyRow, proxy: ProxyClient) ->
         _send_answer(service, row, proxy)
         return False
     if facts.state in RELEASED_STATES:
-        return _fetch(service, row, proxy, _signed(service, row))
+        return _fetch(service, row, proxy, signed_manifest(service, row))
     return False
 
 
@@ -251,7 +251,7 @@ def _fits(chunk: bytes, index: int, signed: SignedManifest, verified: VerifiedRe
 
 def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
     """Decrypts and fits. When the model is stored, the secret key has done its work and is deleted."""
-    signed = _signed(service, row)
+    signed = signed_manifest(service, row)
     with _final():
         verified = _verify(service, row, signed, decode_bundle(service.store.need(row.id, "bundle")))
         chunks = []
@@ -282,7 +282,7 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     """The components to every owner of the cohort, each copy sealed to the key in its share statement."""
     encoded = service.store.blob(row.id, "published")
     if encoded is None:
-        signed = _signed(service, row)
+        signed = signed_manifest(service, row)
         bundle = decode_bundle(service.store.need(row.id, "bundle"))
         verified = _verify(service, row, signed, bundle)
         model = service.model_of(row.id)
@@ -339,7 +339,7 @@ def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> Stud
     return facts
 
 
-def _signed(service: UserService, row: StudyRow) -> SignedManifest:
+def signed_manifest(service: UserService, row: StudyRow) -> SignedManifest:
     return open_manifest(
         service.store.need(row.id, "manifest"), least_modulus_bits=service.least_modulus_bits
     )

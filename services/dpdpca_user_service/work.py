@@ -17,7 +17,7 @@ from typing import Any
 from gmpy2 import mpz
 
 from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
-from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
@@ -88,6 +88,7 @@ def open_release(
     Raises:
         CryptographicError: it does not decrypt to a symmetric matrix within its slots.
         IntegrityError: `release-implausible`.
+        PolicyError: `cohort-too-small`; a joint study shows N only now.
     """
     begin = time.monotonic()
     key = SecretKey.from_bytes(secret)
@@ -104,6 +105,13 @@ def open_release(
             key, BlockLayout(d, figures.slot_bits, figures.slots), ciphertexts, records
         )
     check_scatter(noisy, figures)
+    if noisy.count < manifest.min_records:
+        raise PolicyError(
+            "cohort-too-small",
+            f"the study holds {noisy.count} records, fewer than min_records, {manifest.min_records}",
+            "its result is not served; this rule is kept by the data user's own software and protects nobody"
+            " from the data user",
+        )
     opened = time.monotonic()
     components = fit_components(noisy, figures, EncodedSpace.of(manifest), min(d, MAX_COMPONENTS))
     encoded = encode_components(manifest.study_id, components)

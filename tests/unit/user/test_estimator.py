@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from dpdpca_protocol.figures import Figures
@@ -45,6 +46,25 @@ def test_scikit_learns_checks_without_noise(estimator: Any, check: Any) -> None:
 )
 def test_scikit_learns_checks_with_noise(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_set_params,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_estimator_cloneable,
+        estimator_checks.check_mixin_order,
+        estimator_checks.check_estimator_tags_renamed,
+        estimator_checks.check_valid_tag_types,
+    ],
+)
+def test_scikit_learns_checks_that_need_no_rows_of_their_own(check: Any) -> None:
+    """`fit` of `FederatedPCA` fetches a model: the checks that fit made-up rows do not apply to it."""
+    check("FederatedPCA", FederatedPCA("http://127.0.0.1:9", token="t", study="ab", n_components=2))
 
 
 def correlated_rows(n: int) -> Any:

@@ -212,6 +212,16 @@ def test_an_implausible_release_fails_instead_of_being_served(user: UserWorld) -
         model_facts(user.service, row.id)
 
 
+def test_a_joint_study_of_too_few_records_is_not_served(user: UserWorld) -> None:
+    row = user.advance_to(user.create(min_records=4000), Stage.OPEN)
+    user.deliver_all(row)
+    wait_for(lambda: user.advance(row).stage is Stage.FAILED)
+    row = user.row(row.id)
+    assert row.problem_slug == "cohort-too-small"
+    assert "protects nobody" in (row.problem or "")
+    assert user.service.store.modelled() == []
+
+
 def test_closing_cancelling_and_late_publishing(user: UserWorld) -> None:
     row = user.advance_to(user.create(publish=False), Stage.OPEN)
     study = user.opened(row)

@@ -1,0 +1,73 @@
+"""Components in clear would undo the noise towards the proxy, who knows its own draw; sealed ones do not."""
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdpca_protocol.components import EncodedSpace, Floats, fit_components
+from dpdpca_protocol.errors import CryptographicError
+from dpdpca_protocol.figures import Figures, Terms, figures_of
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.messages import SealedComponents
+from dpdpca_protocol.publication import encode_components
+from dpdpca_protocol.release import NoisyScatter, draw_triangle_noise
+from dpdpca_protocol.sealing import components_info, open_sealed, seal
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.study import ReleaseKind
+
+D, N = 12, 400
+STUDY = StudyId(bytes(range(32)))
+
+
+def masked_release() -> tuple[Floats, Floats, NoisyScatter, EncodedSpace, Figures]:
+    figures = figures_of(
+        Terms(
+            ReleaseKind.MASKED, D, Fraction(1), 12, Fraction(1), Fraction(1, 10**7), Fraction(0), 1000, 3072
+        )
+    )
+    source = random.Random(1)
+    z = np.array([[round(source.gauss(0, 300)) for _ in range(D)] for _ in range(N)], dtype=object)
+    total = z.sum(axis=0)
+    scaled = N * z.T.dot(z) - np.outer(total, total)
+    noise = np.zeros((D, D), dtype=object)
+    noise[np.triu_indices(D)] = draw_triangle_noise(D, N**2 * figures.noise_variance)
+    noise = noise + np.triu(noise, 1).T
+    noisy = NoisyScatter(N, tuple(tuple(int(entry) for entry in row) for row in scaled + noise), None)
+    space = EncodedSpace(tuple("abcdefghijkl"), np.zeros(D), np.ones(D), False)
+    return scaled.astype(float) / N, noise.astype(float) / N, noisy, space, figures
+
+
+def test_components_in_clear_give_the_proxy_exact_sums() -> None:
+    """The attack: S·V = V·Λ − H·V/N. It must work, or the sealing would stop nothing."""
+    scatter, own_noise, noisy, space, figures = masked_release()
+    published = fit_components(noisy, figures, space, 3)
+    unit = published.noise_scale / float(figures.noise_scale)
+    vectors, values = published.vectors.T, published.eigenvalues / unit
+    found = vectors * values - own_noise @ vectors
+    truth = scatter @ vectors
+    assert np.abs(found - truth).max() < 1e-9 * np.abs(own_noise).max()
+    assert np.abs(own_noise @ vectors).max() > 1e3 * np.abs(found - truth).max()
+
+
+def test_what_passes_through_the_proxy_opens_for_owners_alone() -> None:
+    _, _, noisy, space, figures = masked_release()
+    published = fit_components(noisy, figures, space, 3)
+    plain = encode_components(STUDY, published)
+    user, proxy, owners = (
+        IdentityKey.generate(),
+        IdentityKey.generate(),
+        [IdentityKey.generate() for _ in range(3)],
+    )
+    info = components_info(STUDY)
+    sealed = {owner.public.party_id: seal(plain, owner.public.x25519, info) for owner in owners}
+    wire = SealedComponents(STUDY, sealed).sign(user).encoded
+    for number in (*published.vectors.ravel(), *published.eigenvalues, *published.captured):
+        assert np.float64(number).tobytes().hex().encode() not in wire
+    for copy in sealed.values():
+        with pytest.raises(CryptographicError):
+            open_sealed(copy, proxy.x25519, info)
+    assert open_sealed(sealed[owners[1].public.party_id], owners[1].x25519, info) == plain
+    with pytest.raises(CryptographicError):
+        open_sealed(sealed[owners[1].public.party_id], owners[0].x25519, info)
