@@ -125,6 +125,7 @@ class ProxyWorld:
     port: int = field(default_factory=free_port)
     patience: Patience = field(default_factory=lambda: Patience(seconds=0.0))
 
+    _raw: httpx.Client = field(default_factory=lambda: httpx.Client(trust_env=False, timeout=20))
     proxy: Proxy = field(init=False)
     app: FastAPI = field(init=False)
 
@@ -150,6 +151,7 @@ class ProxyWorld:
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=2,
+                timeout_keep_alive=1,
             )
         )
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -158,6 +160,8 @@ class ProxyWorld:
         assert self._server.started, "the proxy did not start"
 
     def stop(self) -> None:
+        self._raw.close()
+        self._raw = httpx.Client(trust_env=False, timeout=20)
         self._server.should_exit = True
         self._thread.join(20)
         assert not self._thread.is_alive(), "the proxy did not stop"
@@ -210,8 +214,7 @@ class ProxyWorld:
         if key is not None:
             RequestSigner(key).sign(request, body, created or datetime.now(UTC))
         change(request)
-        with httpx.Client(trust_env=False, timeout=20) as client:
-            return client.send(request)
+        return self._raw.send(request)
 
     # studies
 

@@ -1,0 +1,270 @@
+"""`dpdpca proxy …` at the command line, and the served process with TLS, end to end."""
+
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from proxy_world import ProxyWorld, free_port, values_of
+
+from dpdpca_cli import main as cli
+from dpdpca_http.client import ProxyClient
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy.proxy import open_proxy
+from dpdpca_proxy.settings import load_settings
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DPDPCA_PROXY_HOME", str(tmp_path / "proxy"))
+    return tmp_path / "proxy"
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        cli.main(["proxy", *words])
+    assert isinstance(left.value.code, int)
+    return left.value.code
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert run(*words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_init_makes_a_private_home_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = os.umask(0)
+    try:
+        first = printed(capsys, "init", "--name", 'Relay "Ä"', "--url", "https://proxy.example.org")
+    finally:
+        os.umask(old)
+    assert first["new"] is True
+    assert len(first["words"].split()) == 12
+    again = printed(capsys, "init")
+    assert again == first | {"new": False}
+    renamed = printed(capsys, "init", "--name", "Other")
+    assert (renamed["ed25519"], renamed["name"], renamed["url"]) == (
+        first["ed25519"],
+        "Other",
+        "https://proxy.example.org",
+    )
+    for path in [home, *home.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_readable_identity_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init") == 0
+    (home / "identity.pem").chmod(0o644)
+    capsys.readouterr()
+    assert run("studies") == 1
+    assert "chmod 600" in capsys.readouterr().err
+
+
+def test_invitations_and_lists(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init") == 0
+    capsys.readouterr()
+    assert run("invite", "--role", "owner", "--name", "Hospital A") == 0
+    shown = capsys.readouterr()
+    assert len(shown.out.strip()) == 64
+    assert "Hospital A" in shown.err
+    made = printed(capsys, "invite", "--role", "user", "--name", "Institute")
+    assert (made["role"], made["name"], len(made["token"])) == ("user", "Institute", 64)
+    assert printed(capsys, "owners") == {"parties": []}
+    assert printed(capsys, "studies") == {"studies": []}
+    for words in (["invite", "--role", "judge", "--name", "x"], ["invite", "--role", "owner"], ["nonsense"]):
+        assert run(*words) == 2
+    assert run("invite", "--role", "owner", "--name", "a\x1b[31m") == 1
+    assert run("audit", "0" * 64) == 1
+    assert "\x1b[31m" not in capsys.readouterr().err
+
+
+def test_commands_before_init_say_what_to_do(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["serve"], ["studies"], ["owners"], ["invite", "--role", "user", "--name", "x"]):
+        assert run(*words) == 1
+        assert "dpdpca proxy init" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["init", "serve", "invite", "owners", "studies", "audit"])
+def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--help") == 0
+    assert f"Example: dpdpca proxy {command}" in capsys.readouterr().out
+
+
+def test_lists_and_audit_of_a_real_study(
+    world: ProxyWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = world.open_study(3, title="[bold]Title[/bold]", closing="when-complete")
+    for seed, owner in enumerate(world.owners):
+        study.deliver(owner, values_of(3, seed))
+    study.wait_state("released")
+    monkeypatch.setenv("DPDPCA_PROXY_HOME", str(world.home))
+    (listed,) = printed(capsys, "studies")["studies"]
+    assert (listed["study"], listed["state"]) == (study.study.hex(), "released")
+    parties = printed(capsys, "owners")["parties"]
+    assert {party["name"] for party in parties} >= {"Institute", "Hospital A"}
+    assert run("studies") == 0
+    assert "[bold]" in capsys.readouterr().out
+    # Outside tests a toy modulus is unfit, and the audit says so; everything else holds.
+    assert run("audit", study.study.hex(), "--json") == 1
+    outcomes = {check["check"]: check["outcome"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert {what for what, outcome in outcomes.items() if outcome != "holds"} == {
+        "manifest: signature, figures and modulus"
+    }
+
+
+# The served process
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "dpdpca test")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return cert_file, key_file
+
+
+class Served:
+    """`dpdpca proxy serve` as a process of its own."""
+
+    def __init__(self, home: Path, *words: str, scheme: str = "http", verify: Any = True) -> None:
+        self.port, self.operator_port = free_port(), free_port()
+        self.url = f"{scheme}://127.0.0.1:{self.port}"
+        self.verify = verify
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                *("-m", "dpdpca_cli.main", "proxy", "serve", "--port", str(self.port)),
+                *("--operator-port", str(self.operator_port), *words),
+            ],
+            env={**os.environ, "DPDPCA_PROXY_HOME": str(home), "DPDPCA_PROXY_URL": self.url},
+            stderr=subprocess.PIPE,
+        )
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + 30
+        with httpx.Client(verify=self.verify, trust_env=False) as client:
+            while True:
+                assert self.process.poll() is None, self.process.communicate()
+                assert time.monotonic() < deadline
+                try:
+                    if client.get(f"{self.url}/readyz").status_code == 200:
+                        return
+                except httpx.TransportError:
+                    time.sleep(0.05)
+
+    def stop(self) -> bytes:
+        self.process.send_signal(signal.SIGTERM)
+        _, errors = self.process.communicate(timeout=20)
+        return errors
+
+
+@pytest.fixture
+def served(home: Path, tmp_path: Path) -> Iterator[Served]:
+    cert_file, key_file = certificate(tmp_path)
+    assert run("init") == 0
+    trust = ssl.create_default_context(cafile=str(cert_file))
+    server = Served(
+        home, "--tls-cert", str(cert_file), "--tls-key", str(key_file), scheme="https", verify=trust
+    )
+    try:
+        server.wait_ready()
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.communicate()
+
+
+def test_a_served_proxy_speaks_tls_and_stops_in_order(
+    served: Served, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    token = printed(capsys, "invite", "--role", "owner", "--name", "Hospital A")["token"]
+    key = IdentityKey.generate()
+    client = ProxyClient(served.url, key, ca_file=tmp_path / "cert.pem")
+    card, statement = client.card()
+    assert card.url == served.url
+    client = ProxyClient(served.url, key, statement.signer, ca_file=tmp_path / "cert.pem")
+    assert client.enrol("owner", "Hospital A", token) == key.public.party_id
+    assert [party.name for party in client.parties()] == ["Hospital A"]
+    with httpx.Client(trust_env=False) as operator:
+        base = f"http://127.0.0.1:{served.operator_port}"
+        page = operator.get(base)
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        assert "<script src=" in page.text
+        metrics = operator.get(f"{base}/metrics").text
+        assert 'route="/v1/parties"' in metrics
+        assert operator.get(f"{base}/metrics", headers={"host": "evil.example"}).status_code == 400
+        assert operator.get(f"{base}/v1/studies").status_code == 404
+    with httpx.Client(trust_env=False, verify=served.verify) as public:
+        assert public.get(f"{served.url}/metrics").status_code == 404
+        assert public.get(f"{served.url}/docs").status_code == 200
+        paths = public.get(f"{served.url}/openapi.json").json()["paths"]
+        assert "/v1/studies/{study}/share/chunks/{position}" in paths
+    errors = served.stop()
+    assert served.process.returncode == 0
+    assert token.encode() not in errors
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert {"listening", "request", "stopped"} <= {line["event"] for line in lines}
+
+
+def test_two_proxies_do_not_share_a_port(served: Served, home: Path, tmp_path: Path) -> None:
+    second = Served(home)
+    second.process.kill()
+    second.process.communicate()
+    words = ["proxy", "serve", "--port", str(served.port), "--operator-port", str(free_port())]
+    done = subprocess.run(
+        [sys.executable, "-m", "dpdpca_cli.main", *words],
+        env={**os.environ, "DPDPCA_PROXY_HOME": str(home)},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{served.port}" in done.stderr.decode().splitlines()[-1]
+    assert served.process.poll() is None
+
+
+def test_signals_end_open_streams(served: Served, home: Path, tmp_path: Path) -> None:
+    proxy = open_proxy(load_settings(home))
+    proxy.database.close()
+    with httpx.Client(trust_env=False) as operator:
+        url = f"http://127.0.0.1:{served.operator_port}/events"
+        with operator.stream("GET", url) as stream:
+            assert next(stream.iter_lines()) == "event: studies"
+            begin = time.monotonic()
+            served.process.send_signal(signal.SIGTERM)
+            served.process.wait(20)
+            assert time.monotonic() - begin < 5
+    assert served.process.returncode == 0
