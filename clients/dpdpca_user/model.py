@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.components import Components, EncodedSpace
 from dpdpca_protocol.errors import DpdpcaError, MessageError
 from dpdpca_protocol.identifiers import StudyId
@@ -229,8 +228,3 @@ def _text(array: "np.ndarray[Any, np.dtype[Any]]") -> str:
     if array.dtype != np.uint8 or array.ndim != 1 or len(array) > _MAX_METADATA_BYTES:
         raise ValueError("not a text array")
     return array.tobytes().decode()
-
-
-def model_digest_body(model: Model) -> bytes:
-    """Canonical bytes of the components alone, for comparison between parties."""
-    return canonical_json(json.loads(encode_components(model.study, model.components)))

@@ -1,0 +1,170 @@
+"""Workers in real processes, stages, settings, key storage and drafts."""
+
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    IntegrityError,
+    MessageError,
+    PolicyError,
+    UnavailableError,
+    UsageError,
+)
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.parties import Party, ProxyParty
+from dpdpca_user.drafts import lint, parse_draft
+from dpdpca_user_service.keyring import Keyring
+from dpdpca_user_service.settings import load_settings
+from dpdpca_user_service.stages import ENDED, STAGES, Stage, check_move
+from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.work import Workers, make_key, open_count
+
+STUDY = StudyId(bytes(range(32)))
+
+
+def test_a_worker_process_makes_a_key_and_tells_how_far_it_is() -> None:
+    told: list[float] = []
+    workers = Workers()
+    made = workers.run(make_key, 512, bytes(32), 512, progress=told.append)
+    secret = SecretKey.from_bytes(made.secret)
+    assert secret.public.bits == 512
+    assert len(made.roots) == 8
+    assert told == sorted(told)
+    assert "MadeKey(…)" in repr(made)
+    workers.close()
+
+
+def test_what_a_worker_refuses_arrives_as_it_was_raised() -> None:
+    workers = Workers()
+    with pytest.raises(MessageError, match="stored secret key is damaged"):
+        workers.run(open_count, b"\x01\x02", b"\x01")
+    with pytest.raises(IntegrityError, match="TypeError"):
+        workers.run(open_count, None, b"secret bytes")
+    workers.close()
+
+
+def test_closing_ends_what_is_under_way() -> None:
+    workers = Workers()
+    ended: list[Exception] = []
+
+    def run() -> None:
+        try:
+            workers.run(make_key, 8192, bytes(32), 512)
+        except UnavailableError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while not workers._running and time.monotonic() < deadline:
+        time.sleep(0.05)
+    workers.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    assert [error.slug for error in ended if isinstance(error, UnavailableError)] == ["worker-died"]
+    with pytest.raises(UnavailableError):
+        workers.run(make_key, 512, bytes(32), 512)
+
+
+def test_stages_only_go_forward() -> None:
+    reached = {Stage.DRAFTED}
+    for _ in Stage:
+        reached |= {following for stage in reached for following in STAGES[stage]}
+    assert reached == set(Stage)
+    for stage in Stage:
+        assert stage not in STAGES[stage]
+        for following in Stage:
+            if following in STAGES[stage]:
+                check_move(stage, following)
+                assert stage not in STAGES[following]
+            else:
+                with pytest.raises(ConflictError):
+                    check_move(stage, following)
+    assert all(not STAGES[stage] for stage in ENDED)
+
+
+def test_keys_at_rest_open_with_their_passphrase_and_their_study_alone() -> None:
+    plain, sealed = Keyring(None), Keyring(b"correct horse")
+    assert plain.open(plain.close(b"p and q", STUDY), STUDY) == b"p and q"
+    stored = sealed.close(b"p and q", STUDY)
+    assert b"p and q" not in stored
+    assert sealed.open(stored, STUDY) == b"p and q"
+    for keyring, study in ((Keyring(b"wrong"), STUDY), (plain, STUDY), (sealed, StudyId(bytes(32)))):
+        with pytest.raises(AuthenticationError):
+            keyring.open(stored, study)
+    assert "horse" not in repr(sealed)
+
+
+def test_settings_keep_the_token_off_the_open_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_settings(tmp_path).check_listener()
+    with pytest.raises(UsageError, match="without TLS"):
+        load_settings(tmp_path, host="0.0.0.0").check_listener()
+    load_settings(tmp_path, host="0.0.0.0", behind_tls=True).check_listener()
+    with pytest.raises(UsageError, match="go together"):
+        load_settings(tmp_path, tls_cert=Path("cert.pem")).check_listener()
+    monkeypatch.setenv("DPDPCA_USER_KEY_BITS", "1024")
+    with pytest.raises(UsageError, match="key_bits") as refusal:
+        load_settings(tmp_path)
+    assert "1024" not in str(refusal.value)
+
+
+def test_a_database_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    database = Database(tmp_path / "user.sqlite3")
+    database.upgrade()
+    database.upgrade()
+    assert (tmp_path / "user.sqlite3").stat().st_mode & 0o777 == 0o600
+    with database.transaction() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(PolicyError, match="later version"):
+        database.upgrade()
+    database.close()
+
+
+DRAFT: dict[str, Any] = {
+    "title": "A",
+    "purpose": "B",
+    "features": [{"name": "x", "lower": 0, "upper": 1}],
+    "clip_norm": 1,
+    "release": "masked",
+    "epsilon": 1,
+    "max_records": 100,
+}
+
+
+def test_lint_takes_names_on_trust_and_judges_everything_else() -> None:
+    user, proxy = (
+        Party("u", b"\1" * 32, b"\1" * 32),
+        ProxyParty("p", "https://p.example", b"\2" * 32, b"\2" * 32),
+    )
+    closes_at = datetime(2030, 1, 1, tzinfo=UTC)
+    named = lint(DRAFT | {"participants": ["A", "B", "C"]}, user, proxy, closes_at, 3072)
+    assert [party.name for party in named.participants] == ["A", "B", "C"]
+    assert len(lint(DRAFT, user, proxy, closes_at, 3072).participants) == 3
+    changes: list[dict[str, Any]] = [
+        {"participants": []},
+        {"participants": ["A"]},
+        {"epsilon": 0},
+        {"delta": 0.5},
+    ]
+    for change in changes:
+        with pytest.raises(PolicyError):
+            lint(DRAFT | change, user, proxy, closes_at, 3072)
+    with pytest.raises(PolicyError, match="known owners"):
+        lint(DRAFT | {"participants": ["A", "B", "C"]}, user, proxy, closes_at, 3072, participants=[])
+
+
+def test_a_draft_that_does_not_parse_is_not_repeated() -> None:
+    for content, media_type in ((b"secret = = 1", "application/toml"), (b'{"secret": ', "application/json")):
+        with pytest.raises(MessageError) as refusal:
+            parse_draft(content, media_type)
+        assert "secret" not in str(refusal.value)
