@@ -1,0 +1,51 @@
+"""What a release must be, given the exact sums of those who are in it.
+
+Two kinds of comparison, both against the noise that the manifest promises:
+
+- entry by entry, each within the bound beyond which the proxy draws again (κ = 13 standard deviations): an
+  honest release never fails it, however often it is run;
+- the noise as a whole, by its sum of squares, at `LEVEL`: an honest release fails it once in 10⁹ runs.
+"""
+
+from fractions import Fraction
+from math import isqrt
+
+from scipy.stats import chi2
+
+from dpdpca_protocol.figures import Figures
+from dpdpca_protocol.release import NoisyScatter
+from dpdpca_protocol.study import ReleaseKind
+
+from .records import Sums
+
+LEVEL = 1e-9
+TAIL = 13
+
+
+def assert_release(noisy: NoisyScatter, sums: Sums, figures: Figures) -> None:
+    """The release is of exactly these records, under exactly the promised noise.
+
+    One record more or less moves N, which has no noise; another record in the place of one moves the sums by
+    up to 2K, and a whole file by hundreds of K, where the noise here has a standard deviation near K.
+    """
+    assert noisy.count == sums.count
+    d, t2 = len(sums.sum), figures.noise_variance
+    noises: list[tuple[int, Fraction]] = []
+    if figures.release is ReleaseKind.JOINT:
+        assert noisy.sum is not None
+        noises += [(a - b, t2 / figures.alpha_squared) for a, b in zip(noisy.sum, sums.sum, strict=True)]
+        for i in range(d):
+            for j in range(i, d):
+                entry, rest = divmod(noisy.scaled_scatter[i][j] + noisy.sum[i] * noisy.sum[j], noisy.count)
+                assert rest == 0
+                noises.append((entry - sums.second_moment[i][j], t2 if i == j else t2 / 2))
+    else:
+        exact = sums.scaled_scatter
+        for i in range(d):
+            for j in range(i, d):
+                variance = sums.count**2 * t2 * (1 if i == j else Fraction(1, 2))
+                noises.append((noisy.scaled_scatter[i][j] - exact[i][j], variance))
+    for noise, variance in noises:
+        assert noise * noise <= (isqrt(int(TAIL * TAIL * variance)) + 1) ** 2
+    energy = float(sum(Fraction(noise * noise) / variance for noise, variance in noises))
+    assert chi2.ppf(LEVEL / 2, len(noises)) <= energy <= chi2.isf(LEVEL / 2, len(noises))

@@ -1,0 +1,91 @@
+"""An owner that is killed in the middle of its upload goes on where it was, with the same ciphertexts."""
+
+import csv
+import os
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.packing import unpack
+from dpdpca_protocol.share import ShareStatement
+from dpdpca_protocol.signing import verify_statement
+
+from .bare_user import BareUser
+from .federation import Federation
+from .relay import relaying
+
+pytestmark = pytest.mark.xdist_group("resume")
+
+COLUMNS = 500
+"""Wide enough for a share of three chunks."""
+
+RECORDS = 60
+
+
+def _write_wide(path: Path, seed: int) -> Path:
+    source = random.Random(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(f"c{index}" for index in range(COLUMNS))
+        writer.writerows([round(source.random(), 3) for _ in range(COLUMNS)] for _ in range(RECORDS))
+    return path
+
+
+def test_killed_owner_sends_only_what_is_missing(federation: Federation, tmp_path: Path) -> None:
+    user = BareUser(federation, "Wide Institute")
+    other = federation.owners(1)[0]
+    data = [_write_wide(tmp_path / f"{seed}.csv", seed) for seed in range(2)]
+    with relaying(federation.relay_port, federation.port) as relay:
+        owner = federation.new_owner("Hospital on a bad line", federation.relay_url)
+        study = user.open_study(
+            [owner, other],
+            features=[{"name": f"c{index}", "lower": 0, "upper": 1} for index in range(COLUMNS)],
+            clip_norm=5,
+            min_owners=2,
+            closing="when-complete",
+        )
+        assert study.manifest.figures.chunk_count == 3
+        address = f"{federation.relay_url}/{study.id.hex()}"
+        chunks = f"{study.path}/share/chunks/"
+        relay.cut = lambda method, path: method == "PUT" and path.startswith(f"{chunks}1?")
+
+        process = owner.start("owner", "join", address, "--data", data[0], "--yes")
+        assert relay.fell_silent.wait(60), "the second chunk never came"
+        os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+
+        before = federation.client(owner.key()).share(study.id)
+        assert (before.state, before.version, before.chunks) == ("partial", 1, {0})
+        kept = _kept_digests(owner.home / "studies" / study.id.hex())
+        assert len(kept) >= 2, "the chunk under way was on the disk before it was sent"
+        sent_before = relay.count("PUT", chunks)
+
+        relay.cut = lambda method, path: False
+        joined = owner.join(address, data[0])
+
+        assert (joined["version"], joined["sent_chunks"], joined["already"]) == (1, 2, False)
+        resent = [path for method, path in relay.seen[:] if method == "PUT"][sent_before:]
+        assert sorted(resent) == [f"{chunks}1?version=1", f"{chunks}2?version=1"]
+
+    claim = ShareStatement.parse(
+        verify_statement("share", (owner.home / "studies" / study.id.hex() / "share-1.json").read_bytes())
+    )
+    assert list(claim.chunk_digests[: len(kept)]) == kept
+    assert not (owner.home / "studies" / study.id.hex() / "chunks").exists()
+
+    other.join(study.address, data[1])
+    study.wait_state("released")
+    first = study.released_ciphertexts(most_chunks=1)[0]
+    figures = study.manifest.figures
+    count, *_ = unpack(int(study.secret.decrypt(first)), figures.slot_bits, figures.slots)
+    assert count == 2 * RECORDS
+
+
+def _kept_digests(folder: Path) -> list[Digest]:
+    """Digests of the ciphertexts that the killed owner left on its disk, in order."""
+    files = sorted((folder / "chunks").glob("*.bin"), key=lambda path: int(path.stem))
+    return [Digest.of(path.read_bytes()) for path in files]
