@@ -144,7 +144,11 @@ def _biplot(components: Components) -> str:
     drawing = biplot(components)
     if not drawing:
         return ""
-    return f"<section><h3>Biplot</h3><figure class='square'>{drawing}</figure></section>"
+    return (
+        f"<section><h3>Biplot</h3><figure>{drawing}<figcaption>Where each feature points in the plane of the "
+        "first two components, by loading times spread. The shortest arrows have no name.</figcaption>"
+        "</figure></section>"
+    )
 
 
 def _cohort(model: Model) -> str:

@@ -4,7 +4,7 @@ Every text that comes from outside goes through `escaped`. Colours are CSS varia
 """
 
 from collections.abc import Sequence
-from html import escape
+from html import escape, unescape
 
 import numpy as np
 
@@ -15,7 +15,9 @@ BIPLOT_LABELS = 14
 
 _WIDTH, _HEIGHT = 720, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 18, 44
-_SIDE, _RIM = 520, 110
+_PLOT_WIDTH, _PLOT_HEIGHT, _REACH = 720, 480, 205
+_LETTER, _LINE = 6.6, 14
+_SHORTEST_NAMED = 0.05
 
 
 def escaped(text: str, limit: int = 80) -> str:
@@ -93,28 +95,33 @@ def biplot(components: Components) -> str:
     ends = (components.vectors[:2] * np.sqrt(spread)[:, None]).T
     reach = float(np.abs(ends).max())
     ends = ends / reach if reach > 0 else ends
-    middle, radius = _SIDE / 2, _SIDE / 2 - _RIM
-    lengths = np.hypot(ends[:, 0], ends[:, 1])
+    x0, y0 = _PLOT_WIDTH / 2, _PLOT_HEIGHT / 2
+    heads = np.column_stack([x0 + _REACH * ends[:, 0], y0 - _REACH * ends[:, 1]])
+    order = np.argsort(-np.hypot(ends[:, 0], ends[:, 1]), kind="stable")
     arrows = "".join(
-        f'<line class="arrow" x1="{middle}" y1="{middle}" x2="{middle + radius * x:.1f}"'
-        f' y2="{middle - radius * y:.1f}" marker-end="url(#head)"/>'
-        for x, y in ends[np.argsort(-lengths, kind="stable")[:200]]
+        f'<line class="arrow" x1="{x0}" y1="{y0}" x2="{x:.1f}" y2="{y:.1f}" marker-end="url(#head)"/>'
+        for x, y in heads[order[:200]]
     )
-    labelled = np.argsort(-lengths, kind="stable")[:BIPLOT_LABELS]
-    labels = _labels(labelled.tolist(), ends, components.space.names, middle, radius)
+    named = [
+        int(index)
+        for index in order[:BIPLOT_LABELS]
+        if np.hypot(ends[index, 0], ends[index, 1]) >= _SHORTEST_NAMED
+    ]
+    low, high = y0 - _REACH - 10, y0 + _REACH + 10
     axes = (
-        f'<line class="grid" x1="{_RIM / 2}" x2="{_SIDE - _RIM / 2}" y1="{middle}" y2="{middle}"/>'
-        f'<line class="grid" y1="{_RIM / 2}" y2="{_SIDE - _RIM / 2}" x1="{middle}" x2="{middle}"/>'
-        f'<text class="tick" x="{middle}" y="{_SIDE - 8}" text-anchor="middle">'
-        f"component 1{_warning(components, 0)}</text>"
-        f'<text class="tick" x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">'
-        f"component 2{_warning(components, 1)}</text>"
+        f'<line class="grid" x1="{x0 - _REACH - 10}" x2="{x0 + _REACH + 10}" y1="{y0}" y2="{y0}"/>'
+        f'<line class="grid" y1="{low}" y2="{high}" x1="{x0}" x2="{x0}"/>'
+        f'<text class="tick" x="{x0}" y="{_PLOT_HEIGHT - 4}" text-anchor="middle">'
+        f"→ component 1{_warning(components, 0)}</text>"
+        f'<text class="tick" x="14" y="{y0}" text-anchor="middle" transform="rotate(-90 14 {y0})">'
+        f"→ component 2{_warning(components, 1)}</text>"
     )
     return (
-        f'<svg viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="Biplot of components 1 and 2">'
+        f'<svg viewBox="0 0 {_PLOT_WIDTH} {_PLOT_HEIGHT}" role="img"'
+        ' aria-label="Biplot of components 1 and 2">'
         '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6"'
         ' orient="auto"><path class="head" d="M0,0L8,4L0,8z"/></marker></defs>'
-        f"{axes}{arrows}{labels}</svg>"
+        f"{axes}{arrows}{_labels(named, heads, components.space.names)}</svg>"
     )
 
 
@@ -122,22 +129,36 @@ def _warning(components: Components, index: int) -> str:
     return f" ({BELOW_THE_EDGE})" if components.label(index) else ""
 
 
-def _labels(order: Sequence[int], ends: Floats, names: Sequence[str], middle: float, radius: float) -> str:
-    """Names beside the arrow heads, moved down where they would cover one another."""
-    taken: dict[bool, list[float]] = {True: [], False: []}
+def _labels(order: Sequence[int], heads: Floats, names: Sequence[str]) -> str:
+    """Names beside the heads, the longest arrow's first; one that would cover another moves up or down."""
+    taken: list[tuple[float, float, float]] = []
     texts = []
-    for index in sorted(order, key=lambda feature: -float(ends[feature, 1])):
-        x, y = float(ends[index, 0]), float(ends[index, 1])
-        right = x >= 0
-        place = middle - radius * y + 4
-        while any(abs(place - other) < 13 for other in taken[right]):
-            place += 3
-        taken[right].append(place)
+    for index in order:
+        name = escaped(names[index], 24)
+        x, y = (float(value) for value in heads[index])
+        right = x >= _PLOT_WIDTH / 2
+        width = _LETTER * len(unescape(name))
+        left = x + 7 if right else x - 7 - width
+        steps = (sign * step for step in range(0, 12 * _LINE, _LINE // 2) for sign in (1, -1))
+        place = next((y + step for step in steps if _is_free(taken, left, width, y + step)), y)
+        taken.append((left, left + width, place))
+        if abs(place - y) > _LINE:
+            texts.append(
+                f'<line class="leader" x1="{x:.1f}" y1="{y:.1f}" x2="{x + (5 if right else -5):.1f}"'
+                f' y2="{place:.1f}"/>'
+            )
         texts.append(
-            f'<text class="name" x="{middle + radius * x + (6 if right else -6):.1f}" y="{place:.1f}"'
-            f' text-anchor="{"start" if right else "end"}">{escaped(names[index], 24)}</text>'
+            f'<text class="name" x="{x + (7 if right else -7):.1f}" y="{place + 4:.1f}"'
+            f' text-anchor="{"start" if right else "end"}">{name}</text>'
         )
     return "".join(texts)
+
+
+def _is_free(taken: Sequence[tuple[float, float, float]], left: float, width: float, place: float) -> bool:
+    return not any(
+        left < other_right and other_left < left + width and abs(place - other) < _LINE
+        for other_left, other_right, other in taken
+    )
 
 
 def _bar(left: float, width: float, top: float, bottom: float, kind: str) -> str:

@@ -31,7 +31,7 @@ thead th{color:var(--soft);font-weight:600}
 .heat td.minus{background:rgba(var(--minus),calc(var(--s)*.65))}
 .heat th.dim{color:var(--soft);font-weight:400;opacity:.6}
 .heat tbody th{font-weight:400}
-figure{margin:.5rem 0}figure.square{max-width:34rem}
+figure{margin:.5rem 0}
 figcaption,.note{color:var(--soft);font-size:.85rem;max-width:46rem}
 svg{width:100%;height:auto;display:block}
 svg text{font:12px system-ui,sans-serif;fill:var(--ink)}
@@ -39,6 +39,7 @@ svg .tick{fill:var(--soft)}svg .grid{stroke:var(--line)}
 svg .noisy{fill:var(--noisy)}svg .signal{fill:var(--signal)}
 svg .edge{stroke:var(--edge);stroke-width:2;stroke-dasharray:5 4;fill:none}
 svg .edge-label{fill:var(--edge);font-weight:600}
+svg .name{paint-order:stroke;stroke:var(--page);stroke-width:3px}svg .leader{stroke:var(--line)}
 svg .arrow{stroke:var(--signal);stroke-width:1.5}svg .head{fill:var(--signal)}
 @media print{body{font-size:11pt}section{break-inside:avoid}}
 """
