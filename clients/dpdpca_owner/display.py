@@ -88,8 +88,8 @@ def _share(count: int, of: int) -> str:
 
 @contextmanager
 def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Watcher]:
-    """Two progress bars on stderr: encrypting, with what is left of it, and sending, in bytes."""
-    if quiet:
+    """Two progress bars where stderr is a terminal: encrypting, with what is left of it, and sending."""
+    if quiet or not sys.stderr.isatty():
         yield Watcher()
         return
     with Progress(
@@ -100,7 +100,6 @@ def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Wat
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         console=Console(file=sys.stderr),
-        transient=not sys.stderr.isatty(),
     ) as progress:
         encrypting = progress.add_task("encrypting", total=ciphertexts)
         sending = progress.add_task("sending (bytes)", total=share_bytes)

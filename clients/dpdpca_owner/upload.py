@@ -24,6 +24,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.sealing import chunk_info, seal
 from dpdpca_protocol.share import Receipt, ShareStatement, Withdrawal
 from dpdpca_protocol.signing import Statement, verify_statement
+from dpdpca_protocol.study import StudyState
 
 _UNSENT_CHUNKS = 4
 """Sealed chunks that may wait for the network; more would only fill memory."""
@@ -91,6 +92,7 @@ class ShareSender:
             and plan.moments == contribution.digest
         ):
             return Settled(Outcome.ALREADY, receipt)
+        self._check_open()
         plan = self._next_plan(plan, contribution.digest, facts, receipt)
         self._folder.save_plan(plan)
         try:
@@ -124,6 +126,16 @@ class ShareSender:
         self._folder.save_receipt(receipt, acknowledged)
         self._folder.drop_chunks()
         return Settled(Outcome.DONE, receipt)
+
+    def _check_open(self) -> None:
+        """Asked first, so that no share is encrypted and kept for a study that takes none."""
+        state = self._client.study(self._signed.study_id).state
+        if state != StudyState.OPEN:
+            raise ConflictError(
+                "study-closed",
+                f"the study is {state}: it takes no more shares",
+                "ask the data user for a new study",
+            )
 
     def _receipt_of(self, facts: ShareFacts) -> Receipt | None:
         """The newest receipt that either side holds, stored if it is news; for our own statement only."""

@@ -13,6 +13,7 @@ import pytest
 
 from dpdpca_cli import main as cli
 from dpdpca_owner import acts
+from dpdpca_owner.display import watching
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.messages import ProxyCard
 
@@ -176,3 +177,11 @@ def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     assert status == 0
     assert f"Example: dpdpca owner {command}" in out
     assert "--json" in out
+
+
+def test_progress_writes_nothing_into_a_log(capsys: pytest.CaptureFixture[str]) -> None:
+    """A refusal stays the only line on stderr where that is no terminal."""
+    with watching(10, 1000, quiet=False) as watcher:
+        watcher.on_encrypted(10)
+        watcher.on_sent(1000)
+    assert capsys.readouterr().err == ""

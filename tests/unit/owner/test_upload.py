@@ -178,10 +178,15 @@ def test_withdrawing_and_joining_again_raise_the_version(scene: Any) -> None:
     assert join(scene).receipt.version == 3
 
 
-def test_a_closed_study_takes_nothing(scene: Any) -> None:
+def test_a_closed_study_takes_nothing_and_leaves_nothing_behind(scene: Any) -> None:
     scene.proxy.close()
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError) as refusal:
         join(scene)
+    assert refusal.value.slug == "study-closed"
+    folder = scene.desk.home.study(scene.address.study)
+    assert folder.plan() is None
+    assert folder.chunk(0) is None
+    assert not any(received.startswith("PUT") for received in scene.proxy.received)
 
 
 @pytest.mark.parametrize("lie", ["statement", "owner", "version", "subject", "study", "signer"])
