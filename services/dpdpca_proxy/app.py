@@ -51,7 +51,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy and stopping.
     """
     hands = worker or ProcessWorker()
-    woken, stopping = asyncio.Event(), asyncio.Event()
+    stopping = asyncio.Event()
     bells: list[Callable[[], object]] = []
 
     def wake() -> None:
@@ -66,9 +66,9 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        bells.append(lambda: loop.call_soon_threadsafe(woken.set))
+        bells.append(lambda: loop.call_soon_threadsafe(jobs.wake))
         tasks = [
-            asyncio.create_task(jobs.run(woken, stopping), name="jobs"),
+            asyncio.create_task(jobs.run(stopping), name="jobs"),
             asyncio.create_task(watch.run(stopping), name="watch"),
         ]
         app.state.tasks = tasks
@@ -77,7 +77,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
         finally:
             bells.clear()
             stopping.set()
-            woken.set()
+            jobs.wake()
             watch.wake()
             await asyncio.to_thread(hands.close)
             await asyncio.wait(tasks, timeout=10)

@@ -84,6 +84,10 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
     if not isinstance(token, str) or len(token) != 2 * TOKEN_BYTES or not token.isascii():
         raise AuthenticationError("invitation-unknown", "no such invitation", "ask the operator for one")
     party, digest, now = enrolment.identity.party_id, _token_digest(token), proxy.now()
+    with proxy.database.reading("is the invitation known") as connection:
+        # Strangers may ask this as often as they like: they must not hold up the writers.
+        if find_invitation(connection, digest) is None:
+            raise AuthenticationError("invitation-unknown", "no such invitation", "ask the operator for one")
     with proxy.database.transaction("enrol") as connection:
         invitation = find_invitation(connection, digest)
         if invitation is None or invitation.role != enrolment.role:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +52,7 @@ from dpdpca_proxy.worker import (
 
 _POLL_SECONDS = 1.0
 _MOST_BACKOFF_SECONDS = 60.0
-_NONCE_SWEEP_SECONDS = 60.0
+_TIDYING_SECONDS = 60.0
 _ORPHAN_SECONDS = 24 * 3600.0
 
 _logger = logging.getLogger("dpdpca.jobs")
@@ -78,6 +79,8 @@ class Jobs:
         self._not_before: dict[StudyId, float] = {}
         self._attempts: dict[StudyId, int] = {}
         self._corrupt: str | None = None
+        self._next_tidying = 0.0
+        self._bells = (asyncio.Event(), asyncio.Event())
 
     def progress(self, study: StudyId) -> JobProgress | None:
         """How far the running step of a study is, or None."""
@@ -92,26 +95,49 @@ class Jobs:
         """Why an operator is needed, or None."""
         return self._corrupt
 
-    async def run(self, woken: asyncio.Event, stopping: asyncio.Event) -> None:
-        """Works until `stopping` is set; looks again whenever `woken` is, and every second."""
-        await asyncio.to_thread(self._tidy)
-        next_nonce_sweep = 0.0
-        while not stopping.is_set():
-            woken.clear()
-            if time.monotonic() >= next_nonce_sweep:
-                next_nonce_sweep = time.monotonic() + _NONCE_SWEEP_SECONDS
-                await asyncio.to_thread(self._guarded, forget_old_nonces, self._proxy)
-            if await asyncio.to_thread(self._round, stopping.is_set):
-                continue
-            try:
-                await asyncio.wait_for(woken.wait(), _POLL_SECONDS)
-            except TimeoutError:
-                continue
+    def wake(self) -> None:
+        """Makes both loops of `run` look again at once; called in the loop's own thread."""
+        for bell in self._bells:
+            bell.set()
 
-    def work(self) -> None:
-        """Does all that can be done now, in this thread; for tests and for one-off tools."""
-        while self._round(lambda: False):
-            pass
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Works until `stopping` is set; looks again whenever it is woken, and every second.
+
+        Closing in time and tidying have a loop of their own: a release takes minutes, closing must not.
+        """
+        await asyncio.gather(
+            self._repeat(self._bells[0], stopping, self._mind),
+            self._repeat(self._bells[1], stopping, lambda: self._round(stopping.is_set)),
+        )
+
+    async def _repeat(self, bell: asyncio.Event, stopping: asyncio.Event, act: Callable[[], bool]) -> None:
+        while not stopping.is_set():
+            bell.clear()
+            if await asyncio.to_thread(self._survived, act):
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), _POLL_SECONDS)
+
+    def _survived(self, act: Callable[[], bool]) -> bool:
+        """What `act` says; a failure (a full disk, a busy database) is logged, and the next round comes."""
+        try:
+            return act()
+        except Exception as error:
+            slug = error.slug if isinstance(error, DpdpcaError) else None
+            _logger.error("round failed", extra={"slug": slug, "error_class": type(error).__name__})
+            return False
+
+    def _mind(self) -> bool:
+        """Closes what is due; now and then clears away what nobody needs."""
+        with self._proxy.database.reading("list open studies") as connection:
+            rows = list_studies(connection, (StudyState.OPEN,))
+        for row in rows:
+            self._guarded(close_if_due, self._proxy, row.study)
+        if time.monotonic() >= self._next_tidying:
+            self._next_tidying = time.monotonic() + _TIDYING_SECONDS
+            self._guarded(forget_old_nonces, self._proxy)
+            self._guarded(self._tidy)
+        return False
 
     def _tidy(self) -> None:
         """What a crash may have left: sealed files without a key, releases that were not committed."""
@@ -133,14 +159,12 @@ class Jobs:
     def _round(self, stop: Callable[[], bool]) -> bool:
         """One step for every study that has one to do; whether there was any."""
         with self._proxy.database.reading("list studies with work") as connection:
-            rows = list_studies(connection, (StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED))
+            rows = list_studies(connection, (StudyState.CLOSED, StudyState.COUNTED))
         moved = False
         for row in rows:
             if stop():
                 return False
-            if row.state is StudyState.OPEN:
-                self._guarded(close_if_due, self._proxy, row.study)
-            elif time.monotonic() >= self._not_before.get(row.study, 0.0):
+            if time.monotonic() >= self._not_before.get(row.study, 0.0):
                 moved = self._attempt(row) or moved
         return moved
 

@@ -7,10 +7,16 @@ import gmpy2
 from gmpy2 import mpz
 
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.errors import ConflictError, MessageError, NotAllowedError, NotFoundError, PolicyError
+from dpdpca_protocol.errors import (
+    ConflictError,
+    CryptographicError,
+    MessageError,
+    NotAllowedError,
+    NotFoundError,
+)
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.messages import CountAnswer, CountChallenge, SealedComponents
-from dpdpca_protocol.release import check_count
+from dpdpca_protocol.release import check_count, check_count_range
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyEvent, StudyState
 from dpdpca_proxy.proxy import Proxy
@@ -53,7 +59,7 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
     Raises:
         CryptographicError: `count-proof-false`; nothing changed.
         ConflictError: `count-already-answered`, or the study is not waiting for it.
-        PolicyError: `records-out-of-range`; the study has failed by it, and no noise was drawn.
+        CryptographicError: `count-out-of-range`; the study has failed by it, and no noise was drawn.
     """
     asked = _asked(proxy, caller, study)
     statement = verify_statement("count-answer", untrusted, caller.ed25519)
@@ -75,14 +81,11 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
         answer.records,
         mpz(int.from_bytes(answer.randomizer, "big")),
     )
-    manifest = terms.manifest
-    if not manifest.min_records <= answer.records <= manifest.max_records:
-        detail = (
-            f"the study holds {answer.records} records, outside {manifest.min_records}"
-            f" to {manifest.max_records}"
-        )
-        fail(proxy, asked.row, "records-out-of-range", detail)
-        raise PolicyError("records-out-of-range", detail, "the study has failed: start a new one")
+    try:
+        check_count_range(answer.records, terms.manifest.min_records, terms.manifest.max_records)
+    except CryptographicError as error:
+        fail(proxy, asked.row, error.slug, error.problem)
+        raise
     now = proxy.now()
     with proxy.database.transaction("take count") as connection:
         row = load_study(connection, study)

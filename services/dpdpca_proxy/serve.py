@@ -46,10 +46,10 @@ def serve(settings: Settings) -> None:
         NotFoundError: `not-initialised`.
     """
     settings.check_listener()
-    configure_logging(settings.log_level)
-    public = create_app(open_proxy(settings))
     if settings.tls_cert and settings.tls_key:
         _check_certificate(settings.tls_cert, settings.tls_key)
+    public = create_app(open_proxy(settings))
+    configure_logging(settings.log_level)
     servers = [
         _Server(_config(public, settings.host, settings.port, settings.tls_cert, settings.tls_key)),
         _Server(_config(create_operator_app(public), settings.operator_host, settings.operator_port)),

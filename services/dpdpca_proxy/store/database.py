@@ -105,13 +105,22 @@ class Database:
         self._path.chmod(0o600)
 
     def forget_deleted(self) -> None:
-        """Empties the write-ahead log, so that what was deleted is in no file of the database."""
+        """Empties the write-ahead log, so that what was deleted is in no file of the database.
+
+        Raises:
+            UnavailableError: `busy`, readers kept the log for longer than we wait.
+        """
         with self._writer, _in_our_words():
             raw = self._engine.raw_connection()
             try:
-                raw.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr] # sqlite3.Connection
+                cursor = raw.cursor()
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                outcome = cursor.fetchone()
+                cursor.close()
             finally:
                 raw.close()
+        if outcome is None or outcome[0]:
+            raise UnavailableError("busy", "the database's log is in use", "try again", retry_after_seconds=2)
 
     def close(self) -> None:
         self._engine.dispose()

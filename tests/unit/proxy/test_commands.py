@@ -18,13 +18,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from proxy_world import ProxyWorld, free_port, values_of
+from proxy_world import ProxyWorld, free_port, values_of, wait_for
 
 from dpdpca_cli import main as cli
 from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.signing import IdentityKey
-from dpdpca_proxy.proxy import open_proxy
-from dpdpca_proxy.settings import load_settings
 
 
 @pytest.fixture
@@ -110,6 +108,7 @@ def test_lists_and_audit_of_a_real_study(
     for seed, owner in enumerate(world.owners):
         study.deliver(owner, values_of(3, seed))
     study.wait_state("released")
+    wait_for(lambda: not list((world.home / "studies").rglob("sealed")))
     monkeypatch.setenv("DPDPCA_PROXY_HOME", str(world.home))
     (listed,) = printed(capsys, "studies")["studies"]
     assert (listed["study"], listed["state"]) == (study.study.hex(), "released")
@@ -240,9 +239,6 @@ def test_a_served_proxy_speaks_tls_and_stops_in_order(
 
 
 def test_two_proxies_do_not_share_a_port(served: Served, home: Path, tmp_path: Path) -> None:
-    second = Served(home)
-    second.process.kill()
-    second.process.communicate()
     words = ["proxy", "serve", "--port", str(served.port), "--operator-port", str(free_port())]
     done = subprocess.run(
         [sys.executable, "-m", "dpdpca_cli.main", *words],
@@ -257,8 +253,6 @@ def test_two_proxies_do_not_share_a_port(served: Served, home: Path, tmp_path: P
 
 
 def test_signals_end_open_streams(served: Served, home: Path, tmp_path: Path) -> None:
-    proxy = open_proxy(load_settings(home))
-    proxy.database.close()
     with httpx.Client(trust_env=False) as operator:
         url = f"http://127.0.0.1:{served.operator_port}/events"
         with operator.stream("GET", url) as stream:

@@ -457,8 +457,6 @@ def test_closing_by_hand_needs_enough_owners(study: OpenStudy) -> None:
 def test_too_few_owners_at_closing_time_fail_the_study(study: OpenStudy) -> None:
     world = study.world
     study.deliver(world.owners[0], values_of(3, 0))
-    with world.proxy.database.reading("due") as connection:
-        assert connection is not None
     world.clock.ahead = timedelta(seconds=3601)
     world.proxy.wake()
     wait_state(study, "failed")
@@ -547,7 +545,7 @@ def test_a_count_out_of_range_fails_the_study_before_any_draw(world: ProxyWorld)
     study = masked_to_count(world, min_records=16)
     client = world.client(world.user)
     answer = study.count_answer(study.challenge())
-    assert refused(lambda: client.answer_count(study.study, answer)).slug == "records-out-of-range"
+    assert refused(lambda: client.answer_count(study.study, answer)).slug == "count-out-of-range"
     assert study.state() == "failed"
     assert "draw" not in world.worker.calls  # type: ignore[attr-defined] # it is an InlineWorker
     assert refused(lambda: client.release(study.study)).slug == "wrong-state"
