@@ -1,0 +1,137 @@
+"""`dpdpca audit`: plays a study's own terms and prints the claim beside what was found."""
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpdpca_protocol.errors import InputError
+
+if TYPE_CHECKING:
+    from dpdpca_lab.audit.checks import Check
+    from dpdpca_lab.audit.report import AuditReport
+    from dpdpca_protocol.manifest import Manifest
+
+app = typer.Typer(add_completion=False)
+
+_MOST_BYTES = 64 * 2**20
+
+NOTE = (
+    "The releases were made by the code that is installed here, encryption left out. What a proxy ran or how "
+    "owners behaved no audit can show; docs/audit.md says what else it cannot."
+)
+
+
+@app.command(epilog="Example: dpdpca audit draft.toml --seconds 60")
+def audit(
+    manifest: Annotated[
+        Path, typer.Argument(metavar="MANIFEST", help="A draft (TOML or JSON), or a signed manifest (JSON).")
+    ],
+    runs: Annotated[
+        int, typer.Option(min=200, max=2_000_000, help="Releases of each data set of each pair.")
+    ] = 100_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Stop playing after this time.")] = 180.0,
+    search: Annotated[
+        int, typer.Option(min=0, help="Steps of the search for a further pair; 0 for none.")
+    ] = 400,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Play the distinguishing game against a study's terms; exit status 1 if they promise too much."""
+    from dpdpca_lab.audit.game import audit_manifest
+
+    end = time.monotonic() + seconds
+    report = audit_manifest(
+        read_terms(manifest), runs, search=search, out_of_time=lambda: time.monotonic() >= end
+    )
+    if as_json:
+        typer.echo(json.dumps({**report.facts(), "note": NOTE}))
+    else:
+        show(report)
+    if not report.holds:
+        raise typer.Exit(1)
+
+
+def read_terms(path: Path) -> "Manifest":
+    """The manifest in a signed statement, or the one that a draft would become.
+
+    Raises:
+        MessageError, PolicyError, AuthenticationError, CryptographicError: as every party would refuse it.
+        InputError: larger than any manifest.
+    """
+    from dpdpca_protocol.manifest import open_manifest
+    from dpdpca_user.command_parts import lint_file
+
+    if path.stat().st_size > _MOST_BYTES:
+        raise InputError(
+            "too-large", f"{path.name} is larger than any manifest", "give a draft or a manifest"
+        )
+    content = path.read_bytes()
+    try:
+        members = json.loads(content)
+    except ValueError:
+        members = None
+    if isinstance(members, dict) and {"body", "signature"} <= members.keys():
+        return open_manifest(content.strip()).manifest
+    return lint_file(path)
+
+
+def show(report: "AuditReport") -> None:
+    """The report as a person reads it; nothing in it was written by a stranger."""
+    claim, failures = report.claim, report.failed
+    promise = f"(ε, δ) = ({float(claim.epsilon):.6g}, {float(claim.delta):.3g})"
+    confidence = f"1 − 10{_superscript(round(math.log10(report.alpha)))}"
+    lines = [
+        ("claim", f"{promise}, {', '.join(claim.words.values())}"),
+        ("found", f"ε ≥ {report.epsilon:.3f} at this δ, with confidence {confidence}, no assumption made"),
+        ("", f"so many runs could have shown ε ≥ {report.largest:.2f} at most"),
+        ("played", f"{report.pairs[0].runs:,} releases of each data set, {report.records:,} records"),
+    ]
+    for pair in report.pairs:
+        records = "through the encoder" if pair.encoded else "integers on the norm bound"
+        allowed = "" if claim.shift is None else f" of {claim.shift:.4f} allowed"
+        lines += [
+            ("pair", f"{pair.name}; {records}"),
+            ("", f"distance {pair.distance:.4f}{allowed}, measured {pair.estimate:.4f} ± {pair.error:.4f}"),
+            (
+                "",
+                f"ε ≥ {pair.bound.epsilon:.3f}; if the noise is Gaussian ε ≥ {pair.epsilon_if_gaussian:.3f}",
+            ),
+        ]
+    for name, text in lines:
+        typer.echo(f"{name:8}{text}")
+    typer.echo("")
+    for part, check in _worst(report):
+        has_failed = (part, check) in failures
+        where = f" ({part})" if has_failed else ""
+        typer.echo(f"{'✗' if has_failed else '✓'} {check.name}: {check.measured}{where}")
+    typer.echo(f"\n{verdict(report)}\n{NOTE}")
+
+
+def verdict(report: "AuditReport") -> str:
+    """One sentence."""
+    if report.is_refuted:
+        return f"The claim is refuted: ε is at least {report.epsilon:.3f}."
+    if report.failed:
+        names = sorted({check.name for _, check in report.failed})
+        return f"The mechanism is not what it says, so the claim has no ground: {'; '.join(names)}."
+    return "Nothing was found against the claim."
+
+
+def _worst(report: "AuditReport") -> "list[tuple[str, Check]]":
+    """For each question the answer that is least likely under the claim, in the order asked."""
+    worst: dict[str, tuple[str, Check]] = {}
+    for part, check in report.checks:
+        if check.name not in worst or check.p_value < worst[check.name][1].p_value:
+            worst[check.name] = (part, check)
+    return list(worst.values())
+
+
+def _if_gaussian(epsilon: float | None) -> str:
+    return "" if epsilon is None else f"; if the noise is Gaussian ε ≥ {epsilon:.3f}"
+
+
+def _superscript(number: int) -> str:
+    return str(number).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))

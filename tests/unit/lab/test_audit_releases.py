@@ -1,0 +1,199 @@
+"""The plaintext twins of the releases against the encrypted ones, with the same noise and mask."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdpca_lab.audit.mechanisms import MechanismRelease
+from dpdpca_lab.audit.releases import DrawnAhead, JointRelease, Law, MaskedRelease, Totals, integers
+from dpdpca_protocol.aggregate import multiply_shares
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.mechanisms import Gaussian, Laplace, Quantity, Setting, Wishart
+from dpdpca_protocol.packing import unpack
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release import (
+    draw_triangle_noise,
+    make_joint_release,
+    make_masked_release,
+    open_joint_release,
+    open_masked_release,
+    triangle_index,
+)
+from dpdpca_protocol.suite import PaillierSuite
+
+
+def some_records(d, record_bound, count=7):
+    side = int((record_bound / d) ** 0.5)
+    return np.array(
+        [[OS_RANDOMNESS.below(2 * side + 1) - side for _ in range(d)] for _ in range(count)], dtype=np.int64
+    )
+
+
+def test_masked_twin_is_what_the_encrypted_release_decrypts_to(make_manifest, toy_key):
+    """v′, every T_ij that the release holds (copies left of the diagonal too), and the decoded N·S̃."""
+    figures = make_manifest(release="masked").figures
+    assert figures.slots == 2  # with three features the release holds some copies, and not others
+    release = MaskedRelease(figures)
+    z = some_records(3, figures.record_bound)
+    totals = Totals.of(z, figures.record_bound, owners=3)
+    suite = PaillierSuite(toy_key.public, figures.slot_bits)
+    encryptor = suite.encryptor(release.layout.ciphertext_count)
+    shares = []
+    for owner in range(3):
+        part = Totals.of(z[owner::3], figures.record_bound)
+        shares.append(
+            encryptor.encrypt_many(list(release.layout.pack_share(part.count, part.sum, part.second_moment)))
+        )
+    aggregate = multiply_shares(shares, toy_key.public)
+    mask, noise = release.draw_mask(1), release.draw_noise(totals.count, 1)
+    encrypted = make_masked_release(
+        toy_key.public,
+        release.layout,
+        aggregate,
+        totals.count,
+        [int(b) for b in mask[0]],
+        [int(h) for h in noise[0]],
+        OS_RANDOMNESS,
+    )
+    sums, rows = release.masked(totals, mask, noise)
+    plains = [int(toy_key.decrypt(c)) for c in encrypted]
+    assert plains[:3] == list(sums[0])
+    blocks = iter(plains[3:])
+    held = set()
+    for i in range(3):
+        for _, columns in release.layout.blocks(i):
+            values = unpack(next(blocks), figures.slot_bits, len(columns))
+            assert values == [rows[0, i, j] for j in columns]
+            held |= {(i, j) for j in columns}
+    copies = {c.entry for c in release.coordinates(totals.count) if c.copy_of is not None}
+    assert copies == {(i, j) for i, j in held if j < i} == {(1, 0)}
+    opened = open_masked_release(toy_key, release.layout, encrypted, totals.count)
+    decoded = {(i, j): rows[0, i, j] - sums[0, i] * sums[0, j] for i, j in held}
+    assert all(opened.scaled_scatter[i][j] == value for (i, j), value in decoded.items())
+
+
+def test_masked_views_are_the_decoded_release(make_manifest, monkeypatch):
+    figures = make_manifest(release="masked").figures
+    release = MaskedRelease(figures)
+    totals = Totals.of(some_records(3, figures.record_bound), figures.record_bound)
+    noise = release.draw_noise(totals.count, 4)
+    monkeypatch.setattr(release, "draw_noise", lambda count, runs: noise)
+    views = release.play(totals, 4)
+    truth = release.truth(totals)
+    for k, coordinate in enumerate(release.coordinates(totals.count)):
+        i, j = coordinate.entry
+        drawn = noise[:, triangle_index(3, min(i, j), max(i, j))]
+        assert list(views.values[:, k] - truth[k]) == list(drawn)
+        n, v, r = totals.count, totals.sum, totals.second_moment
+        assert truth[k] == n * r[i][j] - v[i] * v[j]
+
+
+def test_joint_twin_is_what_the_encrypted_release_decrypts_to(make_manifest, toy_key, monkeypatch):
+    figures = make_manifest(release="joint").figures
+    release = JointRelease(figures)
+    totals = Totals.of(some_records(3, figures.record_bound), figures.record_bound, owners=2)
+    suite = PaillierSuite(toy_key.public, figures.slot_bits)
+    plain = [totals.count, *release.truth(totals)]
+    noise = release.draw_noise(1)
+    released = make_joint_release(
+        suite, suite.encrypt_vector(plain, suite.encryptor(len(plain))), [int(x) for x in noise[0]]
+    )
+    monkeypatch.setattr(release, "draw_noise", lambda runs: noise)
+    seen = [int(x) for x in release.play(totals, 1).values[0]]
+    assert [totals.count, *seen] == suite.decrypt_vector(toy_key, released, len(plain))
+    opened = open_joint_release(suite, toy_key, released, 3, 100)
+    assert list(opened.sum) == seen[:3]
+    assert opened.scaled_scatter[0][2] == totals.count * seen[3 + 2] - seen[0] * seen[2]
+
+
+def test_totals_do_not_depend_on_who_holds_the_records():
+    z = some_records(2, 1000, count=11)
+    whole = Totals.of(z, 1000)
+    assert whole == Totals.of(z, 1000, owners=4) == Totals.of(z[::-1], 1000, owners=40)
+    assert whole.sum == tuple(z.sum(axis=0))
+    assert np.array_equal(np.array(whole.second_moment), z.T @ z)
+    with pytest.raises(UsageError):
+        Totals.of(z, 10)
+
+
+def test_draws_ahead_are_handed_out_once(monkeypatch):
+    """The stock is what the sampler gave, in some order, and no draw of it comes twice."""
+    given = []
+
+    def sampler(variance, count, bound):
+        given.extend((variance, bound, k) for k in range(len(given), len(given) + count))
+        return given[-count:]
+
+    monkeypatch.setattr("dpdpca_lab.audit.releases.discrete_gaussian", sampler)
+    sample = DrawnAhead()
+    taken = []
+    for count in (0, 1, 3, 0, 5000, 2):
+        drawn = sample(7, count, 10)
+        assert len(drawn) == count
+        taken += drawn
+    other = sample(8, 5, 10)
+    assert len(set(taken)) == len(taken)
+    assert {variance for variance, _, _ in taken} == {7}
+    assert {variance for variance, _, _ in other} == {8}
+
+
+def test_the_noise_is_that_of_the_figures(make_manifest, monkeypatch):
+    """Which parameters reach the draw functions of the protocol: N²t² and t², a; and the stated scales."""
+    asked = []
+
+    def sample(variance, count, bound):
+        asked.append((variance, count))
+        return [0] * count
+
+    masked = MaskedRelease(make_manifest(release="masked").figures, 2)
+    joint = JointRelease(make_manifest(release="joint").figures, 2)
+    masked.sample = joint.sample = sample
+    masked.draw_noise(50, 1)
+    t2 = masked.figures.noise_variance
+    assert asked == [(2500 * t2, 2), (1250 * t2, 1)]
+    asked.clear()
+    joint.draw_noise(1)
+    t2, a = joint.figures.noise_variance, joint.figures.alpha_squared
+    assert asked == [(t2 / a, 2), (t2, 2), (t2 / 2, 1)]
+    scales = {c.name: c.scale for c in joint.coordinates(50)}
+    assert scales["v1"] == pytest.approx(float(t2 / a) ** 0.5)
+    assert scales["R1,1"] == pytest.approx(float(t2) ** 0.5)
+    assert scales["R1,2"] == pytest.approx(float(t2 / 2) ** 0.5)
+    assert masked.coordinates(50)[0].scale == pytest.approx(50 * float(masked.figures.noise_scale))
+
+
+def test_only_features_of_the_study_are_played(make_manifest):
+    figures = make_manifest(release="joint").figures
+    for d in (0, 4):
+        with pytest.raises(UsageError):
+            JointRelease(figures, d)
+
+
+def test_granularity_is_claimed_only_for_noise_that_covers_it(make_manifest):
+    masked = make_manifest(release="masked").figures
+    assert MaskedRelease(masked).granularity(60) == 60
+    assert MaskedRelease(masked).granularity(1) is None
+    assert JointRelease(make_manifest(release="joint").figures).granularity(60) == 16
+
+
+@pytest.mark.parametrize("quantity", [*Quantity])
+@pytest.mark.parametrize("mechanism", [Gaussian, Laplace, Wishart])
+def test_a_mechanism_of_the_literature_is_played_on_its_quantity(mechanism, quantity):
+    if quantity not in mechanism.quantities:
+        return
+    a = Fraction(430 if quantity is Quantity.JOINT else 0)
+    made = mechanism.calibrated(Setting(quantity, 2, 1000, Fraction(1), Fraction(1, 2), a))
+    release = MechanismRelease(made)
+    totals = Totals.of(some_records(2, 1000), 1000)
+    views = release.play(totals, 3)
+    assert views.values.shape == (3, 5 if quantity is Quantity.JOINT else 3)
+    assert len(release.truth(totals)) == len(release.coordinates(7)) == views.values.shape[1]
+    assert views.veiled.shape == (3, 0)
+    assert (release.law is Law.GAUSSIAN) == (mechanism is Gaussian)
+
+
+def test_integers_stay_exact():
+    assert integers([[2**200 + 1]])[0, 0] - 2**200 == 1
+    noise = integers(draw_triangle_noise(1, Fraction(10**30)) for _ in range(2))
+    assert noise.dtype == object
