@@ -3,13 +3,16 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
 
-.PHONY: demo test test-system lint clean
+.PHONY: demo test nightly test-system lint clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
 test: lint ## everything that needs neither root nor Debian packages
-	$(BIN)/pytest -n 2 -m "not system"
+	$(BIN)/pytest -n 2 -m "not system and not nightly"
+
+nightly: .venv/dev.stamp ## the statistical tests at length: some twenty minutes on two cores
+	$(BIN)/pytest -n 2 -m nightly
 
 test-system: .venv/dev.stamp ## a browser and a container engine; .ci/run installs what they need
 	$(BIN)/pytest -m system

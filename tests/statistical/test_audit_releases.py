@@ -1,0 +1,299 @@
+"""The audit finds nothing against the releases as they are, and something against each planted fault.
+
+The faults live here: each is the audited release with one method changed, under the claim of the real one.
+"""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdpca_lab.audit.game import ALPHA, audit, audit_manifest, whole_checks
+from dpdpca_lab.audit.mechanisms import MechanismRelease
+from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
+from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, integers, release_of
+from dpdpca_lab.audit.report import Claim
+from dpdpca_protocol.mechanisms import Quantity, Setting, Wishart
+from dpdpca_protocol.release import draw_joint_noise, draw_triangle_noise
+
+from .alpha import level
+
+RECORDS = 20
+LEAK_RUNS = 600  # what always differs shows at once
+HALF_RUNS = 12_000  # half the noise at ε = 2: expected bound 2.4, some six deviations above the claim
+FEATURES = [{"name": "age", "lower": 0, "upper": 100}, {"name": "weight", "lower": 0, "upper": 200}]
+
+
+@pytest.fixture(scope="module")
+def masked(make_manifest):
+    return make_manifest(
+        release="masked", features=FEATURES, epsilon=2, delta="0.04", max_records=RECORDS, min_records=RECORDS
+    )
+
+
+@pytest.fixture(scope="module")
+def joint(make_manifest):
+    return make_manifest(
+        release="joint", features=FEATURES, epsilon=2, delta="0.04", max_records=RECORDS, min_records=RECORDS
+    )
+
+
+def against(manifest, release, runs, claim=None, alpha=None):
+    """The audit of a release that is not what `manifest` says, on the pairs of `manifest`."""
+    pairs = worst_pairs(manifest, arena_of(manifest), RECORDS)
+    return audit(release, pairs, claim or Claim.of(manifest), runs, alpha=alpha or level())
+
+
+def failed(report):
+    return {check.name for _, check in report.failed}
+
+
+# --- nothing is planted -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["masked", "joint"])
+def test_the_release_holds_what_it_claims(kind, request):
+    manifest = request.getfixturevalue(kind)
+    report = audit_manifest(manifest, HALF_RUNS, alpha=level())
+    assert report.holds, report.facts()
+    # and the audit is no formality: it finds a good part of the ε that is spent
+    assert 0.4 < report.epsilon <= 2
+    assert max(pair.distance for pair in report.pairs) > 0.94 * report.claim.shift
+    assert all(pair.runs == HALF_RUNS for pair in report.pairs)
+
+
+# --- less noise -------------------------------------------------------------------------------------------
+
+
+class HalfMasked(MaskedRelease):
+    def draw_noise(self, count, runs):
+        variance = count**2 * self.figures.noise_variance / 4
+        return integers(draw_triangle_noise(self.d, variance, self.sample) for _ in range(runs))
+
+
+class HalfJoint(JointRelease):
+    def draw_noise(self, runs):
+        variance, a = self.figures.noise_variance / 4, self.figures.alpha_squared
+        return integers(draw_joint_noise(self.d, variance, a, self.sample) for _ in range(runs))
+
+
+@pytest.mark.parametrize(("kind", "fault"), [("masked", HalfMasked), ("joint", HalfJoint)])
+def test_half_the_noise_is_refuted(kind, fault, request):
+    manifest = request.getfixturevalue(kind)
+    report = against(manifest, fault(manifest.figures), HALF_RUNS, alpha=ALPHA)
+    assert report.is_refuted
+    assert failed(report) >= {"noise has the stated deviation", "measured shift"}
+
+
+class NineTenths(MaskedRelease):
+    def draw_noise(self, count, runs):
+        variance = count**2 * self.figures.noise_variance * 81 / 100
+        return integers(draw_triangle_noise(self.d, variance, self.sample) for _ in range(runs))
+
+
+def test_nine_tenths_of_the_noise_are_seen_by_their_deviation_not_by_the_bound(masked):
+    report = against(masked, NineTenths(masked.figures), 3000)
+    assert not report.is_refuted
+    assert failed(report) == {"noise has the stated deviation"}
+
+
+def test_sensitivity_one_for_the_centred_scatter_is_refuted(masked):
+    """The paper's constant: the mechanism says itself that its noise is a quarter, and draws that."""
+    figures = masked.figures
+    small = replace(figures, noise_scale=figures.noise_scale / 4, noise_variance=figures.noise_variance / 16)
+    report = against(masked, MaskedRelease(small), 2000)
+    assert report.is_refuted
+    assert failed(report) == {"stated noise covers the distance", "measured shift"}
+
+
+# --- leaks that no amount of noise covers -----------------------------------------------------------------
+
+
+class NoiseOnScatter(MaskedRelease):
+    """Noise on S instead of N·S: multiples of N, of the same size."""
+
+    def draw_noise(self, count, runs):
+        drawn = (draw_triangle_noise(self.d, self.figures.noise_variance, self.sample) for _ in range(runs))
+        return count * integers(drawn)
+
+
+def test_noise_on_s_leaks_the_fractional_part(masked):
+    report = against(masked, NoiseOnScatter(masked.figures), LEAK_RUNS)
+    assert report.is_refuted
+    assert report.pairs[0].bound.event.startswith("residues ")
+    assert failed(report) == {"noise covers all residues"}
+
+
+class MaskOfMultiples(MaskedRelease):
+    def draw_mask(self, runs):
+        return super().draw_mask(runs) // RECORDS * RECORDS
+
+
+def test_a_mask_of_multiples_of_n_leaks_the_sums(masked):
+    report = against(masked, MaskOfMultiples(masked.figures), LEAK_RUNS)
+    assert report.is_refuted
+    assert report.pairs[0].bound.event.startswith("residues of the masked sums ")
+    assert failed(report) == {"mask covers all residues"}
+
+
+class ShortMask(MaskedRelease):
+    """Three bits less than promised: far too little for sampling to see in v′, and it still hides v."""
+
+    def draw_mask(self, runs):
+        return super().draw_mask(runs) // 8
+
+
+def test_a_short_mask_is_seen_by_its_range(masked):
+    report = against(masked, ShortMask(masked.figures), LEAK_RUNS)
+    assert not report.is_refuted
+    assert failed(report) == {f"mask covers its {masked.figures.mask_bits} bits"}
+
+
+class TinyMask(MaskedRelease):
+    def draw_mask(self, runs):
+        return super().draw_mask(runs) % 4096
+
+
+def test_a_mask_no_larger_than_a_record_is_refuted(masked):
+    report = against(masked, TinyMask(masked.figures), 4 * LEAK_RUNS)
+    assert report.is_refuted
+    assert report.pairs[0].bound.event.startswith("furthest masked sum ")
+
+
+class OneBareEntry(MaskedRelease):
+    """The off-diagonal entry of the first two features has no noise."""
+
+    def draw_noise(self, count, runs):
+        noise = super().draw_noise(count, runs)
+        noise[:, 1] = 0
+        return noise
+
+
+def test_one_off_diagonal_without_noise_is_refuted(masked):
+    report = against(masked, OneBareEntry(masked.figures), LEAK_RUNS)
+    assert report.is_refuted
+    assert report.pairs[0].bound.event.startswith("entries without noise ")
+    assert "every number has noise" in failed(report)
+
+
+class LateBareEntry(JointRelease):
+    """As above, where no pair is played: the last off-diagonal entry of many features."""
+
+    def draw_noise(self, runs):
+        noise = super().draw_noise(runs)
+        noise[:, -2] = 0
+        return noise
+
+
+@pytest.mark.parametrize(
+    ("release", "fails"),
+    [
+        (JointRelease, set()),
+        (LateBareEntry, {"every number has noise", "noise has the stated deviation"}),
+    ],
+)
+def test_a_bare_entry_anywhere_is_seen_in_whole_releases(make_manifest, release, fails):
+    features = [{"name": f"x{i}", "lower": -1, "upper": 1} for i in range(30)]
+    figures = make_manifest(release="joint", features=features).figures
+    z = np.ones((3, 30), dtype=np.int64)
+    found = whole_checks(release(figures), Totals.of(z, figures.record_bound))
+    limit = 1e-12 if fails else level() / len(found)
+    assert {check.name for check in found if check.p_value < limit} == fails
+
+
+# --- copies and reuse -------------------------------------------------------------------------------------
+
+
+class FreshLeft(MaskedRelease):
+    """Entries left of the diagonal get draws of their own."""
+
+    def draw_noise(self, count, runs):
+        return np.hstack([super().draw_noise(count, runs), super().draw_noise(count, runs)])
+
+    def place_noise(self, i, columns):
+        size = self.d * (self.d + 1) // 2
+        honest = super().place_noise(i, columns)
+        return [draw + (size if j < i else 0) for draw, j in zip(honest, columns, strict=True)]
+
+
+def test_fresh_noise_left_of_the_diagonal_is_seen(masked):
+    report = against(masked, FreshLeft(masked.figures), LEAK_RUNS)
+    assert failed(report) == {"copies of an entry carry the same noise"}
+
+
+class BareLeft(FreshLeft):
+    def draw_noise(self, count, runs):
+        noise = super().draw_noise(count, runs)
+        noise[:, noise.shape[1] // 2 :] = 0
+        return noise
+
+
+def test_no_noise_left_of_the_diagonal_is_refuted(masked):
+    report = against(masked, BareLeft(masked.figures), LEAK_RUNS)
+    assert report.is_refuted
+    assert report.pairs[0].bound.event.startswith("entries without noise ")
+
+
+class DrawnOnce(JointRelease):
+    """The noise of the first release serves for all."""
+
+    kept = None
+
+    def draw_noise(self, runs):
+        if self.kept is None:
+            self.kept = super().draw_noise(1)
+        return np.repeat(self.kept, runs, axis=0)
+
+
+def test_noise_that_is_reused_for_another_release_is_refuted(joint):
+    report = against(joint, DrawnOnce(joint.figures), LEAK_RUNS)
+    assert report.is_refuted
+    assert "noise is drawn for each release" in failed(report)
+
+
+class SharedEntries(JointRelease):
+    """One draw for both diagonal entries: their difference is bare."""
+
+    def draw_noise(self, runs):
+        noise = super().draw_noise(runs)
+        noise[:, -1] = noise[:, -3]
+        return noise
+
+
+def test_noise_that_is_shared_by_two_entries_is_refuted(joint):
+    """A pair that moves the two apart, as a right angle does, shows it with certainty."""
+    report = against(joint, SharedEntries(joint.figures), LEAK_RUNS)
+    assert report.is_refuted
+    assert "noise is independent" in failed(report)
+    ones = Totals.of(np.ones((3, 2), dtype=np.int64), joint.figures.record_bound)
+    found = whole_checks(SharedEntries(joint.figures), ones)
+    assert min(check.p_value for check in found if check.name == "noise is drawn for each number") < 1e-100
+
+
+# --- a claim that no noise of this kind can keep ----------------------------------------------------------
+
+
+def test_wishart_noise_is_not_pure(joint):
+    """SN's claim of ε without a δ: impossible outputs are seen at the least eigenvalue."""
+    figures = joint.figures
+    setting = Setting(Quantity.SECOND_MOMENT, 2, figures.record_bound, Fraction(1), Fraction(1, 10**6))
+    release = MechanismRelease(Wishart.calibrated(setting))
+    claim = Claim(Fraction(1), Fraction(0), None, {"mechanism": "wishart, as published"})
+    report = against(joint, release, 1000, claim)
+    assert report.is_refuted
+    assert any(pair.bound.event.startswith("least eigenvalue ") for pair in report.pairs)
+    assert not math.isfinite(report.facts()["pairs"][0]["epsilon_if_gaussian"] or math.inf)
+
+
+# --- manifest variants ------------------------------------------------------------------------------------
+
+
+def test_a_study_of_one_feature_and_one_record_can_be_played(make_manifest):
+    one = [{"name": "age", "lower": 0, "upper": 100}]
+    for kind in ("masked", "joint"):
+        manifest = make_manifest(release=kind, features=one, min_records=1, max_records=1, delta="0.5")
+        report = audit_manifest(manifest, 200, alpha=level())
+        assert report.holds, report.facts()
+        assert release_of(manifest.figures).d == 1
