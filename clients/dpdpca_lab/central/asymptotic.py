@@ -1,0 +1,194 @@
+"""The asymptotic calibration of Yun and Dudeja, with its utility curve: an advisory figure, never a promise.
+
+Density ∝ exp((pβ/2)·tr Vᵀ Σ V), Σ = XᵀX/n, rows with |x|² ≤ p (entries in [−1, 1]). As n and p grow at fixed
+θ = n/p^1.5 the privacy loss of one record tends to a Gaussian of standard deviation σ, and squared overlaps
+to closed forms. Recovered from the authors' public figure scripts and derived again; the add-or-remove
+version is theirs, the replace-one version is ours.
+What it is not: it is asymptotic in p, it is a property of one data set and not of the worst case, and it
+reads the exact eigenvalues. At p = 400, n = 16000, β = 4 its σ is 0.93, and the worst case a pure ε of 40.
+The authors' own sampler is in none of our sources; `draw_direction` uses the exact one instead.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpdpca_lab.central.bingham import sample_bingham
+from dpdpca_lab.central.entropy import Floats, RealDraws
+from dpdpca_protocol.errors import PolicyError, UsageError
+
+REFERENCE = "Yun, Dudeja 2025 (arXiv 2511.07270); sampler replaced by Kent, Ganeiber, Mardia 2018"
+ADVISORY = "asymptotic, for this data set: an advisory figure, not a guarantee"
+RELATIONS = ("add-or-remove", "replace-one")
+
+
+@dataclass(frozen=True, slots=True)
+class Spectrum:
+    """What the formulas need of the eigenvalues of Σ.
+
+    Attributes:
+        sums: (k,) H_i = (1/p) Σ_{j>k} 1/(l_i − l_j).
+        slope: H′ = −(1/p) Σ_{j>k} 1/(l_k − l_j)² ≤ 0.
+        gap: l_k − l_{k+1} > 0.
+    """
+
+    sums: Floats
+    slope: float
+    gap: float
+
+    @classmethod
+    def of(cls, eigenvalues: Floats, k: int) -> "Spectrum":
+        """From all p eigenvalues, in any order.
+
+        Raises:
+            UsageError: k is not in [1, p − 1], or there is no gap after the k-th.
+        """
+        levels = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
+        p = len(levels)
+        if not 1 <= k < p or not np.isfinite(levels).all():
+            raise UsageError("bad-argument", f"k must lie between 1 and {p - 1}, and eigenvalues be finite")
+        gap = float(levels[k - 1] - levels[k])
+        if gap <= 0:
+            raise UsageError("bad-argument", "there is no gap after the k-th eigenvalue")
+        distances = levels[:k, None] - levels[None, k:]
+        return cls((1 / distances).sum(axis=1) / p, float(-(1 / distances[-1] ** 2).sum() / p), gap)
+
+    @property
+    def last(self) -> float:
+        """H = H_k, the largest of the sums: β must pass it for the k-th direction to be seen at all."""
+        return float(self.sums[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Utility:
+    """Limits of the error at one β.
+
+    Attributes:
+        lost_overlaps: (k,) 1 − squared overlap of each direction: min(1, H_i/β).
+        frobenius_squared: ‖P − P*‖_F²: 2 Σ min(1, H_i/β).
+        operator_squared: min(1, H/β).
+    """
+
+    lost_overlaps: Floats
+    frobenius_squared: float
+    operator_squared: float
+
+
+def utility(spectrum: Spectrum, beta: float) -> Utility:
+    """What a draw at β is worth in the limit; each direction appears at β = H_i."""
+    _check_positive(beta, "beta")
+    lost = np.minimum(1.0, spectrum.sums / beta)
+    return Utility(lost, float(2 * lost.sum()), float(lost[-1]))
+
+
+def privacy_sigma(spectrum: Spectrum, beta: float, theta: float, relation: str = "replace-one") -> float:
+    """σ of the Gaussian that the privacy loss of the worst record tends to: σ-GDP in the limit.
+
+    Args:
+        spectrum: of Σ.
+        beta: β > H.
+        theta: n/p^1.5 > 0.
+        relation: "replace-one" (ours) or "add-or-remove" (the authors').
+
+    Raises:
+        UsageError: β ≤ H, where the formulas do not apply, or an unknown relation.
+
+    With A = −H′/2 and B = (β − H)/gap: θ²σ² is max(A, B) for replace-one and max_t [t²A + t(1−t)B] otherwise.
+    """
+    _check_positive(theta, "theta")
+    _check_relation(relation)
+    if not beta > spectrum.last:
+        raise UsageError("bad-argument", f"beta must be above H = {spectrum.last:.6g}")
+    own, cross = -spectrum.slope / 2, (beta - spectrum.last) / spectrum.gap
+    if relation == "replace-one":
+        return float(np.sqrt(max(own, cross)) / theta)
+    # The parabola t²A + t(1−t)B has its top inside [0, 1] once B ≥ 2A.
+    top = cross**2 / (4 * (cross - own)) if cross > 2 * own else own
+    return float(np.sqrt(top) / theta)
+
+
+def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: str = "replace-one") -> float:
+    """The largest β whose σ is at most the target.
+
+    Args:
+        spectrum: of Σ.
+        theta: n/p^1.5 > 0.
+        target_sigma: wanted σ > 0.
+        relation: as for `privacy_sigma`.
+
+    Raises:
+        PolicyError: the target lies below the plateau √A/θ, which no β above H passes. (The authors' scripts
+            clamp a root at 0 there and return a β that is calibrated to nothing.)
+        UsageError: an argument out of range.
+    """
+    _check_positive(theta, "theta")
+    _check_positive(target_sigma, "target_sigma")
+    _check_relation(relation)
+    square = (theta * target_sigma) ** 2
+    own = -spectrum.slope / 2
+    if square < own:
+        raise PolicyError(
+            "target-unattainable",
+            f"a σ of {target_sigma:.6g} is below {np.sqrt(own) / theta:.6g}, the least of this data set",
+            "raise the target, or bring more records",
+        )
+    if relation == "replace-one":
+        return float(spectrum.last + spectrum.gap * square)
+    return float(spectrum.last + 2 * spectrum.gap * (square + np.sqrt(square * (square - own))))
+
+
+def utility_curve(
+    eigenvalues: Floats, k: int, n: int, targets: list[float], relation: str = "replace-one"
+) -> list[dict[str, float | None]]:
+    """For each wanted σ: β and the errors in the limit; None where the target cannot be met."""
+    spectrum = Spectrum.of(eigenvalues, k)
+    theta = n / len(eigenvalues) ** 1.5
+    rows: list[dict[str, float | None]] = []
+    for target in targets:
+        try:
+            beta = calibrate(spectrum, theta, target, relation)
+        except PolicyError:
+            rows.append({"sigma": target, "beta": None, "operator_squared": None, "frobenius_squared": None})
+            continue
+        worth = utility(spectrum, beta)
+        rows.append(
+            {
+                "sigma": target,
+                "beta": beta,
+                "operator_squared": worth.operator_squared,
+                "frobenius_squared": worth.frobenius_squared,
+            }
+        )
+    return rows
+
+
+def draw_direction(covariance: Floats, beta: float, draws: RealDraws | None = None, count: int = 1) -> Floats:
+    """(count, p) draws for k = 1: density ∝ exp((pβ/2)·vᵀΣv), by the exact sampler in place of the authors'.
+
+    Its worst-case guarantee is `worst_case_epsilon`; σ says nothing about it.
+    """
+    _check_positive(beta, "beta")
+    drawn, _ = sample_bingham(len(covariance) * beta / 2 * covariance, draws or RealDraws(), count)
+    return drawn
+
+
+def worst_case_epsilon(p: int, n: int, beta: float) -> Fraction:
+    """Pure ε under replace-one of a draw at β, whatever the data: p²β/n, rows with |x|² ≤ p.
+
+    (pβ/2)·(x·v)²/n lies in [0, p²β/(2n)] for each record, and the exponential mechanism pays twice its range.
+    """
+    _check_positive(beta, "beta")
+    if p < 1 or n < 1:
+        raise UsageError("bad-argument", "p and n must be 1 or more")
+    return Fraction(beta) * p * p / n
+
+
+def _check_positive(value: float, what: str) -> None:
+    if not (np.isfinite(value) and value > 0):
+        raise UsageError("bad-argument", f"{what} must be a finite number above 0")
+
+
+def _check_relation(relation: str) -> None:
+    if relation not in RELATIONS:
+        raise UsageError("bad-argument", f"relation must be one of {', '.join(RELATIONS)}")

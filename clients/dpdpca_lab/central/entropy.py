@@ -1,0 +1,41 @@
+"""Real-valued draws from the operating system's randomness: for mechanisms that no integer sampler can run.
+
+Idealised arithmetic: a uniform is one of 2⁵² midpoints and a normal its quantile, so both miss the real law
+in the last bits, normals stop at about 8.2 standard deviations, and low bits of a sum depend on its value.
+Guarantees that rest on these draws are stated with that assumption; integer mechanisms do not need it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+
+Floats = NDArray[np.float64]
+
+IDEALISED = "idealised arithmetic: real numbers are drawn and compared in floating point"
+
+
+class RealDraws:
+    """Uniform and normal draws.
+
+    Args:
+        randomness: the operating system's, except in tests.
+    """
+
+    def __init__(self, randomness: Randomness = OS_RANDOMNESS) -> None:
+        self._randomness = randomness
+
+    def uniforms(self, *shape: int) -> Floats:
+        """Uniform on the midpoints (k + ½)/2⁵², which are doubles: never 0, and never rounded to 1."""
+        count = int(np.prod(shape))
+        words = np.frombuffer(self._randomness.bytes(8 * count), dtype="<u8") >> np.uint64(12)
+        return ((words.astype(np.float64) + 0.5) / 2**52).reshape(shape)
+
+    def normals(self, *shape: int) -> Floats:
+        """Standard normal: the quantile of a uniform."""
+        return np.asarray(ndtri(self.uniforms(*shape)))
+
+    def signs(self, *shape: int) -> Floats:
+        """±1 with equal probability."""
+        return np.where(self.uniforms(*shape) < 0.5, -1.0, 1.0)

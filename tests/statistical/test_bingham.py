@@ -1,0 +1,111 @@
+"""The exact sampler against known moments, the chain against the sampler, and the asymptotic figures.
+
+Moments: E u₁² of density ∝ exp(κu₁²) is M(3/2, d/2+1, κ)/(d·M(1/2, d/2, κ)), Kummer's M. Values of u₁² lie in
+[0, 1], so Hoeffding's bound gives rates that hold for every sample size.
+"""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.special import hyp1f1
+
+from dpdpca_lab.central.asymptotic import Spectrum, privacy_sigma, utility
+from dpdpca_lab.central.bingham import Envelope, sample_bingham
+from dpdpca_lab.central.entropy import RealDraws
+from dpdpca_lab.central.gibbs import gibbs_chain
+
+from .alpha import level
+
+
+def mean_rate(values, expected):
+    """Hoeffding: how rarely a mean of values in [0, 1] is this far from its expectation, both sides."""
+    return 2 * math.exp(-2 * len(values) * (float(np.mean(values)) - expected) ** 2)
+
+
+def axial_moment(d, concentration):
+    top = hyp1f1(1.5, d / 2 + 1, concentration)
+    return top / hyp1f1(0.5, d / 2, concentration) / d
+
+
+def test_the_notes_value_on_the_circle_and_the_inverted_factor():
+    """λ = (0, 1): E u₁² is 0.621. With the factor of the acceptance inverted it would be 0.791."""
+    count = 40_000
+    expected = axial_moment(2, 1.0)
+    assert expected == pytest.approx(0.621, abs=1e-3)
+    drawn, _ = sample_bingham(np.diag([0.0, -1.0]), RealDraws(), count)
+    assert mean_rate(drawn[:, 0] ** 2, expected) > level()
+
+    envelope = Envelope.of(np.array([0.0, 1.0]))
+    source = RealDraws()
+    normal = source.normals(4 * count, 2) / np.sqrt(envelope.spread)
+    directions = normal / np.linalg.norm(normal, axis=1, keepdims=True)
+    squares = directions**2
+    inverted = -(squares @ envelope.levels) - np.log(squares @ envelope.spread)
+    kept = np.log(source.uniforms(4 * count)) < inverted - inverted.max()
+    wrong = squares[kept, 0]
+    assert float(wrong.mean()) == pytest.approx(0.791, abs=0.01)
+    assert mean_rate(wrong, expected) < level()
+
+
+@pytest.mark.parametrize(
+    ("d", "concentration"), [(2, 12.0), (5, 3.0), (30, 0.5), (30, 40.0), (64, 50.0), (100, 200.0)]
+)
+def test_moments_along_an_axis(d, concentration):
+    matrix = np.zeros((d, d))
+    matrix[0, 0] = concentration
+    drawn, _ = sample_bingham(matrix, RealDraws(), 6000)
+    assert mean_rate(drawn[:, 0] ** 2, axial_moment(d, concentration)) > level()
+
+
+def test_acceptance_is_what_the_notes_measured():
+    """0.95 to 0.74 at d = 2 and 0.11 to 0.57 at d = 64 there; never so low that the sampler is of no use."""
+    for d, least in ((2, 0.65), (64, 0.11)):
+        for concentration in (0.1, 5.0, 200.0):
+            matrix = np.zeros((d, d))
+            matrix[0, 0] = concentration
+            _, proposals = sample_bingham(matrix, RealDraws(), 2000)
+            # 2000 successes took that many trials: below `least` only by bad luck.
+            assert stats.binom.cdf(2000, proposals, least) > level()
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_a_long_chain_agrees_with_the_exact_law_on_a_small_problem(k):
+    """k = 1: with the exact sampler. k = 2 of 3: the missing direction has the law of −C, drawn exactly."""
+    matrix = np.diag([4.0, 1.0, 0.0])
+    exact, _ = sample_bingham(matrix if k == 1 else -matrix, RealDraws(), 20_000)
+    expected = (exact**2).mean(axis=0) if k == 1 else 1 - (exact**2).mean(axis=0)
+    source = RealDraws()
+    frames = np.array([(gibbs_chain(matrix, k, 12, source) ** 2).sum(axis=0) for _ in range(700)])
+    for axis in range(3):
+        assert mean_rate(frames[:, axis], float(expected[axis])) > level()
+
+
+def beyond(ratio, standard_error, tolerance=0.05):
+    """How rarely a ratio that is truly within `tolerance` of 1 is found this far off."""
+    return 2 * stats.norm.sf(max(0.0, abs(ratio - 1) - tolerance) / standard_error)
+
+
+@pytest.mark.parametrize(("p", "n", "beta"), [(100, 2000, 4.0), (200, 5657, 10.0)])
+def test_asymptotic_figures_against_exact_draws(p, n, beta):
+    """1 − overlap² and the spread of the privacy loss; 5 % is left to p, which is far from infinite."""
+    levels = np.concatenate([[3.0, 2.0], np.linspace(0.895, 1.495, p - 2)])
+    spectrum, theta, count = Spectrum.of(levels, 1), n / p**1.5, 1500
+    drawn, _ = sample_bingham(p * beta / 2 * np.diag(levels), RealDraws(), count)
+    lost = 1 - drawn[:, 0] ** 2
+    limit = utility(spectrum, beta).operator_squared
+    assert beyond(float(lost.mean()) / limit, float(lost.std()) / limit / count**0.5) > level()
+    own, cross = -spectrum.slope / 2, (beta - spectrum.last) / spectrum.gap
+    t = cross / (2 * (cross - own)) if cross > 2 * own else 1.0
+    record = np.zeros(p)
+    record[0], record[1] = np.sqrt(p * t), np.sqrt(p * (1 - t))
+    losses = {
+        "add-or-remove": p * beta / (2 * n) * (drawn @ record) ** 2,
+        "replace-one": p * beta / n * p * drawn[:, 0] * drawn[:, 1],
+    }
+    for relation, loss in losses.items():
+        centred = loss - loss.mean()
+        kurtosis = float((centred**4).mean() / (centred**2).mean() ** 2)
+        error = ((kurtosis - 1) / count) ** 0.5 / 2
+        assert beyond(float(loss.std()) / privacy_sigma(spectrum, beta, theta, relation), error) > level()
