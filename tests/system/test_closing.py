@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from federation.bare_owner import claim, deliver, make_chunks, upload
+from federation.bare_user import BareStudy, BareUser
+from federation.checks import assert_release
+from federation.records import add_up, draft, patients, write_csv
+from federation.world import Federation, tree
 
 from dpdpca_protocol.errors import ConflictError
-
-from .bare_owner import claim, deliver, make_chunks, upload
-from .bare_user import BareStudy, BareUser
-from .checks import assert_release
-from .federation import Federation, tree
-from .records import add_up, draft, patients, write_csv
 
 pytestmark = pytest.mark.xdist_group("closing")
 

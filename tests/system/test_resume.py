@@ -7,15 +7,14 @@ import signal
 from pathlib import Path
 
 import pytest
+from federation.bare_user import BareUser
+from federation.relay import relaying
+from federation.world import Federation
 
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.packing import unpack
 from dpdpca_protocol.share import ShareStatement
 from dpdpca_protocol.signing import verify_statement
-
-from .bare_user import BareUser
-from .federation import Federation
-from .relay import relaying
 
 pytestmark = pytest.mark.xdist_group("resume")
 

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import pytest
-
-from .bare_user import BareUser
-from .checks import assert_release
-from .federation import Federation
-from .records import add_up, patients, write_csv, write_parquet
+from federation.bare_user import BareUser
+from federation.checks import assert_release
+from federation.records import add_up, patients, write_csv, write_parquet
+from federation.world import Federation
 
 pytestmark = pytest.mark.xdist_group("shares")
 

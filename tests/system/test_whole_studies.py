@@ -16,13 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
-from numpy.typing import NDArray
-from sklearn.decomposition import PCA
-
-from dpdpca_user import FederatedPCA
-
-from .federation import Federation, Owner, User
-from .records import (
+from federation.records import (
     ENCODED,
     FRACTION_BITS,
     NAMES,
@@ -34,6 +28,11 @@ from .records import (
     write_npz,
     write_parquet,
 )
+from federation.world import Federation, Owner, User
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from dpdpca_user import FederatedPCA
 
 pytestmark = pytest.mark.xdist_group("whole studies")
 

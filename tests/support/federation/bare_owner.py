@@ -9,9 +9,8 @@ from dpdpca_protocol.sealing import chunk_info, seal
 from dpdpca_protocol.share import ShareStatement, encode_chunks
 from dpdpca_protocol.signing import IdentityKey, Statement
 from dpdpca_protocol.suite import PaillierSuite
-
-from .bare_user import BareStudy
-from .records import Sums
+from federation.bare_user import BareStudy
+from federation.records import Sums
 
 
 def make_chunks(study: BareStudy, sums: Sums) -> list[bytes]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from gmpy2 import mpz
@@ -31,10 +31,17 @@ from dpdpca_protocol.release import NoisyScatter, answer_count, open_joint_relea
 from dpdpca_protocol.share import decode_chunk
 from dpdpca_protocol.signing import IdentityKey, Statement
 from dpdpca_protocol.suite import PaillierSuite
+from federation.processes import wait_for
+from federation.records import draft
+from federation.world import KEY_BITS, Federation
 
-from .federation import KEY_BITS, Federation, Owner
-from .processes import wait_for
-from .records import draft
+
+class Named(Protocol):
+    """Who can be named in a manifest."""
+
+    name: str
+
+    def key(self) -> IdentityKey: ...
 
 
 class BareUser:
@@ -51,7 +58,7 @@ class BareUser:
     def manifest(
         self,
         secret: SecretKey,
-        participants: Sequence[Owner] = (),
+        participants: Sequence[Named] = (),
         closes_in: float = 3600.0,
         **changes: Any,
     ) -> Manifest:
@@ -69,7 +76,7 @@ class BareUser:
         )
 
     def open_study(
-        self, participants: Sequence[Owner] = (), closes_in: float = 3600.0, **changes: Any
+        self, participants: Sequence[Named] = (), closes_in: float = 3600.0, **changes: Any
     ) -> "BareStudy":
         secret = make_key()
         manifest = self.manifest(secret, participants, closes_in, **changes)

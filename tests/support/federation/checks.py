@@ -15,8 +15,7 @@ from scipy.stats import chi2
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
-
-from .records import Sums
+from federation.records import Sums
 
 LEVEL = 1e-9
 TAIL = 13

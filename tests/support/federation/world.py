@@ -24,8 +24,7 @@ from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_user.service_client import ServiceClient
-
-from .processes import STOP_SECONDS, Machine, Server, free_port, tail, wait_for
+from federation.processes import STOP_SECONDS, Machine, Server, free_port, tail, wait_for
 
 KEY_BITS = 2048
 """The least that the product takes: nothing here hangs on the size, and the default takes longer."""

@@ -1,0 +1,1 @@
+"""A federation of real processes, and everything that tests need to run studies in it."""

@@ -1,0 +1,26 @@
+"""One federation a session (a worker's session, under pytest-xdist), for the tests that can share it."""
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import pytest
+
+from federation.world import Federation, federation_in
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
+    """A running proxy, shared. Tests bring owners, data users and studies of their own."""
+    with federation_in(tmp_path_factory.mktemp("federation")) as shared:
+        yield shared
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Show the ends of all logs of a federation that a failed test used."""
+    report = yield
+    if report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            if isinstance(value, Federation):
+                report.sections.extend(value.report())
+    return report
