@@ -53,6 +53,12 @@ PARTS = {
         ("dpdpca_user.commands", "dpdpca_user_service.commands"),
         "user",
     ),
+    "audit": Part(
+        "Plays the distinguishing game against a study's terms.",
+        ("dpdpca_lab.audit.commands",),
+        "lab",
+        is_group=False,
+    ),
     "demo": Part(
         "A whole study on this machine, with real data.", ("dpdpca_cli.demo",), "demo", is_group=False
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.paillier.keys import LEAST_BITS
 
 if TYPE_CHECKING:
     from dpdpca_lab.audit.checks import Check
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 
-_MOST_BYTES = 64 * 2**20
+MOST_BYTES = 64 * 2**20
 
 NOTE = (
     "The releases were made by the code that is installed here, encryption left out. What a proxy ran or how "
@@ -54,8 +55,12 @@ def audit(
         raise typer.Exit(1)
 
 
-def read_terms(path: Path) -> "Manifest":
+def read_terms(path: Path, *, least_modulus_bits: int = LEAST_BITS) -> "Manifest":
     """The manifest in a signed statement, or the one that a draft would become.
+
+    Args:
+        path: of the file; what it holds is untrusted.
+        least_modulus_bits: lower only in tests.
 
     Raises:
         MessageError, PolicyError, AuthenticationError, CryptographicError: as every party would refuse it.
@@ -64,7 +69,7 @@ def read_terms(path: Path) -> "Manifest":
     from dpdpca_protocol.manifest import open_manifest
     from dpdpca_user.command_parts import lint_file
 
-    if path.stat().st_size > _MOST_BYTES:
+    if path.stat().st_size > MOST_BYTES:
         raise InputError(
             "too-large", f"{path.name} is larger than any manifest", "give a draft or a manifest"
         )
@@ -74,7 +79,7 @@ def read_terms(path: Path) -> "Manifest":
     except ValueError:
         members = None
     if isinstance(members, dict) and {"body", "signature"} <= members.keys():
-        return open_manifest(content.strip()).manifest
+        return open_manifest(content.strip(), least_modulus_bits=least_modulus_bits).manifest
     return lint_file(path)
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from dpdpca_lab.audit.releases import Release, Totals
 from dpdpca_protocol.encoding import RecordEncoder
 from dpdpca_protocol.features import Feature
-from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.study import ReleaseKind
@@ -72,6 +71,7 @@ def arena_of(manifest: Manifest) -> Arena:
     reach = _reach(manifest)
     best = sorted(range(len(reach)), key=lambda column: -reach[column])
     norm = float(manifest.clip_norm)
+    weight = float(figures.alpha_squared / figures.record_bound)
     for group in (1, 2, 4):
         width = group if figures.release is ReleaseKind.MASKED else 2 * group
         width = min(max(width, 2), figures.encoded_features)
@@ -80,26 +80,64 @@ def arena_of(manifest: Manifest) -> Arena:
         # the masked worst case is spread over all columns played, the joint ones over half of them each
         spread = width if figures.release is ReleaseKind.MASKED else width // 2
         if usable and min(reach[column] for column in columns) * math.sqrt(spread) >= norm:
-            return Arena(columns, _worst_cases(figures, width), encoded=True)
+            return Arena(columns, worst_shapes(figures.release, width, weight), encoded=True)
     width = min(2, figures.encoded_features)
     single = width == 1 and bool(best) and reach[0] >= norm
-    return Arena(tuple(range(width)), _worst_cases(figures, width), encoded=single)
+    return Arena(tuple(range(width)), worst_shapes(figures.release, width, weight), encoded=single)
 
 
 def worst_pairs(manifest: Manifest, arena: Arena, count: int) -> list[Neighbours]:
     """The known worst cases of a study, N = `count`, held by as many owners as it needs at least."""
-    figures, owners = manifest.figures, manifest.min_owners
+    bound, owners = manifest.figures.record_bound, manifest.min_owners
+    if not arena.encoded:
+        return pairs_on_the_bound(arena.shapes, bound, count, owners)
     pairs = []
     for shape in arena.shapes:
-        totals = []
-        for moved in (shape.before, shape.after):
-            if arena.encoded:
-                z = _through_the_encoder(manifest, arena.columns, moved, shape.others, count)
-            else:
-                z = _on_the_bound(figures.record_bound, moved, shape.others, count)
-            totals.append(Totals.of(z, figures.record_bound, owners))
-        pairs.append(Neighbours(shape.name, arena.encoded, *totals))
+        first, second = (
+            Totals.of(
+                _through_the_encoder(manifest, arena.columns, moved, shape.others, count), bound, owners
+            )
+            for moved in (shape.before, shape.after)
+        )
+        pairs.append(Neighbours(shape.name, True, first, second))
     return pairs
+
+
+def pairs_on_the_bound(
+    shapes: Sequence[Shape], record_bound: int, count: int, owners: int = 1
+) -> list[Neighbours]:
+    """The pairs of these shapes as integer records with Σ z² ≤ K = `record_bound`, N = `count`."""
+    pairs = []
+    for shape in shapes:
+        first, second = (
+            Totals.of(_on_the_bound(record_bound, moved, shape.others, count), record_bound, owners)
+            for moved in (shape.before, shape.after)
+        )
+        pairs.append(Neighbours(shape.name, False, first, second))
+    return pairs
+
+
+def worst_shapes(release: ReleaseKind, width: int, weight: float) -> tuple[Shape, ...]:
+    """The known worst cases.
+
+    Args:
+        release: masked, for the centred scatter; joint, for R and v.
+        width: features that are played.
+        weight: a/K of a joint release; 0 for R alone.
+
+    Source: docs/claims.md, C1.
+    """
+    if release is ReleaseKind.MASKED:
+        along = np.full(width, 1 / math.sqrt(width))
+        return (Shape("all others at −r e, one from −r e to r e", -along, -along, along),)
+    if width == 1:
+        return (_worst_on_a_line(weight),)
+    half = width // 2
+    x, y = np.zeros(width), np.zeros(width)
+    x[:half] = y[half : 2 * half] = 1 / math.sqrt(half)
+    turned = -weight / 2 * x + math.sqrt(1 - weight**2 / 4) * y
+    right = Shape("one record turned by a right angle", x, x, y)
+    return (Shape("one record turned to cosine −a/(2K)", x, x, turned), right) if weight else (right,)
 
 
 def hard_records(manifest: Manifest, randomness: Randomness, count: int = 64) -> NDArray[np.int64]:
@@ -170,26 +208,8 @@ def distance(release: Release, first: Totals, second: Totals) -> float:
     return math.sqrt(sum(((b - a) / c.scale) ** 2 for a, b, c in moved if c.copy_of is None))
 
 
-def _worst_cases(figures: Figures, width: int) -> tuple[Shape, ...]:
-    if figures.release is ReleaseKind.MASKED:
-        along = np.full(width, 1 / math.sqrt(width))
-        return (Shape("all others at −r e, one from −r e to r e", -along, -along, along),)
-    if width == 1:
-        return (_worst_on_a_line(figures),)
-    half = width // 2
-    x, y = np.zeros(width), np.zeros(width)
-    x[:half] = y[half : 2 * half] = 1 / math.sqrt(half)
-    cosine = -float(figures.alpha_squared / (2 * figures.record_bound))
-    turned = cosine * x + math.sqrt(1 - cosine**2) * y
-    return (
-        Shape("one record turned to cosine −a/(2K)", x, x, turned),
-        Shape("one record turned by a right angle", x, x, y),
-    )
-
-
-def _worst_on_a_line(figures: Figures) -> Shape:
+def _worst_on_a_line(weight: float) -> Shape:
     """With one feature: from r to x with the largest (r² − x²)² + a(r − x)²."""
-    weight = float(figures.alpha_squared / figures.record_bound)
     places = np.linspace(-1, 1, _GRID)
     worst = places[np.argmax((1 - places**2) ** 2 + weight * (1 - places) ** 2)]
     one = np.ones(1)

@@ -1,0 +1,141 @@
+"""`dpdpca audit`: a draft or a signed manifest in, claim beside findings out, status 1 for too much."""
+
+import json
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+
+from dpdpca_cli import main as cli
+from dpdpca_lab.audit import commands, game
+from dpdpca_lab.audit.bound import EpsilonBound
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.manifest import sign_manifest
+
+DRAFT = """
+title = "Blood pressure and age"
+purpose = "To see what varies together."
+release = "RELEASE"
+epsilon = 2
+clip_norm = 1
+max_records = 5000
+participants = ["Hospital A", "Hospital B", "Hospital C"]
+[[features]]
+name = "age"
+lower = 0
+upper = 100
+[[features]]
+name = "weight"
+lower = 2.5
+upper = 250.5
+"""
+
+
+def run(*arguments):
+    with pytest.raises(SystemExit) as left:
+        cli.main(["audit", *(str(argument) for argument in arguments)])
+    return left.value.code
+
+
+@pytest.fixture
+def draft_file(tmp_path):
+    path = tmp_path / "draft.toml"
+    path.write_text(DRAFT.replace("RELEASE", "masked"))
+    return path
+
+
+def test_a_draft_is_played_and_the_claim_stands_beside_the_bound(draft_file, capsys):
+    assert run(draft_file, "--runs", 200, "--search", 20) == 0
+    shown = capsys.readouterr().out
+    assert "claim   (ε, δ) = (2, 4e-08), masked, discrete gaussian, noise by the proxy, replace-one" in shown
+    assert "confidence 1 − 10⁻⁶" in shown
+    assert "200 releases of each data set, 1,000 records" in shown
+    assert "✓ noise has the stated deviation" in shown
+    assert "Nothing was found against the claim." in shown
+    assert "docs/audit.md" in shown
+
+
+def test_json_has_the_same_figures(draft_file, capsys):
+    assert run(draft_file, "--runs", 200, "--search", 0, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["claim"]["epsilon"] == 2
+    assert facts["epsilon_lower_bound"] <= 2
+    assert facts["holds"] is True
+    assert [pair["runs_each"] for pair in facts["pairs"]] == [200]
+    assert all(check["passed"] for check in facts["checks"])
+
+
+def test_time_ends_the_game_early(draft_file, capsys, monkeypatch):
+    """After the least that says anything; what was played until then counts."""
+    clock = iter([0.0, 0.0, 0.5])
+    monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=lambda: next(clock, 100.0)))
+    assert run(draft_file, "--runs", 100_000, "--seconds", 1, "--search", 0, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["pairs"][0]["runs_each"] == 200 + 2000 + 2000
+
+
+def test_a_signed_manifest_is_played(tmp_path, capsys, make_manifest, parties, monkeypatch):
+    manifest = make_manifest(release="joint", clip_norm=1)
+    path = tmp_path / "manifest.json"
+    path.write_bytes(sign_manifest(manifest, parties.user).encoded + b"\n")
+    read_terms = partial(commands.read_terms, least_modulus_bits=parties.secret.public.bits)
+    monkeypatch.setattr(commands, "read_terms", read_terms)
+    assert run(path, "--runs", 200, "--search", 0) == 0
+    assert "joint" in capsys.readouterr().out
+
+
+def test_a_manifest_with_a_false_signature_is_refused(tmp_path, capsys, make_manifest, parties):
+    statement = json.loads(sign_manifest(make_manifest(), parties.user).encoded)
+    statement["body"]["title"] = "Another title"
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(statement))
+    assert run(path) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_what_is_neither_is_refused_in_a_line(tmp_path, capsys):
+    path = tmp_path / "draft.toml"
+    path.write_text("title = ")
+    assert run(path) == 1
+    assert "not TOML" in capsys.readouterr().err
+    assert run(tmp_path / "nowhere.toml") == 1
+    path.write_bytes(b" " * (commands.MOST_BYTES + 1))
+    assert run(path) == 1
+    path.write_text("{}")
+    with pytest.raises(MessageError):
+        commands.read_terms(path)
+
+
+@pytest.mark.parametrize("arguments", [["--runs", "10"], ["--runs", "x"], ["--seconds", "0"]])
+def test_wrong_options_are_usage(draft_file, arguments, capsys):
+    assert run(draft_file, *arguments) == 2
+    assert capsys.readouterr().err
+
+
+def test_a_bound_above_the_claim_is_status_one(draft_file, capsys, monkeypatch):
+    honest = game.audit_manifest
+
+    def found_too_much(*arguments, **options):
+        report = honest(*arguments, **options)
+        pair = replace(report.pairs[0], bound=EpsilonBound(2.5, "likelihood ratio ≥ 1", 100, 90, 1))
+        return replace(report, pairs=(pair,))
+
+    monkeypatch.setattr(game, "audit_manifest", found_too_much)
+    assert run(draft_file, "--runs", 200, "--search", 0) == 1
+    assert "The claim is refuted: ε is at least 2.500." in capsys.readouterr().out
+
+
+def test_a_failed_check_is_status_one(draft_file, capsys, monkeypatch):
+    honest = game.audit_manifest
+
+    def found_odd(*arguments, **options):
+        report = honest(*arguments, **options)
+        (part, check), *others = report.checks
+        return replace(report, checks=((part, replace(check, p_value=0.0)), *others))
+
+    monkeypatch.setattr(game, "audit_manifest", found_odd)
+    assert run(draft_file, "--runs", 200, "--search", 0) == 1
+    shown = capsys.readouterr().out
+    assert "✗ encoded records obey the norm bound" in shown
+    assert "the claim has no ground" in shown
