@@ -23,6 +23,9 @@ lint: .venv/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
+vectors: .venv/dev.stamp ## written anew, byte for byte the same
+	$(BIN)/python tests/vectors/generate.py
+
 clean:
 	rm -rf .venv demo-report.html
 

@@ -1,0 +1,160 @@
+"""The pages in a real browser: the demo's report without a network, and the proxy's live page."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dpdpca_cli.demo_processes import Household, free_port
+
+pytestmark = pytest.mark.system
+
+# No traffic of the browser's own, and every name but this machine's leads nowhere.
+QUIET = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+)
+
+
+@dataclass(frozen=True)
+class Browser:
+    """Chromium, driven by the WebDriver protocol."""
+
+    session: httpx.Client
+
+    def open(self, url: str) -> None:
+        self._send("url", {"url": url})
+
+    def resize(self, width: int, height: int) -> None:
+        self._send("window/rect", {"width": width, "height": height})
+
+    def ask(self, script: str) -> Any:
+        """What a script of the form `return …` gives in the page."""
+        return self._send("execute/sync", {"script": script, "args": []})
+
+    def wait_for(self, script: str, limit_seconds: float = 20) -> None:
+        deadline = time.monotonic() + limit_seconds
+        while not self.ask(script):
+            assert time.monotonic() < deadline, f"never true: {script}"
+            time.sleep(0.2)
+
+    def complaints(self) -> list[str]:
+        """What the console said since it was last asked: refused loads and failed scripts among it."""
+        return [entry["message"] for entry in self._send("se/log", {"type": "browser"})]
+
+    def _send(self, path: str, body: dict[str, Any]) -> Any:
+        answer = self.session.post(path, json=body)
+        answer.raise_for_status()
+        return answer.json()["value"]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
+    if driver is None or chromium is None:
+        pytest.skip("Chromium and its driver are not installed (Debian: chromium, chromium-driver)")
+    port = free_port()
+    profile = tmp_path_factory.mktemp("profile")
+    wanted = {
+        "goog:chromeOptions": {"binary": chromium, "args": [*QUIET, f"--user-data-dir={profile}"]},
+        "goog:loggingPrefs": {"browser": "ALL"},
+    }
+    process = subprocess.Popen(
+        [driver, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        with httpx.Client(timeout=60, trust_env=False) as client:
+            root = f"http://127.0.0.1:{port}"
+            deadline = time.monotonic() + 20
+            while not _answers(f"{root}/status"):
+                assert time.monotonic() < deadline, "the driver did not start"
+                time.sleep(0.1)
+            answer = client.post(f"{root}/session", json={"capabilities": {"alwaysMatch": wanted}})
+            answer.raise_for_status()
+            client.base_url = httpx.URL(f"{root}/session/{answer.json()['value']['sessionId']}/")
+            yield Browser(client)
+            client.delete("")
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("demo") / "report.html"
+    command = [sys.executable, "-m", "dpdpca_cli.main", "demo", "--out", str(path), "--json"]
+    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout
+    assert json.loads(said)["report"] == str(path)
+    return path
+
+
+def test_report_shows_its_drawings_without_a_network(browser: Browser, report: Path) -> None:
+    browser.resize(1200, 900)
+    browser.open(report.as_uri())
+    assert browser.complaints() == []
+    assert (
+        browser.ask("return document.querySelectorAll('svg').length") == 4
+    )  # two studies, two drawings each
+    text = browser.ask("return document.body.innerText")
+    for part in ("noise edge", "Biplot", "What is promised, and to whom", "without privacy"):
+        assert part in text
+    loaded = "return performance.getEntriesByType('resource').length"
+    assert browser.ask(loaded) == 0
+
+
+def test_report_fits_a_small_screen(browser: Browser, report: Path) -> None:
+    """Wide tables scroll by themselves: the page does not."""
+    browser.resize(500, 900)  # no window of this browser is narrower
+    browser.open(report.as_uri())
+    width, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width <= inside
+
+
+@pytest.fixture
+def operator_url(tmp_path: Path) -> Iterator[str]:
+    """The operator's page of a proxy that has just been founded."""
+    port = free_port()
+    settings = {
+        "DPDPCA_PROXY_HOME": str(tmp_path / "home"),
+        "DPDPCA_PROXY_PORT": str(free_port()),
+        "DPDPCA_PROXY_OPERATOR_PORT": str(port),
+    }
+    url = f"http://127.0.0.1:{port}/"
+
+    with Household(tmp_path, settings) as household:
+        household.run("init", ["proxy", "init"])
+        proxy = household.start("proxy", ["proxy", "serve"], is_server=True)
+        household.wait_until(lambda: _answers(url), 60, proxy, "was not ready")
+        yield url
+
+
+def test_proxy_page_goes_live(browser: Browser, operator_url: str) -> None:
+    browser.open(operator_url)
+    browser.wait_for("return document.getElementById('live').textContent === 'live'")
+    # No longer hidden: the list has come, and it is empty.
+    browser.wait_for("return !document.getElementById('none').hidden")
+    assert browser.complaints() == []
