@@ -128,7 +128,7 @@ def review(desk: Desk, address: StudyAddress, location: DataLocation | None) -> 
     dry_run = None
     if location is not None:
         contribution = read_contribution(location, opened.manifest)
-        dry_run = DryRun(contribution.columns, contribution.report)
+        dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
     return ConsentSheet(opened, desk.owner, str(address), dry_run)
 
 
@@ -154,7 +154,7 @@ def prepare_join(desk: Desk, address: StudyAddress, location: DataLocation) -> P
     with desk.study(address) as (_, opened):
         check_participant(opened.manifest, desk.owner)
     contribution = read_contribution(location, opened.manifest)
-    dry_run = DryRun(contribution.columns, contribution.report)
+    dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
     return Prepared(ConsentSheet(opened, desk.owner, str(address), dry_run), contribution)
 
 

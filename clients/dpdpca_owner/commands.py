@@ -195,6 +195,7 @@ def join(
         "records": report.accepted,
         "dropped": report.dropped,
         "clipped": report.clipped,
+        "notes": list(prepared.contribution.notes),
         "sent_chunks": settled.sent_chunks,
         "sent_bytes": settled.sent_bytes,
     }
@@ -206,6 +207,7 @@ def join(
     )
     if first_contact:
         text += f"\nfirst contact with {user.name}; its key is now pinned: {fingerprint_words(user.ed25519)}"
+    text += "".join(f"\nnote: {note}" for note in prepared.contribution.notes)
     _print(as_json, facts, text)
 
 

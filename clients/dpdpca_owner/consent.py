@@ -36,10 +36,12 @@ class DryRun:
     Attributes:
         columns: the owner's column for each feature.
         report: counts.
+        notes: a sentence for each thing that is unusual and yet admitted.
     """
 
     columns: tuple[str, ...]
     report: BatchReport
+    notes: tuple[str, ...]
 
     def to_json(self, manifest: Manifest) -> dict[str, Any]:
         report = self.report
@@ -48,6 +50,7 @@ class DryRun:
             "records_that_count": report.accepted,
             "records_dropped": report.dropped,
             "records_clipped": report.clipped,
+            "notes": list(self.notes),
             "features": [
                 {"name": feature.name, "column": column, "missing": missing, "out_of_bounds": outside}
                 for feature, column, missing, outside in zip(

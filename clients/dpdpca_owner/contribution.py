@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpdpca_owner.matching import match_columns
+from dpdpca_owner.notes import notes_on
 from dpdpca_owner.sources import DataLocation, open_source, read_batches
 from dpdpca_protocol.encoding import BatchReport, RecordEncoder
 from dpdpca_protocol.errors import InputError
@@ -15,11 +16,16 @@ from dpdpca_protocol.scatter import SecondMoments
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one owner's records add up to, from which columns, and what the encoding did to them."""
+    """What one owner's records add up to, from which columns, and what the encoding did to them.
+
+    Attributes:
+        notes: a sentence for each thing that is unusual and yet admitted.
+    """
 
     columns: tuple[str, ...]
     moments: SecondMoments
     report: BatchReport
+    notes: tuple[str, ...]
 
     @property
     def digest(self) -> Digest:
@@ -68,4 +74,6 @@ def read_contribution(
             f"all {report.records} records have a missing value, and the study drops those",
             "give at least one complete record",
         )
-    return Contribution(tuple(column_key(source.names[place]) for place in found), moments, report)
+    columns_used = tuple(column_key(source.names[place]) for place in found)
+    notes = notes_on(source.names, found, manifest, moments, report)
+    return Contribution(columns_used, moments, report, notes)

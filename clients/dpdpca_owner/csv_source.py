@@ -165,7 +165,7 @@ def _has(names: Sequence[str], feature: Feature) -> bool:
     try:
         match_columns(names, [feature])
     except InputError as error:
-        return error.slug == "column-doubled"
+        return error.slug == "duplicated-column"
     return True
 
 

@@ -80,6 +80,8 @@ def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
         f"{report.records} records read; {report.accepted} count, {report.dropped} left out for a missing"
         f" value, {_share(report.clipped, report.accepted)} clipped to the norm bound. Nothing was sent."
     )
+    for note in dry_run.notes:
+        console.print(Text(f"note: {note}"))
 
 
 def _share(count: int, of: int) -> str:

@@ -4,6 +4,7 @@ import gzip
 import sqlite3
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,13 @@ def test_where_the_data_is_said_to_be(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no data"):
         where(None)
     assert "secret" not in repr(locate_data(None, "SELECT 1", tmp_path / "url", None, ".", {}))
+
+
+def test_a_doubled_column_still_shows_the_delimiter(tmp_path: Path) -> None:
+    """Or the owner would read that the column is missing."""
+    path = tmp_path / "doubled.csv"
+    path.write_text("height;height;a,b,c,d\n1;2;x\n", encoding="utf-8")
+    features = [Feature("height", "numeric", Fraction(0), Fraction(3))]
+    with pytest.raises(InputError) as refusal:
+        list(read_batches(open_source(DataLocation(str(path)), features), features))
+    assert refusal.value.slug == "duplicated-column"
