@@ -59,6 +59,9 @@ PARTS = {
         "lab",
         is_group=False,
     ),
+    "experiments": Part(
+        "Small experiments on the mechanisms of the literature.", ("dpdpca_lab.commands",), "lab"
+    ),
     "demo": Part(
         "A whole study on this machine, with real data.", ("dpdpca_cli.demo",), "demo", is_group=False
     ),

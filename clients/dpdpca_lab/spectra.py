@@ -1,0 +1,134 @@
+"""Spectra of real data: regression anchors, so that preprocessing and arithmetic stay what they were.
+
+Scaling by a column's or a row's own maximum is data-dependent and not private; the papers treat it as public.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpdpca_lab.central.entropy import Floats
+from dpdpca_lab.tables import encode_table
+from dpdpca_protocol.errors import InputError
+
+Row = tuple[str, str, float, float | None]
+
+_CHUNK = 50_000
+_CODED = ("MOSTYPE", "MGEMLEEF", "MOSHOOFD", "MGODRK", "PWAPART")
+"""Attributes of the insurance set whose numbers are codes, chosen to match the paper's 150 columns."""
+_FORESTS = "covtype_sample20k.parquet"
+
+
+def bundled_spectra() -> Iterator[Row]:
+    """scikit-learn's digits and breast cancer about the middle of their ranges, in half-ranges.
+
+    The references for random directions were measured on 20 of them, the values here are expectations.
+    """
+    from sklearn.datasets import load_breast_cancer, load_digits
+
+    tumours, digits = load_breast_cancer().data, load_digits().data
+    tumour_ranges = np.column_stack([tumours.min(axis=0), tumours.max(axis=0)])
+    sets = (
+        ("digits", encode_table(digits, (0.0, 16.0)), (2 * 2.61, 0.141, 0.214)),
+        ("breast cancer", encode_table(tumours, tumour_ranges), (2 * 1.53, 0.190, 0.339)),
+    )
+    for name, table, (offset, of_five, of_ten) in sets:
+        mean = table.moments.sum / table.moments.count / table.grid
+        yield name, "distance of the mean from the middle, half-ranges", float(np.linalg.norm(mean)), offset
+        values = np.linalg.eigvalsh(table.scatter)[::-1]
+        for k, reference in ((5, of_five), (10, of_ten)):
+            share = k / len(values) * values.sum() / values[:k].sum()
+            yield name, f"what {k} random directions capture", float(share), reference
+
+
+def reference_spectra(folder: Path) -> Iterator[Row]:
+    """The anchors of the reference sets, read from Parquet files in `folder`.
+
+    Raises:
+        InputError: a file is not there.
+    """
+    yield from _forests(folder)
+    yield from _insurance(folder)
+    yield from _intrusions(folder)
+
+
+def _forests(folder: Path) -> Iterator[Row]:
+    columns = _columns(folder / _FORESTS, drop=("Cover_Type",))
+    rows = np.column_stack([_numbers(column) for column in columns.values()])
+    rows -= rows.mean(axis=0)
+    moment, largest = _moment(rows)
+    name = f"covtype, {rows.shape[1]} columns"
+    yield name, "largest norm", float(largest**0.5), 5745.310396
+    known = (1711.651, 797.31502, 47.176829, 22.532248, 8.0541061)
+    yield from _against(name, moment * len(rows), known, 2588.92)
+
+
+def _insurance(folder: Path) -> Iterator[Row]:
+    columns = _columns(folder / "insurance_coil2000.parquet", drop=("CARAVAN", "split"))
+    coded = {name: column for name, column in columns.items() if name in _CODED}
+    rows = _by_maximum(coded, {name: _numbers(c) for name, c in columns.items() if name not in coded})
+    name = f"insurance, {rows.shape[1]} columns"
+    moment, largest = _moment(rows)
+    yield name, "largest squared norm", largest, 18.934259
+    yield from _against(name, moment, (0.356000, 0.029879, 0.028251, 0.022013), 0.6415)
+
+
+def _intrusions(folder: Path) -> Iterator[Row]:
+    columns = _columns(folder / "kddcup99_10pct.parquet", drop=("label",))
+    text = {name: column for name, column in columns.items() if _is_text(column)}
+    rows = _by_maximum(text, {name: _numbers(c) for name, c in columns.items() if name not in text})
+    name = f"kddcup, {rows.shape[1]} columns"
+    moment, largest = _moment(rows)
+    yield name, "largest squared norm", largest, 13.000419
+    yield from _against(name, moment, (0.477638, 0.111498, 0.051406, 0.024947), 0.6930)
+
+
+def _against(name: str, moment: Floats, known: tuple[float, ...], trace: float) -> Iterator[Row]:
+    values = np.linalg.eigvalsh(moment)[::-1]
+    for index, (value, reference) in enumerate(zip(values.tolist(), known, strict=False)):
+        yield name, f"eigenvalue {index + 1}", value, reference
+    yield name, "trace", float(values.sum()), trace
+
+
+def _columns(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise InputError("no-such-file", f"{path.name} is not in this folder", "give the folder that has it")
+    table = pq.read_table(path)
+    return {name: table.column(name) for name in table.column_names if name not in drop}
+
+
+def _is_text(column: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_dictionary(column.type) or pa.types.is_string(column.type))
+
+
+def _numbers(column: Any) -> Floats:
+    return np.asarray(column.to_numpy(), dtype=np.float64)
+
+
+def _by_maximum(coded: dict[str, Any], numbers: dict[str, Floats]) -> Floats:
+    """(n, d) float32: one 0/1 column a value seen, other columns over their maximum, empty ones left out."""
+    parts: list[Any] = []
+    for column in numbers.values():
+        if column.max() > 0:
+            parts.append((column / column.max()).astype(np.float32))
+    for column in coded.values():
+        values = np.asarray(column.to_pylist())
+        parts.extend((values == level).astype(np.float32) for level in np.unique(values))
+    return np.column_stack(parts)
+
+
+def _moment(rows: Any) -> tuple[Floats, float]:
+    """XᵀX/n after all rows were divided by the largest norm, and that norm squared."""
+    total = np.zeros((rows.shape[1], rows.shape[1]))
+    largest = 0.0
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK].astype(np.float64)
+        total += chunk.T @ chunk
+        largest = max(largest, float((chunk**2).sum(axis=1).max()))
+    return total / len(rows) / largest, largest
