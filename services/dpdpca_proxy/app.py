@@ -153,6 +153,8 @@ def _not_ready(app: FastAPI) -> str | None:
     """Why the proxy cannot do its work, or None. Runs in a thread."""
     if app.state.jobs.trouble is not None:
         return "the stored state contradicts itself: an operator is needed"
+    if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
+        return "the storage refuses to write"
     if not app.state.tasks or any(task.done() for task in app.state.tasks):
         return "the jobs are not running"
     try:

@@ -52,7 +52,7 @@ from dpdpca_proxy.worker import (
 
 _POLL_SECONDS = 1.0
 _MOST_BACKOFF_SECONDS = 60.0
-_TIDYING_SECONDS = 60.0
+_TIDYING_SECONDS = 30.0
 _ORPHAN_SECONDS = 24 * 3600.0
 
 _logger = logging.getLogger("dpdpca.jobs")
@@ -136,6 +136,7 @@ class Jobs:
         if time.monotonic() >= self._next_tidying:
             self._next_tidying = time.monotonic() + _TIDYING_SECONDS
             self._guarded(forget_old_nonces, self._proxy)
+            self._guarded(self._proxy.files.probe)
             self._guarded(self._tidy)
         return False
 
@@ -173,6 +174,8 @@ class Jobs:
             act(*args)
         except DpdpcaError as error:
             _logger.warning("job refused", extra={"slug": error.slug})
+        except OSError as error:
+            _logger.error("job failed", extra={"error_class": type(error).__name__, "count": error.errno})
 
     def _attempt(self, row: StudyRow) -> bool:
         study = row.study

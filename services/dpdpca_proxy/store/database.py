@@ -31,6 +31,7 @@ _PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILING = frozenset(
     {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM}
 )
+_STORAGE_SLUGS = frozenset({"storage-full", "storage-failing"})
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT})
 
 _logger = logging.getLogger("dpdpca.store")
@@ -50,6 +51,8 @@ class Database:
         self._path = path
         self._observe = observe
         self._writer = threading.Lock()
+        self.trouble: str | None = None
+        """Why the last write failed, where it was the storage's fault; None after one that went well."""
         self._engine = create_engine(
             f"sqlite:///{path}", pool_size=16, max_overflow=48, connect_args={"timeout": _BUSY_SECONDS}
         )
@@ -67,10 +70,16 @@ class Database:
             UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed.
             IntegrityError: `state-corrupt`.
         """
-        with self._writer, _in_our_words(), self._engine.connect() as connection:
-            connection = connection.execution_options(**{_WRITING: True})
-            with connection.begin():
-                yield connection
+        try:
+            with self._writer, _in_our_words(), self._engine.connect() as connection:
+                connection = connection.execution_options(**{_WRITING: True})
+                with connection.begin():
+                    yield connection
+        except UnavailableError as error:
+            if error.slug in _STORAGE_SLUGS:
+                self.trouble = error.slug
+            raise
+        self.trouble = None
         self._observe(name)
 
     @contextmanager

@@ -54,12 +54,24 @@ class FileStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.trouble: str | None = None
+        """Why the last write failed; None after one that went well."""
 
     def write(self, name: str, content: bytes) -> None:
         """Puts `content` at `name`; it is on the disk when this returns."""
         path = self.root / name
-        self._make_folder(path.parent)
-        write_private(path, content)
+        try:
+            self._make_folder(path.parent)
+            write_private(path, content)
+        except OSError as error:
+            self.trouble = f"the storage refuses to write: {os.strerror(error.errno or 0)}"
+            raise
+        self.trouble = None
+
+    def probe(self) -> None:
+        """Writes a little and takes it back, so that `trouble` says how things are now."""
+        self.write(".probe", bytes(4096))
+        self.remove(".probe")
 
     def read(self, name: str) -> bytes:
         """Raises IntegrityError where the database names a file that is not there."""

@@ -1,8 +1,10 @@
 """Cut off anywhere, the proxy goes on from what it committed: one noise, one release, the same bytes."""
 
+import errno
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -311,6 +313,7 @@ def test_a_full_database_refuses_and_recovers(world: ProxyWorld) -> None:
     with pytest.raises(UnavailableError) as refused:
         ask_until_it_is_full()
     assert refused.value.slug == "storage-full"
+    assert world.request(None, "GET", "/readyz").status_code == 503
     event.remove(engine, "checkout", tight)
 
     def wide(connection: sqlite3.Connection, *_: object) -> None:
@@ -319,6 +322,28 @@ def test_a_full_database_refuses_and_recovers(world: ProxyWorld) -> None:
     event.listen(engine, "checkout", wide)
     assert dump(world.proxy, without=("nonces",)) == before
     study.deliver(world.owners[0], values_of(3, 0))
+    assert world.request(None, "GET", "/readyz").status_code == 200
+
+
+def test_a_full_disk_refuses_a_chunk_and_recovers(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    study, owner = world.open_study(3), world.owners[0]
+    chunks = study.plain_chunks(values_of(3, 0))
+
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(errno.ENOSPC, "4711")
+
+    before = dump(world.proxy)
+    with monkeypatch.context() as patch:
+        patch.setattr("dpdpca_proxy.store.files.write_private", full)
+        sealed = study.seal(chunks[0], 1, 0)
+        path = f"{study.path}/share/chunks/0?version=1"
+        response = world.request(owner, "PUT", path, sealed, "application/octet-stream")
+        assert (response.status_code, "4711" in response.text) == (507, False)
+        assert response.headers["retry-after"]
+        assert world.request(None, "GET", "/readyz").status_code == 503
+    assert dump(world.proxy) == before
+    study.upload(owner, chunks)
+    assert world.request(None, "GET", "/readyz").status_code == 200
 
 
 def test_a_swapped_file_does_not_open(tmp_path: Any) -> None:
