@@ -45,7 +45,7 @@ def _power(table: EncodedTable, epsilon: Fraction, delta: Fraction) -> Floats:
 COMPARED: tuple[tuple[str, str, Directions], ...] = (
     ("gaussian", "(ε, δ)", additive_directions("gaussian", Calibration.PROVED)),
     ("power method", "(ε, δ)", _power),
-    ("mod-sulq", "(about ε/40, δ)", additive_directions("mod-sulq", Calibration.AS_PUBLISHED)),
+    ("mod-sulq", "(about ε/36, δ)", additive_directions("mod-sulq", Calibration.AS_PUBLISHED)),
     ("laplace", "pure ε", additive_directions("laplace", Calibration.PROVED)),
     ("ppca, sequential", "pure ε, idealised arithmetic", _exponential),
     ("wishart (SN)", "none", additive_directions("wishart", Calibration.AS_PUBLISHED)),

@@ -25,8 +25,8 @@ from dpdpca_protocol.mechanisms import (
     Wishart,
     mechanism_class,
 )
+from dpdpca_protocol.mechanisms.analytic import published_scale, real_epsilon
 from dpdpca_protocol.mechanisms.modsulq import modsulq_scale
-from dpdpca_protocol.mechanisms.published import published_scale, real_epsilon
 from dpdpca_protocol.mechanisms.wishart import impossible_probability
 from dpdpca_protocol.sensitivity import joint_noise_variance, masked_noise_variance
 

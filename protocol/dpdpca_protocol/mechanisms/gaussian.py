@@ -4,12 +4,14 @@ All draws are of the exact discrete Gaussian. What is proved is the same for bot
 distance of neighbours, ρ = D²/(2t²), since the norm of a triangle is at most that of the whole matrix.
 """
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from dpdpca_protocol.accounting import TAIL_SIGMAS, ceil_sqrt, delta_of_tails, epsilon_of_rho, zcdp_rho
 from dpdpca_protocol.gaussian import discrete_gaussian
+from dpdpca_protocol.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.mechanisms.interface import (
     Calibration,
     Guarantee,
@@ -64,7 +66,13 @@ class GaussianNoise(Mechanism):
         return PrivacyEvent(self.rho, None, delta_of_tails(epsilon))
 
     @property
-    def proved(self) -> Guarantee:
+    def real_epsilon(self) -> float:
+        """ε of continuous noise of this strength at the setting's δ: printed beside, never promised."""
+        ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
+        return real_epsilon(ratio, float(self.setting.delta))
+
+    @property
+    def guarantee(self) -> Guarantee:
         """(ε, δ) that ρ gives by the tight conversion, at the setting's δ and with the tails on top."""
         epsilon = epsilon_of_rho(self.rho, self.setting.delta)
         return Guarantee.approximate(
@@ -125,7 +133,7 @@ class Gaussian(GaussianNoise):
 
     @property
     def guarantee(self) -> Guarantee:
-        proved = self.proved
+        proved = super().guarantee
         # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
         return Guarantee.approximate(
             self.setting.epsilon,

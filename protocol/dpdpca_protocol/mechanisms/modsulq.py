@@ -5,7 +5,6 @@ What is proved here is the ε that noise of this size really gives: at d = 64 an
 hundredth of it. Comparing other mechanisms with it flatters them.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -14,7 +13,7 @@ from gmpy2 import mpfr
 
 from dpdpca_protocol.mechanisms.gaussian import GaussianNoise, frobenius_sensitivity_squared
 from dpdpca_protocol.mechanisms.interface import Calibration, Guarantee, Quantity, Sensitivity, Setting
-from dpdpca_protocol.mechanisms.published import UNIT_ROWS, real_epsilon
+from dpdpca_protocol.mechanisms.published import UNIT_ROWS
 
 
 def modsulq_scale(epsilon: Fraction, delta: Fraction, encoded_features: int) -> Fraction:
@@ -51,16 +50,6 @@ class ModSulq(GaussianNoise):
         return Guarantee.approximate(
             self.setting.epsilon, self.setting.delta, "as published, entry by entry", (UNIT_ROWS,)
         )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.proved
-
-    @property
-    def real_epsilon(self) -> float:
-        """ε of continuous noise of this scale at the setting's δ: the figure printed with every output."""
-        ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
-        return real_epsilon(ratio, float(self.setting.delta))
 
     @property
     def sensitivity(self) -> Sensitivity:

@@ -5,70 +5,23 @@ Wang & Chang 2018 (like Imtiaz & Sarwate 2016) draw i.i.d. Gaussians on the uppe
 scatter by up to 4 in units of the record bound. All of it is for comparison; outputs state the real ε.
 """
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
-import gmpy2
 import numpy as np
-from gmpy2 import mpfr
 from numpy.typing import NDArray
 
-from dpdpca_protocol.accounting import gaussian_delta
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.mechanisms.analytic import published_scale, real_epsilon
 from dpdpca_protocol.mechanisms.gaussian import GaussianNoise, frobenius_sensitivity_squared
 from dpdpca_protocol.mechanisms.interface import Calibration, Guarantee, Quantity, Sensitivity, Setting
+
+__all__ = ["UNIT_ROWS", "PublishedDiscretizer", "PublishedGaussian", "published_scale", "real_epsilon"]
 
 UNIT_ROWS = "rows of norm at most 1"
 
 _MOST_BITS = 31
-
-
-def published_scale(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """τ = √(2 ln(1.25/δ))/ε per unit of sensitivity, rounded up.
-
-    Args:
-        epsilon: ε > 0. The formula is proved for ε < 1 only (Dwork, Roth 2014, theorem A.1).
-        delta: δ in (0, 1).
-
-    Raises:
-        UsageError: ε or δ out of range.
-    """
-    if epsilon <= 0 or not 0 < delta < 1:
-        raise UsageError("bad-argument", "ε must be above 0 and δ between 0 and 1")
-    with gmpy2.context(precision=128, round=gmpy2.RoundUp):
-        tau = gmpy2.sqrt(2 * gmpy2.log(mpfr(gmpy2.mpq(Fraction(5, 4) / delta)))) / mpfr(gmpy2.mpq(epsilon))
-        numerator, denominator = (tau * (1 + mpfr(2) ** -100)).as_integer_ratio()
-    return Fraction(int(numerator), int(denominator))
-
-
-def real_epsilon(sensitivity_over_scale: float, delta: float) -> float:
-    """The least ε at which continuous Gaussian noise of this strength spends no more than δ.
-
-    Args:
-        sensitivity_over_scale: D/σ > 0.
-        delta: δ in (0, 1).
-
-    Returns:
-        ε ≥ 0, relative error about 10⁻⁹; 0 where even ε = 0 spends less than δ.
-
-    Source: Balle, Wang 2018, theorem 8: exact for one worst-case pair, hence for the Gaussian mechanism.
-    """
-    mu = sensitivity_over_scale
-    if not mu > 0 or not 0 < delta < 1:
-        raise UsageError("bad-argument", "the ratio must be above 0 and δ between 0 and 1")
-    if gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    # Φ(μ/2 − ε/μ) alone is below δ at the upper end: δ > 10⁻³⁰⁰ needs fewer than 40 standard deviations.
-    low, high = 0.0, mu * (mu / 2 + 40)
-    for _ in range(200):
-        middle = (low + high) / 2
-        if gaussian_delta(middle, mu) > delta:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 @dataclass(frozen=True)
@@ -94,16 +47,6 @@ class PublishedGaussian(GaussianNoise):
         return Guarantee.approximate(
             self.setting.epsilon, self.setting.delta, "as published: sensitivity 1", (UNIT_ROWS,)
         )
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.proved
-
-    @property
-    def real_epsilon(self) -> float:
-        """ε of continuous noise of this scale at the setting's δ: the figure printed with every output."""
-        ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
-        return real_epsilon(ratio, float(self.setting.delta))
 
     @property
     def sensitivity(self) -> Sensitivity:

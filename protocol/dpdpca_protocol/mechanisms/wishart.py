@@ -4,8 +4,9 @@ Why. E ~ W_d(I/(2ε), d+1), Y = XᵀX + E, one record x more in the data. Y is i
 E − xxᵀ is positive semidefinite, that is xᵀE⁻¹x ≤ 1. Now 2ε|x|²/(xᵀE⁻¹x) is chi-squared with
 (d+1) − d + 1 = 2 degrees of freedom, so P(impossible) = P(χ²₂ < 2ε|x|²) = 1 − exp(−ε|x|²), whatever d is.
 Such a set has probability 0 on one side and that much on the other: (ε′, δ)-DP fails for every ε′ when
-δ < 1 − exp(−ε|x|²). For one record replaced by an orthogonal one it is 0.063, 0.29, 0.52 and 0.91 at ε = 0.1,
-0.5, 1 and 3. The published proof drops the indicator of that support; its authors retracted it in 2017.
+δ < 1 − exp(−ε|x|²). For one record replaced by an orthogonal one it is about 0.063, 0.295, 0.52 and 0.91 at
+ε = 0.1, 0.5, 1 and 3. The published proof drops the indicator of that support; its authors retracted it in
+2017.
 """
 
 from dataclasses import dataclass
