@@ -197,7 +197,7 @@ def send(
     """One request, signed by `key` if there is one, then changed, and sent as it is."""
     request = make_request(federation, key, method, path, body, media_type)
     change(request)
-    return deliver(request)
+    return deliver_request(request)
 
 
 def make_request(
@@ -215,6 +215,6 @@ def make_request(
     return request
 
 
-def deliver(request: httpx.Request) -> httpx.Response:
+def deliver_request(request: httpx.Request) -> httpx.Response:
     with httpx.Client(trust_env=False, timeout=30) as client:
         return client.send(request)
