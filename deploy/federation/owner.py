@@ -5,6 +5,7 @@ records are public. It holds its part of the bundled records.
 """
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -65,6 +66,8 @@ def open_studies(home: Path, url: str) -> list[str]:
 
 
 def main() -> None:
+    # The first process of a container has no default for this signal: without a handler, stopping takes long.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     home, url = Path(os.environ["DPDPCA_OWNER_HOME"]), os.environ["PROXY_URL"]
     enrol(home, url)
     (records,) = (home / "records").glob("owner-*.parquet")

@@ -31,7 +31,7 @@ home = UserHome.find(None)
 proxy = home.proxy(None)
 with ProxyClient(proxy.url, home.identity(read_passphrase(None)), proxy.identity.ed25519) as client:
     study = StudyId.parse(sys.argv[1])
-    print(hashlib.sha256(client.release(study).release + client.release_chunk(study, 0)).hexdigest())
+    print(hashlib.sha256(client.release(study).release + client.release_chunk(study, 0, 2**24)).hexdigest())
 """
 
 CAN_CONNECT = """
