@@ -25,6 +25,7 @@ from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
 from dpdpca_http.signature import RequestSigner
 from dpdpca_protocol.draft import complete_draft
+from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty, sign_manifest
 from dpdpca_protocol.messages import CountAnswer, CountChallenge, StudyAct
@@ -372,3 +373,18 @@ def dump(proxy: Proxy, without: tuple[str, ...] = ("nonces",)) -> Mapping[str, l
             for table in metadata.sorted_tables
             if table.name not in without
         }
+
+
+def slug(response: httpx.Response) -> str:
+    """The type of the problem document that a response must be."""
+    assert response.headers["content-type"] == "application/problem+json", response.text
+    return str(response.json()["type"]).removeprefix("urn:dpdpca:problem:")
+
+
+def refused(act: Callable[[], object]) -> DpdpcaError:
+    """The error that `act` must end with."""
+    try:
+        act()
+    except DpdpcaError as error:
+        return error
+    raise AssertionError("it was not refused")

@@ -1,0 +1,105 @@
+"""Enrolment and settings: who may come in, and where the proxy may listen."""
+
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from proxy_world import ProxyWorld, dump, refused, slug
+
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.messages import Enrolment
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy.enrolment import invite
+from dpdpca_proxy.settings import load_settings
+
+
+def enrolment(world: ProxyWorld, key: IdentityKey, token: str, role: str = "owner", **changes: Any) -> bytes:
+    body = Enrolment(role, "New", key.public, world.proxy_key).sign(key)
+    return canonical_json({"enrolment": parse_canonical(body.encoded), "invitation": token, **changes})
+
+
+def enrol(world: ProxyWorld, body: bytes) -> httpx.Response:
+    return world.request(None, "POST", "/v1/parties", body)
+
+
+def test_an_invitation_serves_once_and_repeats_its_answer(world: ProxyWorld) -> None:
+    key, other = IdentityKey.generate(), IdentityKey.generate()
+    token = invite(world.proxy, "owner", "New").token
+    first = enrol(world, enrolment(world, key, token))
+    assert first.status_code == 201
+    assert first.json()["party"] == key.public.party_id.hex()
+    assert enrol(world, enrolment(world, key, token)).content == first.content
+    before = dump(world.proxy)
+    assert slug(enrol(world, enrolment(world, other, token))) == "invitation-used"
+    again = invite(world.proxy, "owner", "New").token
+    before = dump(world.proxy)
+    assert slug(enrol(world, enrolment(world, key, again))) == "already-enrolled"
+    assert dump(world.proxy) == before
+
+
+def test_an_invitation_expires_and_has_a_role(world: ProxyWorld) -> None:
+    key = IdentityKey.generate()
+    token = invite(world.proxy, "owner", "New").token
+    before = dump(world.proxy)
+    assert slug(enrol(world, enrolment(world, key, token, role="user"))) == "invitation-unknown"
+    assert slug(enrol(world, enrolment(world, key, "0" * 64))) == "invitation-unknown"
+    assert slug(enrol(world, enrolment(world, key, "x"))) == "invitation-unknown"
+    assert slug(enrol(world, enrolment(world, key, token, more=1))) == "malformed"
+    world.clock.ahead = timedelta(hours=169)
+    assert slug(enrol(world, enrolment(world, key, token))) == "invitation-expired"
+    assert dump(world.proxy) == before
+
+
+def test_the_token_is_kept_nowhere(world: ProxyWorld) -> None:
+    made = invite(world.proxy, "owner", "New")
+    assert made.token not in repr(made)
+    world.stop()
+    for file in world.home.rglob("*"):
+        assert not file.is_file() or made.token.encode() not in file.read_bytes()
+
+
+def test_an_introduction_to_another_proxy_is_refused(world: ProxyWorld) -> None:
+    key = IdentityKey.generate()
+    token = invite(world.proxy, "owner", "New").token
+    statement = Enrolment("owner", "New", key.public, key.public.ed25519).sign(key)
+    body = canonical_json({"enrolment": parse_canonical(statement.encoded), "invitation": token})
+    assert slug(enrol(world, body)) == "wrong-proxy"
+
+
+def test_parties_are_shown_under_the_operators_names(world: ProxyWorld) -> None:
+    listed = world.client(world.user).parties()
+    assert {(party.name, party.role) for party in listed} == {
+        ("Institute", "user"),
+        ("Hospital A", "owner"),
+        ("Hospital B", "owner"),
+        ("Hospital C", "owner"),
+    }
+
+
+def test_the_proxy_does_not_listen_beyond_loopback_without_tls(tmp_path: Any) -> None:
+    settings = load_settings(tmp_path, host="0.0.0.0", url="https://proxy.example.org")
+    assert refused(settings.check_listener).slug == "tls-required"
+    load_settings(tmp_path, host="0.0.0.0", url="https://p.example.org", behind_tls=True).check_listener()
+    load_settings(tmp_path).check_listener()
+    nameless = load_settings(tmp_path, host="0.0.0.0", behind_tls=True)
+    assert refused(nameless.check_listener).slug == "bad-settings"
+    half = load_settings(tmp_path, tls_cert="x")
+    assert refused(half.check_listener).slug == "bad-settings"
+
+
+def test_settings_come_from_options_environment_and_file(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "proxy.toml").write_text('name = "From file"\nport = 1000\nmax_streams = 7\n')
+    monkeypatch.setenv("DPDPCA_PROXY_PORT", "2000")
+    monkeypatch.setenv("DPDPCA_PROXY_HOME", str(tmp_path))
+    settings = load_settings(None)
+    assert (settings.home, settings.name) == (tmp_path, "From file")
+    assert (settings.port, settings.max_streams) == (2000, 7)
+    assert load_settings(None, port=3000).port == 3000
+    (tmp_path / "proxy.toml").write_text('nonsense = "4711"\n')
+    error = refused(lambda: load_settings(None))
+    assert (error.slug, "nonsense" in error.problem, "4711" in str(error)) == ("bad-settings", True, False)
+    (tmp_path / "proxy.toml").write_text("=")
+    assert refused(lambda: load_settings(None)).slug == "bad-settings"

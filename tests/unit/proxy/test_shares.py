@@ -1,0 +1,185 @@
+"""Chunks, statements, withdrawals: every refusal has its type and changes nothing."""
+
+import pytest
+from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of
+
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.signing import IdentityKey
+
+
+@pytest.fixture
+def study(world: ProxyWorld) -> OpenStudy:
+    return world.open_study(3)
+
+
+def test_the_same_chunk_twice_is_fine_and_another_is_a_conflict(study: OpenStudy) -> None:
+    world, owner = study.world, study.world.owners[0]
+    client = world.client(owner)
+    chunks = study.plain_chunks(values_of(3, 0))
+    others = study.plain_chunks(values_of(3, 0))
+    study.upload(owner, chunks)
+    before = dump(world.proxy)
+    study.upload(owner, chunks)
+    assert refused(lambda: study.upload(owner, others)).slug == "chunk-differs"
+    assert dump(world.proxy) == before
+    status = client.share(study.study)
+    assert (status.state, status.version, status.chunks) == ("partial", 1, frozenset({0}))
+    receipt = client.complete_share(study.study, study.claim(owner, chunks))
+    study.upload(owner, chunks)
+    again = client.complete_share(study.study, study.claim(owner, chunks))
+    assert again.encoded == receipt.encoded
+    assert client.share(study.study).receipt == receipt.encoded
+
+
+def test_a_chunk_opens_only_in_its_own_place(study: OpenStudy) -> None:
+    world, owner = study.world, study.world.owners[0]
+    (chunk,) = study.plain_chunks(values_of(3, 0))
+    client = world.client(owner)
+    before = dump(world.proxy)
+    for sealed in (
+        study.seal(chunk, 2, 0),
+        study.seal(chunk, 1, 1),
+        chunk,
+        b"",
+        study.seal(chunk, 1, 0)[:-1],
+        study.seal(chunk, 1, 0) + b"\0",
+    ):
+        error = refused(lambda sealed=sealed: client.put_chunk(study.study, 1, 0, sealed))
+        assert error.slug in ("sealed-body-does-not-open", "malformed", "bad-signature")
+    assert dump(world.proxy) == before
+
+
+@pytest.mark.parametrize("bad", ["zero", "one", "modulus", "too large", "repeated", "short", "long"])
+def test_a_chunk_with_one_bad_ciphertext_is_refused_whole(study: OpenStudy, bad: str) -> None:
+    world, owner = study.world, study.world.owners[0]
+    (chunk,) = study.plain_chunks(values_of(3, 0))
+    public = world.secret.public
+    width = public.ciphertext_bytes
+    first, rest = chunk[:width], chunk[width:]
+    changed = {
+        "zero": bytes(width) + rest,
+        "one": (1).to_bytes(width, "big") + rest,
+        "modulus": int(public.modulus).to_bytes(width, "big") + rest,
+        "too large": int(public.ciphertext_modulus).to_bytes(width, "big") + rest,
+        "repeated": rest[:width] + rest if rest else first + first,
+        "short": chunk[:-width],
+        "long": chunk + first,
+    }[bad]
+    before = dump(world.proxy)
+    sealed = study.seal(changed, 1, 0)
+    error = refused(lambda: world.client(owner).put_chunk(study.study, 1, 0, sealed))
+    assert error.slug in (
+        "ciphertext-out-of-range",
+        "ciphertext-not-a-unit",
+        "ciphertext-repeated",
+        "malformed",
+    )
+    assert dump(world.proxy) == before
+    assert not list((world.home / "studies").rglob("0-*"))
+
+
+@pytest.mark.parametrize("version", [None, "0", "-1", "01", "1e3", "x", "99999999999"])
+def test_a_chunk_needs_a_version(study: OpenStudy, version: str | None) -> None:
+    owner = study.world.owners[0]
+    path = f"{study.path}/share/chunks/0" + (f"?version={version}" if version else "")
+    response = study.world.request(owner, "PUT", path, b"x", "application/octet-stream")
+    assert (response.status_code, slug(response)) == (400, "malformed")
+
+
+def test_an_owner_that_is_not_named_is_refused(study: OpenStudy) -> None:
+    world = study.world
+    stranger = IdentityKey.generate()
+    world.enrol(stranger, "owner", "Stranger")
+    assert refused(lambda: study.deliver(stranger, values_of(3, 0))).slug == "not-a-participant"
+
+
+def test_an_open_study_takes_anyone_up_to_its_size(world: ProxyWorld) -> None:
+    study = world.open_study(3, named=False, min_owners=1, max_owners=2)
+    study.deliver(world.owners[0], values_of(3, 0))
+    study.deliver(world.owners[1], values_of(3, 1))
+    assert refused(lambda: study.deliver(world.owners[2], values_of(3, 2))).slug == "cohort-full"
+    study.deliver(world.owners[1], values_of(3, 4), version=2)
+
+
+def test_a_share_is_complete_only_when_whole_and_as_claimed(study: OpenStudy) -> None:
+    world, owner = study.world, study.world.owners[0]
+    client = world.client(owner)
+    chunks = study.plain_chunks(values_of(3, 0))
+    others = study.plain_chunks(values_of(3, 0))
+
+    def complete(claimed: list[bytes], version: int = 1) -> str:
+        return refused(lambda: client.complete_share(study.study, study.claim(owner, claimed, version))).slug
+
+    before = dump(world.proxy)
+    assert complete(chunks) == "share-incomplete"
+    assert dump(world.proxy) == before
+    study.upload(owner, chunks)
+    before = dump(world.proxy)
+    assert complete(others) == "chunk-differs"
+    assert complete(chunks * 2) == "malformed"
+    assert complete(chunks, 2) == "share-incomplete"
+    forged = study.claim(world.owners[1], chunks)
+    assert refused(lambda: client.complete_share(study.study, forged)).slug == "bad-signature"
+    assert dump(world.proxy) == before
+
+
+def test_a_ciphertext_that_stands_in_two_chunks_is_refused(world: ProxyWorld) -> None:
+    study = world.open_study(d=180)
+    owner = world.owners[0]
+    chunks = study.plain_chunks(values_of(180, 0))
+    assert len(chunks) == 2
+    width = world.secret.public.ciphertext_bytes
+    again = [chunks[0], chunks[0][:width] + chunks[1][width:]]
+    study.upload(owner, again)
+    before = dump(world.proxy)
+    client = world.client(owner)
+    error = refused(lambda: client.complete_share(study.study, study.claim(owner, again)))
+    assert (error.slug, error.status) == ("ciphertext-repeated", 422)
+    assert dump(world.proxy) == before
+    study.upload(owner, chunks, version=2)
+    client.complete_share(study.study, study.claim(owner, chunks, version=2))
+
+
+def test_a_statement_about_another_study_is_refused(study: OpenStudy) -> None:
+    world, owner = study.world, study.world.owners[0]
+    chunks = study.plain_chunks(values_of(3, 0))
+    study.upload(owner, chunks)
+    other = OpenStudy(world, StudyId(bytes(32)), study.manifest, study.statement)
+    statement = other.claim(owner, chunks)
+    assert refused(lambda: world.client(owner).complete_share(study.study, statement)).slug == "malformed"
+
+
+def test_versions_only_rise(study: OpenStudy) -> None:
+    world, owner = study.world, study.world.owners[0]
+    client = world.client(owner)
+    first = study.plain_chunks(values_of(3, 0))
+    second = study.plain_chunks(values_of(3, 1))
+    study.upload(owner, first)
+    old = study.claim(owner, first)
+    receipt = client.complete_share(study.study, old)
+    study.upload(owner, second, version=2)
+    client.complete_share(study.study, study.claim(owner, second, 2))
+    # The first statement again only repeats its receipt: version 2 stays what counts.
+    assert client.complete_share(study.study, old).encoded == receipt.encoded
+    assert client.share(study.study).version == 2
+    other = study.claim(owner, second, 1)
+    assert refused(lambda: client.complete_share(study.study, other)).slug == "share-version-not-newer"
+    assert refused(lambda: study.upload(owner, second, version=1)).slug in (
+        "share-version-not-newer",
+        "chunk-differs",
+    )
+    study.withdraw(owner, 3)
+    assert client.share(study.study).state == "withdrawn"
+    assert refused(lambda: study.withdraw(owner, 4)).slug == "wrong-state"
+    assert client.complete_share(study.study, old).encoded == receipt.encoded
+    assert client.share(study.study).state == "withdrawn"
+
+
+def test_a_newer_upload_takes_the_place_of_an_unfinished_one(study: OpenStudy) -> None:
+    world, owner = study.world, study.world.owners[0]
+    chunks = study.plain_chunks(values_of(3, 0))
+    study.upload(owner, chunks, version=3)
+    study.upload(owner, chunks, version=5)
+    assert refused(lambda: study.upload(owner, chunks, version=4)).slug == "share-version-not-newer"
+    folders = {path.name for path in (world.home / "studies").rglob("shares/*/*")}
+    assert folders == {"5"}
