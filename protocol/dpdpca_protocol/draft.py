@@ -42,7 +42,6 @@ _NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "m
 _OPTIONAL = (
     "participants", "missing", "scaling", "fraction_bits", "mechanism", "relation", "delta", "noise_by",
     "max_colluding", "sum_weight", "min_owners", "min_records", "max_owners", "closing", "closes_at",
-    "cohort_distance",
 )
 # fmt: on
 _CHOICES = {
@@ -119,8 +118,6 @@ def complete_draft(
         "key": KeyTerms.of(key, proof).to_body(),
         "slot_bits": 1,
     }
-    if "cohort_distance" in draft:
-        body["cohort_distance"] = draft["cohort_distance"]
     terms = Manifest.parse_terms(body, least_modulus_bits=least_modulus_bits)
     figures = figures_of(terms.terms)
     manifest = replace(terms, noise_scale=figures.noise_scale, slot_bits=figures.slot_bits)

@@ -18,6 +18,18 @@ _DECIMAL = re.compile(r"(-?)(0|[1-9][0-9]{0,29})(?:\.([0-9]{0,39}[1-9]))?")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,255}(?:/[A-Za-z0-9._~/-]{0,200})?")
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Default-ignorable and blank characters that are of no refused category (Unicode, DerivedCoreProperties).
+_INVISIBLE = (
+    range(0x034F, 0x0350),
+    range(0x115F, 0x1161),
+    range(0x17B4, 0x17B6),
+    range(0x180B, 0x1810),
+    range(0x2800, 0x2801),
+    range(0x3164, 0x3165),
+    range(0xFE00, 0xFE10),
+    range(0xFFA0, 0xFFA1),
+    range(0xE0000, 0xE1000),
+)
 _DECIMAL_PLACES = 40
 _MAX_INTEGER = 2**53 - 1
 
@@ -45,17 +57,31 @@ def read_text(untrusted: Any, where: str, most: int) -> str:
     """One line of 1 to `most` characters in NFC: nothing that could steer a terminal, hide or reorder."""
     if not isinstance(untrusted, str):
         malformed(where, "text")
-    if not untrusted:
-        refused(f"{where} is empty")
-    if len(untrusted) > most:
-        refused(f"{where} is longer than {most} characters")
-    if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in untrusted):
-        refused(f"{where} holds control, formatting or unassigned characters", "write plain text on one line")
-    if untrusted != untrusted.strip():
-        refused(f"{where} begins or ends with a space")
-    if not unicodedata.is_normalized("NFC", untrusted):
-        refused(f"{where} is not in Unicode normalisation form C")
+    if problem := text_problem(untrusted, most):
+        refused(f"{where} {problem}", "write plain text on one line")
     return untrusted
+
+
+def text_problem(untrusted: str, most: int) -> str:
+    """Why a text may not be shown to people as it stands, as the end of a sentence; empty if it may."""
+    if not untrusted:
+        return "is empty"
+    if len(untrusted) > most:
+        return f"is longer than {most} characters"
+    if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in untrusted):
+        return "holds control, formatting or unassigned characters"
+    if any(ord(character) in invisible for character in untrusted for invisible in _INVISIBLE):
+        return "holds invisible characters"
+    if untrusted != untrusted.strip():
+        return "begins or ends with a space"
+    if not unicodedata.is_normalized("NFC", untrusted):
+        return "is not in Unicode normalisation form C"
+    return ""
+
+
+def name_key(name: str) -> str:
+    """What two names have in common that a reader would take for one: NFKC, case folded."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def read_choice(untrusted: Any, where: str, choices: Iterable[str], not_offered: Iterable[str] = ()) -> str:
@@ -118,7 +144,7 @@ def time_text(value: datetime) -> str:
     """The one form of an aware time, cut to whole seconds."""
     if value.tzinfo is None:
         raise MessageError("malformed", "a time lacks its zone", "write it in UTC, with a Z")
-    return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def read_url(untrusted: Any, where: str) -> str:

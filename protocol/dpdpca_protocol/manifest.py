@@ -21,6 +21,7 @@ from dpdpca_protocol.fields import (
     check_members,
     check_unique,
     decimal_text,
+    name_key,
     read_choice,
     read_decimal,
     read_integer,
@@ -71,7 +72,7 @@ _REQUIRED = (
     "max_owners", "closing", "closes_at", "key", "slot_bits",
 )
 # fmt: on
-_LATER = ("calibration", "nonnegative", "pre_studies", "rho_share")
+_LATER = ("calibration", "cohort_distance", "nonnegative", "pre_studies", "rho_share")
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,6 @@ class Manifest:
     closes_at: datetime
     key: KeyTerms
     slot_bits: int
-    cohort_distance: int | None = None
 
     @property
     def terms(self) -> Terms:
@@ -169,7 +169,7 @@ class Manifest:
         cls, untrusted: Mapping[str, Any], *, least_modulus_bits: int = LEAST_MODULUS_BITS
     ) -> Self:
         """As `parse`, but noise_scale and slot_bits are not compared: for a draft, which gets them next."""
-        check_members(untrusted, "the manifest", _REQUIRED, ("cohort_distance", *_LATER))
+        check_members(untrusted, "the manifest", _REQUIRED, _LATER)
         if untrusted["format"] != FORMAT or isinstance(untrusted["format"], bool):
             raise MessageError("unsupported-version", f"this version reads manifests of format {FORMAT} only")
         for member in _LATER:
@@ -212,11 +212,6 @@ class Manifest:
             closes_at=read_time(untrusted["closes_at"], "closes_at"),
             key=KeyTerms.parse(untrusted["key"], "key", least_modulus_bits),
             slot_bits=read_integer(untrusted["slot_bits"], "slot_bits", 1),
-            cohort_distance=(
-                read_integer(untrusted["cohort_distance"], "cohort_distance", 2, MAX_OWNERS)
-                if "cohort_distance" in untrusted
-                else None
-            ),
         )
         manifest.check_terms()
         return manifest
@@ -249,8 +244,6 @@ class Manifest:
             if member not in body:
                 value = getattr(self, member)
                 body[member] = str(value) if isinstance(value, str) else value
-        if self.cohort_distance is not None:
-            body["cohort_distance"] = self.cohort_distance
         return body
 
 
@@ -300,6 +293,8 @@ def open_manifest(
     manifest = Manifest.parse(statement.body, least_modulus_bits=least_modulus_bits)
     if manifest.user.ed25519 != statement.signer:
         raise AuthenticationError("bad-signature", "the manifest is not signed by the user that it names")
+    if canonical_json(manifest.to_body()) != statement.body_bytes:
+        raise MessageError("not-canonical", "the manifest says something in another form than its own")
     public_key = check_public_key(
         manifest.key.modulus,
         KeyProof(tuple(mpz(root) for root in manifest.key.proof)),
@@ -349,7 +344,7 @@ def _check_privacy(manifest: Manifest) -> None:
 def _check_cohort(manifest: Manifest) -> None:
     participants = manifest.participants
     check_unique((party.ed25519 for party in participants), "participants")
-    check_unique((party.name for party in participants), "the names of participants")
+    check_unique((name_key(party.name) for party in participants), "the names of participants")
     keys = [manifest.user.ed25519, manifest.proxy.ed25519, *(party.ed25519 for party in participants)]
     check_unique(keys, "the identity keys of user, proxy and participants")
     if manifest.min_owners > manifest.max_owners:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.fields import text_problem
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.share import CohortMember
 from dpdpca_protocol.signing import (
@@ -14,6 +15,7 @@ from dpdpca_protocol.signing import (
     Statement,
     check_members,
     hex_bytes,
+    sealing_key_bytes,
     sign_statement,
 )
 from dpdpca_protocol.study import ReleaseKind
@@ -22,8 +24,9 @@ ROLES = frozenset({"owner", "user"})
 
 
 def _text(untrusted: Any, what: str, limit: int = 200) -> str:
-    if not isinstance(untrusted, str) or not 1 <= len(untrusted) <= limit or not untrusted.isprintable():
-        raise MessageError("malformed", f"{what} must be 1 to {limit} printable characters")
+    if not isinstance(untrusted, str) or (problem := text_problem(untrusted, limit)):
+        problem = "is no text" if not isinstance(untrusted, str) else problem
+        raise MessageError("malformed", f"{what} {problem}")
     return untrusted
 
 
@@ -96,7 +99,7 @@ def _own_keys(statement: Statement) -> Identity:
     ed25519 = hex_bytes(statement.body["ed25519"], 32, "ed25519")
     if ed25519 != statement.signer:
         raise MessageError("malformed", "the statement introduces another key than its signer's")
-    return Identity(ed25519, hex_bytes(statement.body["x25519"], 32, "x25519"))
+    return Identity(ed25519, sealing_key_bytes(statement.body["x25519"], "x25519"))
 
 
 @dataclass(frozen=True, slots=True)

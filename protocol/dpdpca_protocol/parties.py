@@ -7,7 +7,7 @@ from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.fields import check_members, read_list, read_text, read_url, read_wide_hex, refused
 from dpdpca_protocol.paillier.keys import MOST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
-from dpdpca_protocol.signing import hex_bytes
+from dpdpca_protocol.signing import hex_bytes, sealing_key_bytes
 
 _NAME = 200
 _MAX_ROOTS = 64
@@ -46,7 +46,7 @@ class Party:
         return cls(
             read_text(untrusted["name"], f"{where}.name", _NAME),
             hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
-            hex_bytes(untrusted["x25519"], 32, f"{where}.x25519"),
+            sealing_key_bytes(untrusted["x25519"], f"{where}.x25519"),
         )
 
     def to_body(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class ProxyParty:
             read_text(untrusted["name"], f"{where}.name", _NAME),
             read_url(untrusted["url"], f"{where}.url"),
             hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
-            hex_bytes(untrusted["x25519"], 32, f"{where}.x25519"),
+            sealing_key_bytes(untrusted["x25519"], f"{where}.x25519"),
         )
 
     def to_body(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, IntegrityError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.identifiers import PartyId, StudyId
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.signing import FORMAT
 
@@ -26,9 +26,12 @@ _SCRYPT_LOG2_COST = 16
 _HPKE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
-def chunk_info(study: StudyId, version: int, index: int) -> bytes:
-    """The HPKE `info` of chunk `index` of a share version: a chunk opens only in its own place."""
-    return f"dpdpca/chunk/v{FORMAT}".encode() + study + struct.pack(">II", version, index)
+def chunk_info(study: StudyId, owner: PartyId, version: int, index: int) -> bytes:
+    """The HPKE `info` of chunk `index` of an owner's share version: it opens only in its own place.
+
+    The owner is part of it, so that nobody passes another owner's sealed chunks off as its own.
+    """
+    return f"dpdpca/chunk/v{FORMAT}".encode() + study + owner + struct.pack(">II", version, index)
 
 
 def components_info(study: StudyId) -> bytes:
@@ -37,8 +40,17 @@ def components_info(study: StudyId) -> bytes:
 
 
 def seal(plaintext: bytes, x25519: bytes, info: bytes) -> bytes:
-    """`plaintext` readable by the holder of the raw X25519 public key alone."""
-    return _HPKE.encrypt(plaintext, X25519PublicKey.from_public_bytes(x25519), info)
+    """`plaintext` readable by the holder of the raw X25519 public key alone.
+
+    Raises:
+        CryptographicError: nothing can be sealed to this key (it is of low order).
+    """
+    try:
+        return _HPKE.encrypt(plaintext, X25519PublicKey.from_public_bytes(x25519), info)
+    except ValueError as error:
+        raise CryptographicError(
+            "unfit-sealing-key", "an X25519 key is of low order", "ask its holder to enrol with a proper key"
+        ) from error
 
 
 def open_sealed(untrusted: bytes, key: X25519PrivateKey, info: bytes) -> bytes:

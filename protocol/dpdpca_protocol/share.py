@@ -12,10 +12,19 @@ from typing import Any, Self
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.fields import read_time
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.signing import FORMAT, IdentityKey, Statement, check_members, hex_bytes, sign_statement
+from dpdpca_protocol.signing import (
+    FORMAT,
+    IdentityKey,
+    Statement,
+    check_members,
+    hex_bytes,
+    sealing_key_bytes,
+    sign_statement,
+)
 
 CHUNK_CIPHERTEXTS = 1024
 MAX_VERSION = (1 << 32) - 1
@@ -117,7 +126,7 @@ class ShareStatement:
             statement.signer,
             _version(body["version"]),
             tuple(Digest.parse(digest) for digest in digests),
-            hex_bytes(body["x25519"], 32, "x25519"),
+            sealing_key_bytes(body["x25519"], "x25519"),
         )
 
 
@@ -184,8 +193,9 @@ class Receipt:
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
         check_members(body, "owner", "statement", "study", "subject", "time", "version")
-        if body["subject"] not in ("share", "withdrawal") or not isinstance(body["time"], str):
-            raise MessageError("malformed", "a receipt is for a share or a withdrawal, and has a time")
+        if body["subject"] not in ("share", "withdrawal"):
+            raise MessageError("malformed", "a receipt is for a share or a withdrawal")
+        read_time(body["time"], "time")
         return cls(
             StudyId.parse(body["study"]),
             PartyId.parse(body["owner"]),

@@ -12,10 +12,10 @@ from typing import Any, Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.errors import AuthenticationError, MessageError
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError
 from dpdpca_protocol.identifiers import Digest, PartyId
 
 FORMAT = 1
@@ -157,8 +157,25 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
 
 def check_members(body: Mapping[str, Any], *names: str) -> None:
     """Raises MessageError unless `body` has these members, `format` besides, and no other."""
-    if set(body) != {"format", *names} or body["format"] != FORMAT:
+    if set(body) != {"format", *names} or type(body["format"]) is not int or body["format"] != FORMAT:
         raise MessageError("malformed", f"the statement has the members format, {', '.join(names)}")
+
+
+def sealing_key_bytes(untrusted: Any, what: str) -> bytes:
+    """`untrusted` as a raw X25519 public key that something can be sealed to.
+
+    Raises:
+        MessageError: no 32 bytes of lower-case hex.
+        CryptographicError: `unfit-sealing-key`, of low order: everything sealed to it would be open.
+    """
+    raw = hex_bytes(untrusted, 32, what)
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(raw))
+    except ValueError as error:
+        raise CryptographicError(
+            "unfit-sealing-key", f"{what} is an X25519 key of low order", "make a proper key"
+        ) from error
+    return raw
 
 
 def hex_bytes(untrusted: Any, length: int, what: str) -> bytes:

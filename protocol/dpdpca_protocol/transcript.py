@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.fields import read_time
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.signing import (
     FORMAT,
@@ -15,9 +16,21 @@ from dpdpca_protocol.signing import (
     verify_statement,
 )
 
-KINDS = frozenset(
-    {"manifest", "receipt", "withdrawal", "closed", "count", "release", "components", "cancelled", "failed"}
-)
+_OPEN = frozenset({"receipt", "withdrawal", "closed", "cancelled", "failed"})
+_FOLLOWERS: dict[str | None, frozenset[str]] = {
+    None: frozenset({"manifest"}),
+    "manifest": _OPEN,
+    "receipt": _OPEN,
+    "withdrawal": _OPEN,
+    "closed": frozenset({"count", "release", "cancelled", "failed"}),
+    "count": frozenset({"release", "cancelled", "failed"}),
+    "release": frozenset({"components"}),
+    "components": frozenset(),
+    "cancelled": frozenset(),
+    "failed": frozenset(),
+}
+"""Which kinds may follow which: a study closes once, nobody joins or leaves after that, one thing ends it."""
+KINDS = frozenset(kind for kind in _FOLLOWERS if kind is not None)
 FIRST = Digest(bytes(32))
 """What the first event names as its predecessor."""
 
@@ -48,12 +61,9 @@ class Event:
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Event":
         check_members(body, "detail", "index", "kind", "previous", "study", "time")
-        if (
-            body["kind"] not in KINDS
-            or not isinstance(body["detail"], dict)
-            or not isinstance(body["time"], str)
-        ):
+        if body["kind"] not in KINDS or not isinstance(body["detail"], dict):
             raise MessageError("malformed", "an event is of an unknown kind or shape")
+        read_time(body["time"], "time")
         if type(body["index"]) is not int or body["index"] < 0:
             raise MessageError("malformed", "an event's index is a whole number from 0")
         return cls(
@@ -86,6 +96,11 @@ def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) 
         if events and event.time < events[-1].time:
             raise MessageError(
                 "transcript-broken", f"event {index} of the transcript is older than the one before"
+            )
+        if event.kind not in _FOLLOWERS[events[-1].kind if events else None]:
+            raise MessageError(
+                "transcript-broken",
+                f"event {index} of the transcript, {event.kind}, cannot stand at its place",
             )
         events.append(event)
         previous = statement.digest

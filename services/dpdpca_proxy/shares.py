@@ -71,7 +71,7 @@ def put_chunk(
         raise MessageError("malformed", "a share version is a whole number from 1")
     terms = proxy.terms(study)
     gmpy2.get_context().allow_release_gil = True
-    chunk = open_sealed(untrusted, proxy.key.x25519, chunk_info(study, version, position))
+    chunk = open_sealed(untrusted, proxy.key.x25519, chunk_info(study, caller.party, version, position))
     digest = Digest.of(chunk)
     with proxy.database.reading("is the chunk there") as connection:
         present = chunk_digests(connection, study, caller.party, version).get(position)

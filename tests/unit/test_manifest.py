@@ -174,7 +174,6 @@ def test_members_of_later_versions_are_named(body, member):
         ("min_records", 0, "not between"),
         ("fraction_bits", 41, "not between"),
         ("features", [], "features is empty"),
-        ("cohort_distance", 1, "not between"),
     ],
 )
 def test_a_rule_broken_is_refused(body, member, value, reason):
@@ -301,12 +300,6 @@ def test_units_of_the_encoded_columns(make_manifest, draft):
     assert mixed.encoded_names == ("age", "blood = A", "blood = B")
 
 
-def test_cohort_distance_is_carried(make_manifest):
-    manifest = make_manifest(cohort_distance=2)
-    assert parse(manifest.to_body()).cohort_distance == 2
-    assert manifest.study_id != make_manifest().study_id
-
-
 def test_a_full_size_key_needs_no_test_switch(make_manifest, parties):
     """The one slow test here: 2,048 bits, through the path that the product takes."""
     secret = generate_secret_key(2048, OS_RANDOMNESS)
@@ -325,3 +318,11 @@ def test_a_full_size_key_needs_no_test_switch(make_manifest, parties):
 def test_a_participant_survives_its_body():
     participant = Participant("A", bytes(32))
     assert Participant.parse(participant.to_body(), "p") == participant
+
+
+@pytest.mark.parametrize("second", ["hospital a", "Hospital A\u00a0", "Ｈospital A"])
+def test_names_that_a_reader_would_take_for_one_are_refused(make_manifest, parties, second):
+    body = make_manifest().to_body()
+    body["participants"][1]["name"] = second
+    with pytest.raises((MessageError, PolicyError)):
+        parse(body)

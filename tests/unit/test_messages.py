@@ -1,6 +1,6 @@
 import pytest
 
-from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.errors import CryptographicError, MessageError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.messages import (
     CountAnswer,
@@ -12,7 +12,7 @@ from dpdpca_protocol.messages import (
     StudyAct,
 )
 from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
-from dpdpca_protocol.signing import FORMAT, IdentityKey, sign_statement
+from dpdpca_protocol.signing import FORMAT, Identity, IdentityKey, sign_statement
 from dpdpca_protocol.study import ReleaseKind
 
 KEY = IdentityKey.generate()
@@ -70,6 +70,7 @@ def test_nobody_speaks_for_another_key() -> None:
         {"study": 7},
         {"x25519": KEY.public.x25519.hex().upper()},
         {"format": 2},
+        {"format": True},
         {"extra": 1},
     ],
 )
@@ -80,7 +81,9 @@ def test_a_malformed_share_statement_is_refused(change: dict[str, object]) -> No
         ShareStatement.parse(sign_statement("share", body, KEY))
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201, "a\x00b", "a\x1b[31m", "a\u202eb", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["", "x" * 201, "a\x00b", "a\x1b[31m", "a\u202eb", "a\nb", "a\ufe0f", "\u3164"]
+)
 def test_names_that_could_act_on_a_terminal_are_refused(name: str) -> None:
     with pytest.raises(MessageError):
         Enrolment.parse(Enrolment("owner", name, KEY.public, OTHER.public.ed25519).sign(KEY))
@@ -114,3 +117,22 @@ def test_the_cohort_digest_does_not_depend_on_order_and_on_everything_else() -> 
         [MEMBER, CohortMember(PartyId.of(b"third"), 1, ONE)],
     ]
     assert len({digest, *map(cohort_digest, changed)}) == 5
+
+
+def test_a_sealing_key_of_low_order_is_refused() -> None:
+    weak = Identity(KEY.public.ed25519, bytes(32))
+    for message in (
+        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), bytes(32)),
+        Enrolment("owner", "A", weak, OTHER.public.ed25519),
+        ProxyCard("A", "http://127.0.0.1:1", weak),
+    ):
+        with pytest.raises(CryptographicError) as caught:
+            type(message).parse(message.sign(KEY))
+        assert caught.value.slug == "unfit-sealing-key"
+
+
+@pytest.mark.parametrize("time", ["now", "2026-01-01T00:00:00Z\x1b[2J", "2026-01-01T00:00:00+00:00"])
+def test_a_receipt_has_a_time_and_nothing_else_there(time: str) -> None:
+    receipt = Receipt(STUDY, MEMBER.owner, 4, "share", ONE, time).sign(KEY)
+    with pytest.raises(MessageError):
+        Receipt.parse(receipt)

@@ -1,7 +1,7 @@
 import pytest
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, IntegrityError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.identifiers import PartyId, StudyId
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.sealing import (
     SEALING_OVERHEAD_BYTES,
@@ -17,28 +17,30 @@ from dpdpca_protocol.signing import IdentityKey
 
 KEY = IdentityKey.generate()
 STUDY = StudyId.of(b"study")
+OWNER = PartyId.of(b"owner")
 
 
 def test_a_chunk_opens_for_its_recipient_in_its_place_alone() -> None:
-    sealed = seal(b"chunk", KEY.public.x25519, chunk_info(STUDY, 1, 0))
+    sealed = seal(b"chunk", KEY.public.x25519, chunk_info(STUDY, OWNER, 1, 0))
     assert len(sealed) == 5 + SEALING_OVERHEAD_BYTES
-    assert open_sealed(sealed, KEY.x25519, chunk_info(STUDY, 1, 0)) == b"chunk"
+    assert open_sealed(sealed, KEY.x25519, chunk_info(STUDY, OWNER, 1, 0)) == b"chunk"
     elsewhere = [
-        (IdentityKey.generate(), chunk_info(STUDY, 1, 0)),
-        (KEY, chunk_info(STUDY, 2, 0)),
-        (KEY, chunk_info(STUDY, 1, 1)),
-        (KEY, chunk_info(StudyId.of(b"another"), 1, 0)),
+        (IdentityKey.generate(), chunk_info(STUDY, OWNER, 1, 0)),
+        (KEY, chunk_info(STUDY, OWNER, 2, 0)),
+        (KEY, chunk_info(STUDY, OWNER, 1, 1)),
+        (KEY, chunk_info(STUDY, PartyId.of(b"another"), 1, 0)),
+        (KEY, chunk_info(StudyId.of(b"another"), OWNER, 1, 0)),
     ]
     for key, info in elsewhere:
         with pytest.raises(CryptographicError):
             open_sealed(sealed, key.x25519, info)
     for broken in (sealed[:-1], sealed + b"x", b"", sealed[:31], bytes(len(sealed))):
         with pytest.raises(CryptographicError):
-            open_sealed(broken, KEY.x25519, chunk_info(STUDY, 1, 0))
+            open_sealed(broken, KEY.x25519, chunk_info(STUDY, OWNER, 1, 0))
 
 
 def test_the_info_of_a_chunk_is_byte_exact() -> None:
-    assert chunk_info(STUDY, 1, 258) == b"dpdpca/chunk/v1" + STUDY + b"\0\0\0\x01\0\0\x01\x02"
+    assert chunk_info(STUDY, OWNER, 1, 258) == b"dpdpca/chunk/v1" + STUDY + OWNER + b"\0\0\0\x01\0\0\x01\x02"
 
 
 def test_what_is_sealed_at_rest_opens_under_its_key_and_context_alone() -> None:
@@ -58,3 +60,10 @@ def test_a_passphrase_opens_what_it_sealed() -> None:
     assert open_with_passphrase(sealed, b"pass", b"key") == b"secret"
     with pytest.raises(AuthenticationError):
         open_with_passphrase(sealed, b"Pass", b"key")
+
+
+@pytest.mark.parametrize("low_order", [bytes(32), b"\x01" + bytes(31)])
+def test_nothing_is_sealed_to_a_key_of_low_order(low_order: bytes) -> None:
+    with pytest.raises(CryptographicError) as caught:
+        seal(b"components", low_order, b"")
+    assert caught.value.slug == "unfit-sealing-key"

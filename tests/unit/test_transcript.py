@@ -39,11 +39,46 @@ def test_an_honest_chain_is_read_back_in_order() -> None:
         [link.encoded for link in chain(["manifest"], StudyId.of(b"another"))],
         [link.encoded for link in chain(["manifest"], key=IdentityKey.generate())],
         [link.encoded for link in chain(["no such kind"])],
+        *(
+            [link.encoded for link in chain(kinds)]
+            for kinds in (
+                ["receipt"],
+                ["manifest", "manifest"],
+                ["manifest", "release"],
+                ["manifest", "closed", "receipt"],
+                ["manifest", "receipt", "closed", "withdrawal", "closed", "release"],
+                ["manifest", "closed", "count", "count"],
+                ["manifest", "closed", "release", "release"],
+                ["manifest", "closed", "release", "cancelled"],
+                ["manifest", "cancelled", "closed"],
+                ["manifest", "closed", "release", "components", "components"],
+            )
+        ),
     ],
 )
 def test_a_broken_or_forged_chain_is_refused(altered: list[bytes]) -> None:
     with pytest.raises(DpdpcaError):
         verify_transcript(altered, STUDY, KEY)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        ["manifest", "receipt", "withdrawal", "receipt", "closed", "count", "release", "components"],
+        ["manifest", "failed"],
+        ["manifest", "closed", "count", "failed"],
+        ["manifest", "receipt", "closed", "cancelled"],
+    ],
+)
+def test_every_course_that_a_study_can_take_is_read(kinds: list[str]) -> None:
+    events = verify_transcript([link.encoded for link in chain(kinds)], STUDY, KEY)
+    assert [event.kind for event in events] == kinds
+
+
+@pytest.mark.parametrize("time", ["", "2026-01-01", "2026-01-01T00:00:00Z\x1b[2J", "2026-13-01T00:00:00Z"])
+def test_a_time_is_a_time(time: str) -> None:
+    with pytest.raises(DpdpcaError):
+        verify_transcript([Event(STUDY, 0, FIRST, time, "manifest", {}).sign(PROXY).encoded], STUDY, KEY)
 
 
 def test_time_does_not_run_backwards() -> None:
