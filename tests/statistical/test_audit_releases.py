@@ -123,7 +123,21 @@ def test_noise_on_s_leaks_the_fractional_part(masked):
     report = against(masked, NoiseOnScatter(masked.figures), LEAK_RUNS)
     assert report.is_refuted
     assert report.pairs[0].bound.event.startswith("residues ")
-    assert failed(report) == {"noise covers all residues"}
+    assert failed(report) == {"noise covers all residues", "noise moves in steps of 1"}
+
+
+class EvenNoise(JointRelease):
+    """A sampler that loses the lowest bit: no residue modulo a number that the audit looks at by itself."""
+
+    def draw_noise(self, runs):
+        noise = super().draw_noise(runs)
+        noise[:, 3] += noise[:, 3] % 2
+        return noise
+
+
+def test_noise_in_larger_steps_is_seen(joint):
+    report = against(joint, EvenNoise(joint.figures), LEAK_RUNS)
+    assert "noise moves in steps of 1" in failed(report)
 
 
 class MaskOfMultiples(MaskedRelease):

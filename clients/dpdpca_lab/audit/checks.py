@@ -43,6 +43,7 @@ def pair_checks(lens: Lens, first: Observed, second: Observed) -> list[Check]:
     scales = lens.scales[own]
     checks = [
         noise_present(first.zeros[own] + second.zeros[own], 2 * first.runs, scales),
+        noise_granular(np.gcd(first.divisors, second.divisors)[own], scales),
         noise_fresh(noise, scales),
     ]
     if lens.law is Law.GAUSSIAN:
@@ -104,6 +105,21 @@ def noise_present(zeros: NDArray[np.int64], runs: int, scales: Floats) -> Check:
     bare = int(np.count_nonzero(zeros == runs))
     text = f"{bare} of {len(zeros)} coordinates without any" if bare else f"on all {len(zeros)} coordinates"
     return Check("every number has noise", _at_most_one(len(zeros) * float(rates.min())), text)
+
+
+def noise_granular(divisors: Integers, scales: Floats) -> Check:
+    """The noise moves in steps of 1: multiples of anything larger would leave a residue in clear.
+
+    Args:
+        divisors: (m,) greatest common divisor of each coordinate's draws, some hundred or more.
+        scales: (m,) stated scales.
+    """
+    name = "noise moves in steps of 1"
+    if scales.min() < _LEAST_SCALE:
+        return Check(name, 1.0, "not tested: the noise is coarser than its grid")
+    largest = max(int(divisor) for divisor in divisors)
+    # 200 draws that are all even have a chance of 2⁻²⁰⁰
+    return Check(name, 0.0 if largest > 1 else 1.0, f"in steps of {largest}")
 
 
 def noise_independent(sides: Sequence[Floats]) -> Check:

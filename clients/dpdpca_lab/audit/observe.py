@@ -33,6 +33,7 @@ class Observed:
         veiled_cells: (k, cells) where the mask lies modulo N.
         veil_cells: (k, cells + 1) where the mask lies in its range; last, how often outside.
         zeros: (m,) how often a coordinate had no noise.
+        divisors: (m,) greatest common divisor of all noise on a coordinate.
         asymmetric: runs in which a copy of an entry differed from it.
     """
 
@@ -45,6 +46,7 @@ class Observed:
     veiled_cells: Counts
     veil_cells: Counts
     zeros: Counts
+    divisors: Integers
     asymmetric: int
 
     @property
@@ -64,6 +66,7 @@ class Observed:
             veiled_cells=np.sum([part.veiled_cells for part in parts], axis=0),
             veil_cells=np.sum([part.veil_cells for part in parts], axis=0),
             zeros=np.sum([part.zeros for part in parts], axis=0),
+            divisors=np.gcd.reduce([part.divisors for part in parts], axis=0),
             asymmetric=sum(part.asymmetric for part in parts),
         )
 
@@ -115,6 +118,7 @@ class Lens:
             veiled_cells=_cells(views.veiled - sums[side], n),
             veil_cells=_cells(views.veiled - sums[side] + self.veil // 2, self.veil, outside=True),
             zeros=(noise == 0).sum(axis=0).astype(np.int64),
+            divisors=np.gcd.reduce(noise, axis=0),
             asymmetric=int(self._asymmetric(views.values).sum()),
         )
 
