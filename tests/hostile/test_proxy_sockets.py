@@ -306,5 +306,5 @@ def routes_with_bodies(
         ("PUT", f"{path}/components", user, claim.replace(b'"share"', b'"components"')),
         ("POST", f"{path}/share/complete", owner, claim),
         ("DELETE", f"{path}/share", owner, claim.replace(b'"share"', b'"withdrawal"')),
-        ("PUT", f"{path}/share/chunks/0?version=1", owner, study.seal(chunk, 1, 0)),
+        ("PUT", f"{path}/share/chunks/0?version=1", owner, study.seal(owner, chunk, 1, 0)),
     ]

@@ -289,13 +289,14 @@ class OpenStudy:
             ciphertexts = encryptor.encrypt_many(list(layout.pack_share(values.count, values.sums, rows)))
         return list(encode_chunks(ciphertexts, public))
 
-    def seal(self, chunk: bytes, version: int, position: int) -> bytes:
-        return seal(chunk, self.world.proxy.key.public.x25519, chunk_info(self.study, version, position))
+    def seal(self, owner: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
+        info = chunk_info(self.study, owner.public.party_id, version, position)
+        return seal(chunk, self.world.proxy.key.public.x25519, info)
 
     def upload(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> None:
         client = self.world.client(owner)
         for position, chunk in enumerate(chunks):
-            client.put_chunk(self.study, version, position, self.seal(chunk, version, position))
+            client.put_chunk(self.study, version, position, self.seal(owner, chunk, version, position))
 
     def claim(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> Statement:
         public = owner.public

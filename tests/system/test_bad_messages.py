@@ -112,7 +112,7 @@ def test_a_replayed_request_is_refused_once_and_for_all(federation: Federation, 
     """Replayed byte by byte, while its signature is still fresh, and across a restart of the proxy."""
     key = federation.owners(2)[1].key()
     chunk = make_chunks(study, SUMS)[0]
-    sealed = seal_chunk(study, chunk, 7, 0)
+    sealed = seal_chunk(study, key, chunk, 7, 0)
     request = make_request(
         federation, key, "PUT", f"{study.path}/share/chunks/0?version=7", sealed, CHUNK_MEDIA_TYPE
     )
@@ -264,7 +264,7 @@ def test_unfit_ciphertexts(federation: Federation, user: BareUser, study: BareSt
         (lambda secret, _: secret.q**2, no_unit),
         (lambda secret, others: others[0], "ciphertext-repeated"),
     ):
-        sealed = seal_chunk(masked, _replaced(masked, value), 1, 0)
+        sealed = seal_chunk(masked, key, _replaced(masked, value), 1, 0)
         path = f"{masked.path}/share/chunks/0?version=1"
         answer = send(federation, key, "PUT", path, sealed, CHUNK_MEDIA_TYPE)
         assert (answer.status_code, slug_of(answer)) == (422, slug)
@@ -275,14 +275,14 @@ def test_unfit_ciphertexts(federation: Federation, user: BareUser, study: BareSt
 def test_chunks_in_the_wrong_place_or_form(federation: Federation, study: BareStudy) -> None:
     key = federation.owners(3)[2].key()
     chunk = make_chunks(study, SUMS)[0]
-    good = seal_chunk(study, chunk, 1, 0)
+    good = seal_chunk(study, key, chunk, 1, 0)
     altered = good[:-1] + bytes([good[-1] ^ 1])
     before = state_of(federation, study)
     for place, query, sealed, expected in (
         ("0", "version=1", altered, (422, "sealed-body-does-not-open")),
         ("0", "version=2", good, (422, "sealed-body-does-not-open")),
-        ("1", "version=1", seal_chunk(study, chunk, 1, 1), (400, "malformed")),
-        ("0", "version=1", seal_chunk(study, chunk[:-1], 1, 0), (400, "malformed")),
+        ("1", "version=1", seal_chunk(study, key, chunk, 1, 1), (400, "malformed")),
+        ("0", "version=1", seal_chunk(study, key, chunk[:-1], 1, 0), (400, "malformed")),
         ("0", "version=0", good, (400, "malformed")),
         ("0", "", good, (400, "malformed")),
         ("-1", "version=1", good, (400, "malformed")),
@@ -305,7 +305,7 @@ def test_the_same_share_twice_and_another_under_its_version(federation: Federati
     upload(study, key, chunks)  # the same chunk again: fine
 
     put = f"{study.path}/share/chunks/0?version=1"
-    sealed = seal_chunk(study, other_chunks[0], 1, 0)
+    sealed = seal_chunk(study, key, other_chunks[0], 1, 0)
     differs = send(federation, key, "PUT", put, sealed, CHUNK_MEDIA_TYPE)
     assert (differs.status_code, slug_of(differs)) == (409, "chunk-differs")
     complete = f"{study.path}/share/complete"
@@ -318,7 +318,7 @@ def test_the_same_share_twice_and_another_under_its_version(federation: Federati
     receipt = client.complete_share(study.id, claim(study, key, chunks))
     before = state_of(federation, study)
     assert client.complete_share(study.id, claim(study, key, chunks)).encoded == receipt.encoded
-    client.put_chunk(study.id, 1, 0, seal_chunk(study, chunks[0], 1, 0))
+    client.put_chunk(study.id, 1, 0, seal_chunk(study, key, chunks[0], 1, 0))
     for again in (
         send(federation, key, "PUT", put, sealed, CHUNK_MEDIA_TYPE),
         send(federation, key, "POST", complete, claim(study, key, other_chunks).encoded),

@@ -28,9 +28,10 @@ def make_chunks(study: BareStudy, sums: Sums) -> list[bytes]:
     return list(encode_chunks(ciphertexts, public))
 
 
-def seal_chunk(study: BareStudy, chunk: bytes, version: int, position: int) -> bytes:
-    """The body of a PUT of this chunk."""
-    return seal(chunk, study.manifest.proxy.x25519, chunk_info(study.id, version, position))
+def seal_chunk(study: BareStudy, key: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
+    """The body of a PUT of this chunk by the holder of `key`."""
+    info = chunk_info(study.id, key.public.party_id, version, position)
+    return seal(chunk, study.manifest.proxy.x25519, info)
 
 
 def claim(study: BareStudy, key: IdentityKey, chunks: Sequence[bytes], version: int = 1) -> Statement:
@@ -42,7 +43,7 @@ def claim(study: BareStudy, key: IdentityKey, chunks: Sequence[bytes], version: 
 def upload(study: BareStudy, key: IdentityKey, chunks: Sequence[bytes], version: int = 1) -> None:
     with study.user.federation.client(key) as client:
         for position, chunk in enumerate(chunks):
-            client.put_chunk(study.id, version, position, seal_chunk(study, chunk, version, position))
+            client.put_chunk(study.id, version, position, seal_chunk(study, key, chunk, version, position))
 
 
 def deliver(study: BareStudy, key: IdentityKey, sums: Sums, version: int = 1) -> Statement:

@@ -181,7 +181,7 @@ def test_fifty_equal_requests_change_the_state_once(world: ProxyWorld) -> None:
     chunks = study.plain_chunks(values_of(3, 0))
     claim = study.claim(owner, chunks)
     client = world.client(owner)
-    sealed = study.seal(chunks[0], 1, 0)
+    sealed = study.seal(owner, chunks[0], 1, 0)
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda _: client.put_chunk(study.study, 1, 0, sealed), range(50)))
         receipts = list(pool.map(lambda _: client.complete_share(study.study, claim), range(50)))
@@ -335,7 +335,7 @@ def test_a_full_disk_refuses_a_chunk_and_recovers(world: ProxyWorld, monkeypatch
     before = dump(world.proxy)
     with monkeypatch.context() as patch:
         patch.setattr("dpdpca_proxy.store.files.write_private", full)
-        sealed = study.seal(chunks[0], 1, 0)
+        sealed = study.seal(owner, chunks[0], 1, 0)
         path = f"{study.path}/share/chunks/0?version=1"
         response = world.request(owner, "PUT", path, sealed, "application/octet-stream")
         assert (response.status_code, "4711" in response.text) == (507, False)

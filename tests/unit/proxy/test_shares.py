@@ -37,12 +37,13 @@ def test_a_chunk_opens_only_in_its_own_place(study: OpenStudy) -> None:
     client = world.client(owner)
     before = dump(world.proxy)
     for sealed in (
-        study.seal(chunk, 2, 0),
-        study.seal(chunk, 1, 1),
+        study.seal(owner, chunk, 2, 0),
+        study.seal(owner, chunk, 1, 1),
+        study.seal(world.owners[1], chunk, 1, 0),
         chunk,
         b"",
-        study.seal(chunk, 1, 0)[:-1],
-        study.seal(chunk, 1, 0) + b"\0",
+        study.seal(owner, chunk, 1, 0)[:-1],
+        study.seal(owner, chunk, 1, 0) + b"\0",
     ):
         error = refused(lambda sealed=sealed: client.put_chunk(study.study, 1, 0, sealed))
         assert error.slug in ("sealed-body-does-not-open", "malformed", "bad-signature")
@@ -66,7 +67,7 @@ def test_a_chunk_with_one_bad_ciphertext_is_refused_whole(study: OpenStudy, bad:
         "long": chunk + first,
     }[bad]
     before = dump(world.proxy)
-    sealed = study.seal(changed, 1, 0)
+    sealed = study.seal(owner, changed, 1, 0)
     error = refused(lambda: world.client(owner).put_chunk(study.study, 1, 0, sealed))
     assert error.slug in (
         "ciphertext-out-of-range",
