@@ -178,13 +178,14 @@ class ShareSender:
         self, plan: Plan, contribution: Contribution, facts: ShareFacts, watcher: Watcher
     ) -> Settled:
         study, version = self._signed.study_id, plan.version
+        owner = self._owner.key.public.party_id
         arrived = facts.chunks if facts.version == version else frozenset()
         digests: list[Digest] = []
         sent: list[int] = []
         waiting: deque[Future[int]] = deque()
 
         def deliver(index: int, chunk: bytes) -> int:
-            sealed = seal(chunk, self._proxy.x25519, chunk_info(study, version, index))
+            sealed = seal(chunk, self._proxy.x25519, chunk_info(study, owner, version, index))
             self._client.put_chunk(study, version, index, sealed)
             return len(sealed)
 

@@ -47,7 +47,8 @@ class PheOwner:
         content = b"".join(ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts)
         chunks = [content[start : start + 1024 * width] for start in range(0, len(content), 1024 * width)]
         for index, chunk in enumerate(chunks):
-            sealed = seal(chunk, signed.manifest.proxy.x25519, chunk_info(study, 1, index))
+            info = chunk_info(study, self.identity.public.party_id, 1, index)
+            sealed = seal(chunk, signed.manifest.proxy.x25519, info)
             self.client.put_chunk(study, 1, index, sealed)
         public, digests = self.identity.public, tuple(Digest.of(chunk) for chunk in chunks)
         claim = ShareStatement(study, public.ed25519, 1, digests, public.x25519).sign(self.identity)
