@@ -16,7 +16,7 @@ from dpdpca_http.retry import Patience
 from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.contribution import Contribution, read_contribution
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_owner.opening import OpenedStudy, check_participant, open_study
+from dpdpca_owner.opening import OpenedStudy, check_names, check_participant, open_study, pin_names
 from dpdpca_owner.projection import open_components, project, save_model
 from dpdpca_owner.sources import DataLocation
 from dpdpca_owner.standing import Standing, judge_standing
@@ -26,6 +26,7 @@ from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.study import StudyState
 
 _ASKING_SECONDS = 20.0
 _SENDING_SECONDS = 600.0
@@ -123,8 +124,8 @@ def enrol(
 
 def review(desk: Desk, address: StudyAddress, location: DataLocation | None) -> ConsentSheet:
     """The consent sheet of a study, with a dry run where there is data. Sends nothing of it."""
-    with desk.study(address) as (_, opened):
-        pass
+    with desk.study(address) as (client, opened):
+        opened = check_names(opened, desk.home, desk.owner, client.parties())
     dry_run = None
     if location is not None:
         contribution = read_contribution(location, opened.manifest)
@@ -149,10 +150,12 @@ def prepare_join(desk: Desk, address: StudyAddress, location: DataLocation) -> P
 
     Raises:
         NotAllowedError: the study names its owners, and this one is not among them.
+        AuthenticationError: a name in the manifest is not the one of its key.
         InputError: the data does not fit. Nothing was changed and nothing sent.
     """
-    with desk.study(address) as (_, opened):
+    with desk.study(address) as (client, opened):
         check_participant(opened.manifest, desk.owner)
+        opened = check_names(opened, desk.home, desk.owner, client.parties())
     contribution = read_contribution(location, opened.manifest)
     dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
     return Prepared(ConsentSheet(opened, desk.owner, str(address), dry_run), contribution)
@@ -163,7 +166,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
     opened = prepared.sheet.study
     folder = desk.home.study(address.study)
     with folder.locked(), desk.client(address.proxy, _SENDING_SECONDS) as client:
-        desk.home.pins.pin_user(opened.proxy.identity.ed25519, opened.manifest.user, time_text(desk.now()))
+        pin_names(opened, desk.home, desk.owner, time_text(desk.now()))
         folder.save_manifest(opened.signed.statement)
         return ShareSender(desk.owner, client, opened.signed, folder).send(prepared.contribution, watcher)
 
@@ -190,9 +193,11 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     pinned = desk.home.pins.proxy(address.proxy).identity.ed25519
     receipt = desk.home.study(address.study).last_receipt(pinned)
     with desk.client(address.proxy) as client:
-        # In this order: a study that closes in between is then closed in the answer that is read last.
+        # In this order: of an open study the facts are the newer, of any other the transcript is.
         transcript = client.transcript(address.study)
         facts = client.study(address.study)
+        if facts.state != StudyState.OPEN:
+            transcript = client.transcript(address.study)
     owner = desk.owner.key.public.party_id
     return Report(address, facts, judge_standing(address.study, owner, pinned, facts, transcript, receipt))
 

@@ -12,6 +12,7 @@ from dpdpca_owner.opening import OpenedStudy, is_participant
 from dpdpca_protocol.encoding import BatchReport
 from dpdpca_protocol.fields import decimal_text, time_text
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.parties import Participant
 from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.study import ReleaseKind
 
@@ -140,12 +141,12 @@ class ConsentSheet:
         lines = [f"at least {least} and at most {most} owners; you can rely on the {least} only"]
         if manifest.participants:
             lines[0] += f"; {len(manifest.participants)} are named:"
-            lines += [
-                f"{participant.name} (you)"
-                if participant.ed25519 == self.owner.key.public.ed25519
-                else participant.name
-                for participant in manifest.participants
-            ]
+            lines += [self._named(participant) for participant in manifest.participants]
+            if self._has_strangers:
+                lines.append(
+                    "Compare the words of those who are new with each of them, by another way than this"
+                    " proxy and the data user: the data user wrote this list."
+                )
             if not is_participant(manifest, self.owner):
                 lines.append("You are NOT among them: this owner cannot join.")
         else:
@@ -167,6 +168,18 @@ class ConsentSheet:
         if least < 3:
             lines.append("With two owners each learns the noisy statistics of the other.")
         return lines
+
+    def _named(self, participant: Participant) -> str:
+        if participant.ed25519 == self.owner.key.public.ed25519:
+            return f"{participant.name} (you)"
+        since = self.study.owners_since.get(participant.ed25519)
+        met = f"known to this owner since {since}" if since else "new to this owner"
+        return f"{participant.name}: {fingerprint_words(participant.ed25519)} ({met})"
+
+    @property
+    def _has_strangers(self) -> bool:
+        known = {self.owner.key.public.ed25519, *self.study.owners_since}
+        return any(participant.ed25519 not in known for participant in self.manifest.participants)
 
     def records_rules(self) -> list[str]:
         manifest = self.manifest
@@ -224,7 +237,12 @@ class ConsentSheet:
             "closing": manifest.closing,
             "closes_at": time_text(manifest.closes_at),
             "participants": [
-                {"name": participant.name, "ed25519": participant.ed25519.hex()}
+                {
+                    "name": participant.name,
+                    "ed25519": participant.ed25519.hex(),
+                    "words": fingerprint_words(participant.ed25519),
+                    "known_since": self.study.owners_since.get(participant.ed25519),
+                }
                 for participant in manifest.participants
             ],
             "you_may_join": is_participant(manifest, self.owner),

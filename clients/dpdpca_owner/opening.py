@@ -1,11 +1,13 @@
 """What must hold before an owner looks at a study, and again before it sends anything."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dpdpca_http.address import StudyAddress
+from dpdpca_http.answers import PartyFacts
 from dpdpca_http.client import ProxyClient
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_owner.pins import PinnedUser
+from dpdpca_owner.pins import PinnedParty
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
 from dpdpca_protocol.messages import ProxyCard
@@ -20,11 +22,13 @@ class OpenedStudy:
         signed: the manifest, its signature, figures and modulus checked.
         proxy: the pinned proxy, which is the manifest's.
         user_since: when this owner first met the data user's key; None at first contact.
+        owners_since: by raw Ed25519 key, when this owner first joined a study with a named owner.
     """
 
     signed: SignedManifest
     proxy: ProxyCard
     user_since: str | None
+    owners_since: Mapping[bytes, str] = field(default_factory=dict)
 
     @property
     def manifest(self) -> Manifest:
@@ -73,6 +77,54 @@ def open_study(
     return OpenedStudy(signed, proxy, pinned.since if pinned else None)
 
 
+def check_names(
+    opened: OpenedStudy, home: OwnerHome, owner: Owner, parties: Sequence[PartyFacts]
+) -> OpenedStudy:
+    """Hold the names in a manifest against those that the proxy's operator gave, and against the pins.
+
+    The data user writes the manifest, so it could call a key of its own by the name of a hospital.
+
+    Args:
+        opened: verified.
+        home: with the pins.
+        owner: this owner, which needs no pin of itself.
+        parties: the proxy's enrolled parties.
+
+    Raises:
+        AuthenticationError: a key stands under another name than it is enrolled under, or is not enrolled;
+            or the name of an owner was known here under another key.
+    """
+    manifest = opened.manifest
+    enrolled = {(party.role, party.name, party.identity.ed25519) for party in parties}
+    named = [("user", manifest.user.name, manifest.user.ed25519)]
+    named += [("owner", participant.name, participant.ed25519) for participant in manifest.participants]
+    for role, name, ed25519 in named:
+        if (role, name, ed25519) not in enrolled:
+            what = "data user" if role == "user" else "owner"
+            raise AuthenticationError(
+                "wrong-name",
+                f"the manifest names the {what} '{name}', and the proxy has enrolled none of this name with"
+                " this key",
+                "do not join; ask the proxy's operator and the data user whose key it is",
+            )
+    since = {}
+    for participant in manifest.participants:
+        if participant.ed25519 != owner.key.public.ed25519:
+            pinned = home.pins.check_participant(opened.proxy.identity.ed25519, participant)
+            if pinned is not None:
+                since[participant.ed25519] = pinned.since
+    return replace(opened, owners_since=since)
+
+
+def pin_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, now: str) -> None:
+    """Remember the keys of the data user and the named owners. Raises AuthenticationError on a change."""
+    proxy = opened.proxy.identity.ed25519
+    home.pins.pin_user(proxy, opened.manifest.user, now)
+    for participant in opened.manifest.participants:
+        if participant.ed25519 != owner.key.public.ed25519:
+            home.pins.pin_participant(proxy, participant, now)
+
+
 def is_participant(manifest: Manifest, owner: Owner) -> bool:
     """Whether a study is open to all, or names this owner's key."""
     named = {participant.ed25519 for participant in manifest.participants}
@@ -89,5 +141,5 @@ def check_participant(manifest: Manifest, owner: Owner) -> None:
         )
 
 
-def _check_user(home: OwnerHome, proxy: ProxyCard, user: Party) -> PinnedUser | None:
+def _check_user(home: OwnerHome, proxy: ProxyCard, user: Party) -> PinnedParty | None:
     return home.pins.check_user(proxy.identity.ed25519, user)

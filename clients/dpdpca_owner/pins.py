@@ -10,15 +10,15 @@ from dpdpca_protocol.errors import AuthenticationError, NotFoundError
 from dpdpca_protocol.fields import read_text, read_time
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.parties import Party
+from dpdpca_protocol.parties import Participant, Party
 from dpdpca_protocol.signing import Statement, hex_bytes, verify_statement
 
 _NAME_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class PinnedUser:
-    """A data user as first met on one proxy."""
+class PinnedParty:
+    """A data user or another owner as first met on one proxy."""
 
     name: str
     ed25519: bytes
@@ -26,7 +26,7 @@ class PinnedUser:
 
 
 class Pins:
-    """Pinned proxies by address, pinned data users by proxy and name.
+    """Pinned proxies by address, pinned data users and other owners by proxy and name.
 
     Args:
         path: the folder; made on the first pin.
@@ -68,37 +68,64 @@ class Pins:
         self.check_proxy(url, ProxyCard.parse(card))
         save(self._proxy_path(url), {"card": parse_canonical(card.encoded), "url": url})
 
-    def check_user(self, proxy: bytes, user: Party) -> PinnedUser | None:
+    def check_user(self, proxy: bytes, user: Party) -> PinnedParty | None:
         """The pin of this data user on the proxy with this Ed25519 key, or None at first contact.
 
         Raises:
             AuthenticationError: the name is known there under another key.
         """
-        path = self._user_path(proxy, user.name)
-        if not path.exists():
-            return None
-        body = load(path, "ed25519", "name", "since")
-        with own_file(path):
-            read_time(body["since"], "since")
-            name = read_text(body["name"], "name", _NAME_LIMIT)
-            pinned = PinnedUser(name, hex_bytes(body["ed25519"], 32, "ed25519"), body["since"])
-        if pinned.ed25519 != user.ed25519:
-            raise AuthenticationError(
-                "user-key-changed",
-                f"the data user '{user.name}' is known here since {pinned.since} under another key"
-                f" (then: {fingerprint_words(pinned.ed25519)}; now: {fingerprint_words(user.ed25519)})",
-                f"ask them; only when the new words are confirmed, delete {path}",
-            )
-        return pinned
+        return _check(
+            self._party_path("users", proxy, user.name), "user", "data user", user.name, user.ed25519
+        )
 
     def pin_user(self, proxy: bytes, user: Party, now: str) -> None:
         """Remember a data user at first contact; a known one stays as it is. Raises like `check_user`."""
         if self.check_user(proxy, user) is None:
-            body = {"ed25519": user.ed25519.hex(), "name": user.name, "since": now}
-            save(self._user_path(proxy, user.name), body)
+            _save(self._party_path("users", proxy, user.name), user.name, user.ed25519, now)
+
+    def check_participant(self, proxy: bytes, participant: Participant) -> PinnedParty | None:
+        """The pin of an owner that a study names, or None where this owner has joined none with it before.
+
+        Raises:
+            AuthenticationError: the name is known there under another key.
+        """
+        path = self._party_path("participants", proxy, participant.name)
+        return _check(path, "participant", "owner", participant.name, participant.ed25519)
+
+    def pin_participant(self, proxy: bytes, participant: Participant, now: str) -> None:
+        """Remember an owner at the first study with it. Raises like `check_participant`."""
+        if self.check_participant(proxy, participant) is None:
+            path = self._party_path("participants", proxy, participant.name)
+            _save(path, participant.name, participant.ed25519, now)
 
     def _proxy_path(self, url: str) -> Path:
         return self._path / "proxies" / f"{Digest.of(url.encode()).hex()[:32]}.json"
 
-    def _user_path(self, proxy: bytes, name: str) -> Path:
-        return self._path / "users" / f"{Digest.of(proxy + name.encode()).hex()[:32]}.json"
+    def _party_path(self, kind: str, proxy: bytes, name: str) -> Path:
+        return self._path / kind / f"{Digest.of(proxy + name.encode()).hex()[:32]}.json"
+
+
+def _check(path: Path, slug: str, what: str, name: str, ed25519: bytes) -> PinnedParty | None:
+    """The pin at `path`; AuthenticationError where it is of another key."""
+    if not path.exists():
+        return None
+    body = load(path, "ed25519", "name", "since")
+    with own_file(path):
+        read_time(body["since"], "since")
+        pinned = PinnedParty(
+            read_text(body["name"], "name", _NAME_LIMIT),
+            hex_bytes(body["ed25519"], 32, "ed25519"),
+            body["since"],
+        )
+    if pinned.ed25519 != ed25519:
+        raise AuthenticationError(
+            f"{slug}-key-changed",
+            f"the {what} '{name}' is known here since {pinned.since} under another key"
+            f" (then: {fingerprint_words(pinned.ed25519)}; now: {fingerprint_words(ed25519)})",
+            f"ask them; only when the new words are confirmed, delete {path}",
+        )
+    return pinned
+
+
+def _save(path: Path, name: str, ed25519: bytes, now: str) -> None:
+    save(path, {"ed25519": ed25519.hex(), "name": name, "since": now})

@@ -23,7 +23,7 @@ from dpdpca_protocol.manifest import Manifest, sign_manifest
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.sealing import chunk_info, open_sealed
 from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
-from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_protocol.signing import Identity, IdentityKey, Statement, verify_statement
 from dpdpca_protocol.transcript import FIRST, Event
 
 URL = "http://127.0.0.1:8080"
@@ -50,6 +50,10 @@ class MemoryProxy:
     events: list[Statement] = field(default_factory=list)
     components: Statement | None = None
     received: list[str] = field(default_factory=list)
+    enrolled: list[tuple[str, str, Identity]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.record("manifest", {"statement": self.manifest.digest.hex()})
 
     @property
     def study(self) -> StudyId:
@@ -79,6 +83,12 @@ class MemoryProxy:
         if where == "/v1/proxy":
             card = ProxyCard("Relay", URL, self.key.public).sign(self.key)
             return httpx.Response(200, content=card.encoded)
+        if where == "/v1/parties" and request.method == "GET":
+            parties = [
+                {"role": role, "name": name, "ed25519": keys.ed25519.hex(), "x25519": keys.x25519.hex()}
+                for role, name, keys in self.enrolled
+            ]
+            return httpx.Response(200, json={"parties": parties})
         if where == "/v1/parties":
             enrolment = verify_statement("enrolment", _canonical(json.loads(body)["enrolment"]))
             return httpx.Response(201, json={"party": PartyId.of(enrolment.signer).hex()})
@@ -97,7 +107,7 @@ class MemoryProxy:
             return problem(409, "study-closed")
         if version <= self.signed_version or (self.upload and version < self.upload[0]):
             return problem(409, "share-version-not-newer")
-        chunk = open_sealed(sealed, self.key.x25519, chunk_info(self.study, version, index))
+        chunk = open_sealed(sealed, self.key.x25519, chunk_info(self.study, self.owner, version, index))
         if self.upload is None or self.upload[0] != version:
             self.upload = version, {}
         if self.upload[1].setdefault(index, chunk) != chunk:
@@ -197,6 +207,11 @@ def make_scene(tmp_path: Path, parties: Any, make_manifest: Callable[..., Manife
         (home.path / "identity.pem").write_bytes(key.to_pem())
         owner = home.load()
         proxy = MemoryProxy(parties.proxy, statement, key.public.party_id)
+        proxy.enrolled = [("user", manifest.user.name, parties.user.public)]
+        proxy.enrolled += [
+            ("owner", participant.name, owner.public)
+            for participant, owner in zip(parties.participants, parties.owners, strict=True)
+        ]
 
         def connect(url: str, pinned: bytes | None, _seconds: float) -> ProxyClient:
             transport = httpx.MockTransport(proxy.answer)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from dpdpca_disk.words import fingerprint_words
 from dpdpca_owner import acts
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.display import show_sheet
@@ -72,6 +73,26 @@ def test_a_known_data_user_is_told_from_a_new_one(make_scene: SceneMaker) -> Non
         scene.desk, scene.address, acts.prepare_join(scene.desk, scene.address, scene.location), Watcher()
     )
     assert "known to this owner since 2026-01-01" in shown(acts.review(scene.desk, scene.address, None))
+
+
+def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
+    make_scene: SceneMaker,
+) -> None:
+    scene = make_scene(release="masked")
+    public = scene.parties.owners[1].public
+    words = fingerprint_words(public.ed25519)
+    sheet = acts.review(scene.desk, scene.address, None)
+    assert f"Hospital B: {words} (new to this owner)" in shown(sheet)
+    assert "by another way than this proxy and the data user" in shown(sheet)
+    row = {"name": "Hospital B", "ed25519": public.ed25519.hex(), "words": words, "known_since": None}
+    assert sheet.to_json()["participants"][1] == row
+    acts.join(
+        scene.desk, scene.address, acts.prepare_join(scene.desk, scene.address, scene.location), Watcher()
+    )
+    sheet = acts.review(scene.desk, scene.address, None)
+    assert f"Hospital B: {words} (known to this owner since 2026-01-01T00:00:00Z)" in shown(sheet)
+    assert "by another way than this proxy and the data user" not in shown(sheet)
+    assert sheet.to_json()["participants"][1] == row | {"known_since": "2026-01-01T00:00:00Z"}
 
 
 def test_the_dry_run_counts_and_sends_nothing(make_scene: SceneMaker) -> None:

@@ -20,7 +20,7 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.parties import Party
+from dpdpca_protocol.parties import Participant, Party
 from dpdpca_protocol.signing import IdentityKey
 
 URL = "https://proxy.example:8440"
@@ -125,6 +125,22 @@ def test_a_data_user_is_trusted_at_first_contact_and_never_again_under_another_k
         pins.check_user(proxy, party(IdentityKey.generate()))
     assert str(tmp_path) in str(caught.value)
     assert pins.check_user(bytes([1]) * 32, party(IdentityKey.generate())) is None
+
+
+def test_named_owners_are_pinned_by_proxy_and_name(tmp_path: Path) -> None:
+    pins, proxy = OwnerHome(tmp_path).pins, bytes(32)
+    key, other = (IdentityKey.generate().public.ed25519 for _ in range(2))
+    assert pins.check_participant(proxy, Participant("Hospital B", key)) is None
+    pins.pin_participant(proxy, Participant("Hospital B", key), NOW)
+    pins.pin_participant(proxy, Participant("Hospital B", key), "2027-01-01T00:00:00Z")
+    known = pins.check_participant(proxy, Participant("Hospital B", key))
+    assert known is not None
+    assert known.since == NOW
+    with pytest.raises(AuthenticationError, match="another key"):
+        pins.pin_participant(proxy, Participant("Hospital B", other), NOW)
+    for elsewhere in ((bytes([1]) * 32, "Hospital B"), (proxy, "Hospital C")):
+        assert pins.check_participant(elsewhere[0], Participant(elsewhere[1], other)) is None
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files(tmp_path)} == {0o600}
 
 
 def test_moduli_of_other_studies_are_remembered(make_scene: Callable[..., Any]) -> None:

@@ -20,6 +20,7 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import Manifest, Party, sign_manifest
 from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.parties import Participant
 from dpdpca_protocol.signing import IdentityKey
 
 SceneMaker = Callable[..., Any]
@@ -74,6 +75,64 @@ def test_a_known_data_user_with_another_key(make_scene: SceneMaker) -> None:
         "2025-01-01T00:00:00Z",
     )
     refused(scene, AuthenticationError, "known here since 2025")
+
+
+def puppet_enrolled(scene: Any) -> None:
+    """Hospital C of the manifest is enrolled as something else: the data user's own puppet, say."""
+    role, _, keys = scene.proxy.enrolled[3]
+    scene.proxy.enrolled[3] = (role, "Puppet", keys)
+
+
+def puppet_unknown(scene: Any) -> None:
+    del scene.proxy.enrolled[3]
+
+
+def puppet_is_no_owner(scene: Any) -> None:
+    _, name, keys = scene.proxy.enrolled[3]
+    scene.proxy.enrolled[3] = ("user", name, keys)
+
+
+def name_of_another_key(scene: Any) -> None:
+    role, name, _ = scene.proxy.enrolled[3]
+    scene.proxy.enrolled[3] = (role, name, IdentityKey.generate().public)
+
+
+def user_by_another_name(scene: Any) -> None:
+    role, _, keys = scene.proxy.enrolled[0]
+    scene.proxy.enrolled[0] = (role, "Nobody", keys)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [puppet_enrolled, puppet_unknown, puppet_is_no_owner, name_of_another_key, user_by_another_name],
+)
+def test_a_name_that_the_proxy_has_not_enrolled_with_this_key(
+    make_scene: SceneMaker, change: Callable[[Any], None]
+) -> None:
+    scene = make_scene(release="masked")
+    change(scene)
+    refused(scene, AuthenticationError, "enrolled none of this name")
+
+
+def test_a_known_owner_with_another_key(make_scene: SceneMaker) -> None:
+    scene = make_scene(release="masked")
+    before = Participant("Hospital B", IdentityKey.generate().public.ed25519)
+    pins, proxy = scene.desk.home.pins, scene.proxy.key.public.ed25519
+    pins.pin_participant(proxy, before, "2025-01-01T00:00:00Z")
+    refused(scene, AuthenticationError, "'Hospital B' is known here since 2025")
+    with pytest.raises(AuthenticationError) as caught:
+        acts.review(scene.desk, scene.address, None)
+    assert caught.value.slug == "participant-key-changed"
+
+
+def test_a_key_that_changes_between_consent_and_joining(make_scene: SceneMaker) -> None:
+    scene = make_scene()
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    other = Participant("Hospital B", IdentityKey.generate().public.ed25519)
+    scene.desk.home.pins.pin_participant(scene.proxy.key.public.ed25519, other, "2025-01-01T00:00:00Z")
+    with pytest.raises(AuthenticationError, match="Hospital B"):
+        acts.join(scene.desk, scene.address, prepared, Watcher())
+    assert all(line.startswith("GET") for line in scene.proxy.received)
 
 
 def test_a_modulus_of_an_earlier_study(
