@@ -21,6 +21,8 @@ from dpdpca_proxy.store.shares import (
     ShareRow,
     SignedShare,
     chunk_digests,
+    chunk_of_another,
+    count_signed_shares,
     delete_chunks,
     find_share,
     find_signed,
@@ -37,6 +39,9 @@ from dpdpca_proxy.store.studies import (
     touch_study,
 )
 from dpdpca_proxy.studies import close_if_due
+
+MOST_VERSIONS = 64
+"""Versions of its share that an owner can complete in a study; each makes the transcript longer for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,8 @@ def put_chunk(
 
     Raises:
         NotAllowedError: `not-a-participant`.
-        ConflictError: `study-closed`, `share-version-not-newer`, `cohort-full`, `chunk-differs`.
+        ConflictError: `study-closed`, `share-version-not-newer`, `cohort-full`, `chunk-differs`,
+            `too-many-versions`.
         CryptographicError: it does not open, or a ciphertext is unfit; the whole chunk is refused.
         MessageError: a wrong length, position or version.
     """
@@ -134,8 +140,10 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
 
     Raises:
         MessageError: not a statement about this study, or its digests are not those of the chunks.
-        ConflictError: `study-closed`, `share-version-not-newer`, `share-incomplete`, `cohort-full`.
-        CryptographicError: `ciphertext-repeated`, the same ciphertext stands in two chunks.
+        ConflictError: `study-closed`, `share-version-not-newer`, `share-incomplete`, `cohort-full`,
+            `too-many-versions`.
+        CryptographicError: `ciphertext-repeated`, the same ciphertext stands in two chunks;
+            `chunk-of-another-owner`, a chunk stands in another owner's complete share.
     """
     statement = verify_statement("share", untrusted, caller.ed25519)
     claim = ShareStatement.parse(statement)
@@ -164,6 +172,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             return signed.receipt
         share = _check_upload(connection, row, caller, claim.version)
         _check_whole(connection, caller, claim)
+        _check_own(connection, caller, claim)
         following = next_share_state(
             share.state,
             ShareEvent.COMPLETE,
@@ -238,6 +247,12 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
             f"version {share.upload_version} of this share is being uploaded, not version {version}",
             f"go on with version {share.upload_version}",
         )
+    if count_signed_shares(connection, row.study, caller.party) >= MOST_VERSIONS:
+        raise ConflictError(
+            "too-many-versions",
+            f"this owner has completed {MOST_VERSIONS} versions of its share, as many as the proxy takes",
+            "leave the last one as it is, or take it back",
+        )
     named = named_participants(connection, row.study)
     if named and caller.party not in named:
         raise NotAllowedError(
@@ -297,6 +312,17 @@ def _check_whole(connection: Connection, caller: PartyRow, claim: ShareStatement
                 f"the statement has another digest for chunk {position} than the chunk that arrived",
                 "start a new share version",
             )
+
+
+def _check_own(connection: Connection, caller: PartyRow, claim: ShareStatement) -> None:
+    """That no chunk is a copy: fresh encryptions are never equal, and a copied share would count twice."""
+    position = chunk_of_another(connection, claim.study, caller.party, claim.version)
+    if position is not None:
+        raise CryptographicError(
+            "chunk-of-another-owner",
+            f"chunk {position} of this share stands in the share of another owner too",
+            "encrypt the share again with fresh randomness, under a new version",
+        )
 
 
 def _same_chunk(present: Digest | None, digest: Digest) -> bool:

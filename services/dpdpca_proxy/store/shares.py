@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
@@ -98,6 +98,15 @@ def find_signed(connection: Connection, study: StudyId, owner: PartyId, version:
     return None if row is None else SignedShare(*row)
 
 
+def count_signed_shares(connection: Connection, study: StudyId, owner: PartyId) -> int:
+    """How many versions of its share an owner has completed, withdrawn ones included."""
+    return connection.execute(
+        select(func.count()).where(
+            statements.c.study == study, statements.c.owner == owner, statements.c.subject == "share"
+        )
+    ).scalar_one()
+
+
 def insert_signed(connection: Connection, study: StudyId, owner: PartyId, signed: SignedShare) -> None:
     connection.execute(
         insert(statements).values(
@@ -120,6 +129,29 @@ def chunk_digests(connection: Connection, study: StudyId, owner: PartyId, versio
         .order_by(chunks.c.position)
     )
     return {row.position: row.digest for row in rows}
+
+
+def chunk_of_another(connection: Connection, study: StudyId, owner: PartyId, version: int) -> int | None:
+    """The first position of a share version whose chunk stands in another's complete share too, or None."""
+    mine, theirs = chunks.alias("mine"), chunks.alias("theirs")
+    position: int | None = connection.execute(
+        select(func.min(mine.c.position))
+        .join(theirs, (theirs.c.study == mine.c.study) & (theirs.c.digest == mine.c.digest))
+        .join(
+            shares,
+            (shares.c.study == theirs.c.study)
+            & (shares.c.owner == theirs.c.owner)
+            & (shares.c.signed_version == theirs.c.version),
+        )
+        .where(
+            mine.c.study == study,
+            mine.c.owner == owner,
+            mine.c.version == version,
+            theirs.c.owner != owner,
+            shares.c.state == str(ShareState.COMPLETE),
+        )
+    ).scalar_one()
+    return position
 
 
 def insert_chunk(

@@ -5,6 +5,7 @@ from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of
 
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy import shares
 
 
 @pytest.fixture
@@ -184,3 +185,44 @@ def test_a_newer_upload_takes_the_place_of_an_unfinished_one(study: OpenStudy) -
     assert refused(lambda: study.upload(owner, chunks, version=4)).slug == "share-version-not-newer"
     folders = {path.name for path in (world.home / "studies").rglob("shares/*/*")}
     assert folders == {"5"}
+
+
+def test_a_share_that_holds_another_owners_chunk_is_refused(world: ProxyWorld) -> None:
+    """Sealed anew, as whoever sees the unsealed bytes could; the share of the other owner is untouched."""
+    study = world.open_study(d=180)
+    first, second, third = world.owners
+    theirs, mine = study.plain_chunks(values_of(180, 0)), study.plain_chunks(values_of(180, 1))
+    assert len(theirs) == 2
+    study.upload(first, theirs)
+    world.client(first).complete_share(study.study, study.claim(first, theirs))
+    for thief, stolen in ((second, theirs), (third, [mine[0], theirs[1]])):
+        study.upload(thief, stolen)
+        before = dump(world.proxy)
+        client = world.client(thief)
+        error = refused(lambda: client.complete_share(study.study, study.claim(thief, stolen)))  # noqa: B023 # called here
+        assert (error.slug, error.status) == ("chunk-of-another-owner", 422)
+        assert dump(world.proxy) == before
+    study.upload(second, mine, version=2)
+    world.client(second).complete_share(study.study, study.claim(second, mine, version=2))
+    # An owner's own chunk under its next version is no copy of anybody's.
+    study.upload(second, mine, version=3)
+    world.client(second).complete_share(study.study, study.claim(second, mine, version=3))
+
+
+def test_an_owner_cannot_make_the_transcript_long(study: OpenStudy, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shares.MOST_VERSIONS == 64
+    monkeypatch.setattr(shares, "MOST_VERSIONS", 3)
+    world, owner = study.world, study.world.owners[0]
+    study.deliver(owner, values_of(3, 0), version=1)
+    study.withdraw(owner, 2)
+    study.deliver(owner, values_of(3, 1), version=3)
+    study.deliver(owner, values_of(3, 2), version=9)
+    chunks = study.plain_chunks(values_of(3, 3))
+    before = dump(world.proxy)
+    assert refused(lambda: study.upload(owner, chunks, version=10)).slug == "too-many-versions"
+    claim = study.claim(owner, chunks, 10)
+    assert refused(lambda: world.client(owner).complete_share(study.study, claim)).slug == "too-many-versions"
+    assert dump(world.proxy) == before
+    study.deliver(world.owners[1], values_of(3, 1))
+    study.withdraw(owner, 10)
+    assert refused(lambda: study.upload(owner, chunks, version=11)).slug == "too-many-versions"
