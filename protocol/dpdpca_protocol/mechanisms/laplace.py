@@ -24,7 +24,7 @@ from dpdpca_protocol.mechanisms.interface import (
     sqrt_up,
 )
 
-REFERENCE = "Huang, Yang, Wang, et al. 2021 (DPPCA); sampler Canonne, Kamath, Steinke 2020"
+REFERENCE = "Huang et al. 2021 (DPPCA); sampler Canonne, Kamath, Steinke 2020"
 
 
 def l1_sensitivity(setting: Setting) -> Fraction:
