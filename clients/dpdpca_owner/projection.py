@@ -18,13 +18,14 @@ from dpdpca_disk.private import write_private
 from dpdpca_owner.home import Owner
 from dpdpca_owner.sources import DataLocation, open_source, read_batches
 from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
-from dpdpca_protocol.components import Components
-from dpdpca_protocol.errors import NotFoundError, UsageError
+from dpdpca_protocol.components import Components, EncodedSpace
+from dpdpca_protocol.errors import MessageError, NotFoundError, UsageError
 from dpdpca_protocol.manifest import Manifest, SignedManifest
 from dpdpca_protocol.messages import SealedComponents
 from dpdpca_protocol.publication import parse_components
 from dpdpca_protocol.sealing import components_info, open_sealed
 from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.study import ReleaseKind
 
 
 def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> Components:
@@ -33,7 +34,8 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
     Raises:
         AuthenticationError: not signed by the study's data user.
         NotFoundError: no copy for this owner.
-        CryptographicError, MessageError: the copy does not open, or is of another study.
+        CryptographicError, MessageError: the copy does not open, is of another study, or speaks of other
+            features than the manifest.
     """
     statement = verify_statement("components", untrusted, signed.manifest.user.ed25519)
     published = SealedComponents.parse(statement)
@@ -45,7 +47,31 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
             "the published components hold no copy for this owner",
             "only owners in the cohort get one",
         )
-    return parse_components(open_sealed(copy, owner.key.x25519, components_info(study)), study)
+    opened = parse_components(open_sealed(copy, owner.key.x25519, components_info(study)), study)
+    _check_terms(opened, signed.manifest)
+    return opened
+
+
+def _check_terms(components: Components, manifest: Manifest) -> None:
+    """What the manifest settles is not the data user's to say again."""
+    space, agreed = components.space, EncodedSpace.of(manifest)
+    fits = (
+        space.names == agreed.names
+        and space.common == agreed.common
+        and np.array_equal(space.centre, agreed.centre)
+        and np.array_equal(space.half_range, agreed.half_range)
+        and (components.mean is not None) == (manifest.release is ReleaseKind.JOINT)
+        and components.component_count <= len(agreed.names)
+        and components.count <= manifest.max_records
+        # The proxy holds a masked release to the least count; a joint one shows it only afterwards.
+        and (manifest.release is ReleaseKind.JOINT or components.count >= manifest.min_records)
+    )
+    if not fits:
+        raise MessageError(
+            "components-differ",
+            "the published components do not fit the manifest: other features, units or counts",
+            "do not use them; ask the data user",
+        )
 
 
 def save_model(components: Components, path: Path) -> None:

@@ -6,6 +6,7 @@ from dpdpca_http.answers import StudyFacts
 from dpdpca_protocol.errors import AuthenticationError, MessageError
 from dpdpca_protocol.identifiers import PartyId, StudyId
 from dpdpca_protocol.share import CohortMember, Receipt, cohort_digest
+from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.transcript import Event, verify_transcript
 
 
@@ -40,19 +41,21 @@ def judge_standing(
         study, owner: whose standing.
         proxy: raw Ed25519 key of the pinned proxy.
         facts: the unsigned answer about the study; its cohort is believed only as far as the transcript
-            signs its digest.
-        transcript: events as received.
+            signs its digest, its state only as far as the transcript has come.
+        transcript: events as received; not older than `facts` unless these say that the study is open.
         receipt: the newest that this owner holds, verified.
 
     Raises:
         AuthenticationError: the proxy contradicts itself: a receipt that its transcript does not know, a
-            cohort that leaves out a share that it acknowledged, or holds one withdrawn or never given.
+            cohort that leaves out a share that it acknowledged, or holds one withdrawn or never given, or a
+            state that its transcript does not bear out.
         MessageError: the transcript is broken.
     """
     events = verify_transcript(transcript, study, proxy)
     if receipt is not None and not any(_records(event, receipt) for event in events):
         raise _alarm("the proxy's transcript does not know the receipt that it gave this owner")
     closed = next((event for event in events if event.kind == "closed"), None)
+    _check_state(facts.state, events)
     if closed is None:
         return Standing(facts.state, receipt, None, events)
     if cohort_digest(facts.cohort_members).hex() != closed.detail.get("cohort"):
@@ -68,6 +71,18 @@ def judge_standing(
             raise _alarm("the proxy's cohort holds a share of this owner that it withdrew or never gave")
         raise _alarm("the proxy's cohort does not hold the share of this owner that it acknowledged")
     return Standing(facts.state, receipt, listed is not None, events)
+
+
+def _check_state(state: str, events: tuple[Event, ...]) -> None:
+    """A proxy that says what it has not signed could show each owner a cohort of its own."""
+    kinds = {event.kind for event in events}
+    if state == StudyState.OPEN:
+        if kinds & {"closed", "cancelled", "failed"}:
+            raise _alarm("the proxy says that the study is open, and has signed that it is not")
+        return
+    needed = state if state in (StudyState.CANCELLED, StudyState.FAILED) else "closed"
+    if needed not in kinds:
+        raise _alarm(f"the proxy says that the study is {state}, and its transcript does not")
 
 
 def _due(receipt: Receipt | None) -> CohortMember | None:

@@ -2,6 +2,7 @@
 
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from dpdpca_protocol.errors import (
     AuthenticationError,
     CryptographicError,
     InputError,
+    MessageError,
     NotFoundError,
     UsageError,
 )
@@ -25,6 +27,7 @@ from dpdpca_protocol.messages import SealedComponents
 from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.sealing import components_info, seal
 from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.study import ReleaseKind
 
 SEX = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
 AGE = {"name": "age", "lower": 0, "upper": 100}
@@ -36,7 +39,8 @@ def made_up(manifest: Manifest) -> Components:
     ones = np.ones(d)
     return Components(
         space=space, count=120, vectors=np.eye(d), eigenvalues=ones, noise_edges=ones / 2, captured=ones,
-        signals=ones, overlaps=ones, noise_scale=0.1, noise_edge=0.2, total_variance=float(d), mean=None,
+        signals=ones, overlaps=ones, noise_scale=0.1, noise_edge=0.2, total_variance=float(d),
+        mean=space.centre if manifest.release is ReleaseKind.JOINT else None,
     )  # fmt: skip
 
 
@@ -46,10 +50,15 @@ def scene(make_scene: Callable[..., Any]) -> Any:
 
 
 def publish(
-    scene: Any, *, signer: IdentityKey | None = None, receiver: Any = None, owner: Any = None
+    scene: Any,
+    *,
+    signer: IdentityKey | None = None,
+    receiver: Any = None,
+    owner: Any = None,
+    change: Callable[[Components], Components] = lambda components: components,
 ) -> Components:
     manifest = acts.review(scene.desk, scene.address, None).manifest
-    components, study = made_up(manifest), scene.address.study
+    components, study = change(made_up(manifest)), scene.address.study
     key = receiver or scene.parties.owners[0].public.x25519
     copy = seal(encode_components(study, components), key, components_info(study))
     sealed = SealedComponents(study, {owner or scene.proxy.owner: copy})
@@ -86,6 +95,63 @@ def test_components_by_or_for_others_do_not_open(
 ) -> None:
     publish(scene, **change)
     with pytest.raises(kind):
+        acts.components(scene.desk, scene.address)
+
+
+def in_space(**changes: Any) -> Callable[[Components], Components]:
+    return lambda components: replace(components, space=replace(components.space, **changes))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        in_space(names=("sex = f", "sex = m", "\x1b]0;owned\x07\x1b[2J")),
+        in_space(names=("sex = m", "sex = f", "age")),
+        in_space(common=True),
+        in_space(centre=np.array([0.0, 0.0, 51.0])),
+        in_space(half_range=np.array([1.0, 1.0, 49.0])),
+        lambda components: replace(components, mean=None),
+        lambda components: replace(components, count=10**15),
+        lambda components: replace(
+            components,
+            space=replace(
+                components.space,
+                names=components.space.names[:2],
+                centre=components.space.centre[:2],
+                half_range=components.space.half_range[:2],
+            ),
+            vectors=np.eye(3)[:2, :2],
+            mean=np.zeros(2),
+            **dict.fromkeys(("eigenvalues", "noise_edges", "captured", "signals", "overlaps"), np.ones(2)),
+        ),
+    ],
+)
+def test_components_of_other_features_than_the_manifests_are_refused(
+    scene: Any, tmp_path: Path, change: Callable[[Components], Components]
+) -> None:
+    publish(scene, change=change)
+    with pytest.raises(MessageError) as caught:
+        acts.components(scene.desk, scene.address, tmp_path / "model.npz")
+    assert caught.value.slug == "components-differ"
+    assert "\x1b" not in str(caught.value)
+    assert not (tmp_path / "model.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda components: replace(components, mean=components.space.centre),
+        lambda components: replace(components, count=1),
+    ],
+)
+def test_a_masked_study_has_no_mean_and_keeps_its_least_count(
+    make_scene: Callable[..., Any], change: Callable[[Components], Components]
+) -> None:
+    scene = make_scene(release="masked")
+    publish(scene)
+    assert acts.components(scene.desk, scene.address).mean is None
+    publish(scene, change=change)
+    with pytest.raises(MessageError, match="do not fit the manifest"):
         acts.components(scene.desk, scene.address)
 
 

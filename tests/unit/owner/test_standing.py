@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 
 from dpdpca_owner import acts
@@ -53,6 +54,27 @@ def test_closed_after_a_withdrawal(scene: Any) -> None:
     assert standing(scene).included is False
 
 
+@pytest.mark.parametrize("ended", ["cancelled", "failed"])
+def test_a_study_that_ended_before_closing(scene: Any, ended: str) -> None:
+    join(scene)
+    scene.proxy.state = ended
+    scene.proxy.record(ended, {})
+    assert (standing(scene).state, standing(scene).included) == (ended, None)
+
+
+def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Any) -> None:
+    join(scene)
+    asked: list[str] = []
+
+    def close_after_the_first(request: httpx.Request) -> None:
+        asked.append(request.url.path)
+        if len(asked) == 2:
+            scene.proxy.close(OTHER)
+
+    scene.proxy.interfere = close_after_the_first
+    assert standing(scene).included is True
+
+
 def test_joined_studies_are_listed(scene: Any) -> None:
     assert acts.joined(scene.desk.home) == []
     join(scene)
@@ -76,6 +98,25 @@ def forgotten_receipt(scene: Any) -> None:
     scene.proxy.events.clear()
 
 
+def closed_without_a_word(scene: Any) -> None:
+    scene.proxy.close(OTHER, without_owner=True)
+    scene.proxy.events.pop()
+
+
+def released_without_a_word(scene: Any) -> None:
+    closed_without_a_word(scene)
+    scene.proxy.state = "released"
+
+
+def cancelled_without_a_word(scene: Any) -> None:
+    scene.proxy.state = "cancelled"
+
+
+def open_again(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.state = "open"
+
+
 def forged_events(scene: Any) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.key, honest = IdentityKey.generate(), scene.proxy.key
@@ -90,7 +131,19 @@ def cut_event(scene: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "lie", [left_out, older_version, unsigned_cohort, forgotten_receipt, forged_events, cut_event]
+    "lie",
+    [
+        left_out,
+        older_version,
+        unsigned_cohort,
+        forgotten_receipt,
+        closed_without_a_word,
+        released_without_a_word,
+        cancelled_without_a_word,
+        open_again,
+        forged_events,
+        cut_event,
+    ],
 )
 def test_a_proxy_that_contradicts_its_signature_is_reported(scene: Any, lie: Callable[[Any], None]) -> None:
     join(scene)
