@@ -84,7 +84,8 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
     try:
         check_count_range(answer.records, terms.manifest.min_records, terms.manifest.max_records)
     except CryptographicError as error:
-        fail(proxy, asked.row, error.slug, error.problem)
+        # Everybody enrolled reads why it failed, and N itself is for the data user alone.
+        fail(proxy, asked.row, error.slug, "all owners together hold fewer or more records than agreed")
         raise
     now = proxy.now()
     with proxy.database.transaction("take count") as connection:
@@ -94,12 +95,10 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
                 "count-already-answered", "the count was answered before", "wait for the release"
             )
         move_study(connection, row, StudyEvent.COUNT, records=answer.records, answer=statement.encoded)
-        detail_of_event = {
-            "answer": statement.digest.hex(),
-            "challenge": challenge.digest.hex(),
-            "records": answer.records,
-        }
-        append_event(connection, proxy.key, study, "count", detail_of_event, now)
+        # Digests only: every enrolled party reads the transcript. N cannot be guessed from them, for the
+        # answer holds the root and the challenge fresh randomness.
+        digests = {"answer": statement.digest.hex(), "challenge": challenge.digest.hex()}
+        append_event(connection, proxy.key, study, "count", digests, now)
     proxy.wake()
 
 

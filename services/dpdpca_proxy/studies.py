@@ -244,8 +244,11 @@ def summaries(proxy: Proxy) -> list[dict[str, Any]]:
         return [_summary(row, complete.get(row.study, 0)) for row in list_studies(connection)]
 
 
-def detail(proxy: Proxy, study: StudyId) -> dict[str, Any]:
-    """What any enrolled party may know of a study, but for the progress of its jobs."""
+def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
+    """What an enrolled party may know of a study, but for the progress of its jobs.
+
+    N of a masked study is for its data user alone: of two owners each could tell the other's from it.
+    """
     with proxy.database.reading("read study") as connection:
         row = load_study(connection, study)
         names = {party.party: party.name for party in list_parties(connection)}
@@ -268,7 +271,7 @@ def detail(proxy: Proxy, study: StudyId) -> dict[str, Any]:
         "cohort_members": [member.to_body() for member in members],
         "failure_detail": row.failure_detail,
         "owners": owners,
-        "records": row.records,
+        "records": row.records if row.user == caller.party else None,
     }
 
 

@@ -53,8 +53,8 @@ async def read_studies(request: Request) -> Response:
 
 @router.get("/{study}", summary="One study: state, owners, progress")
 async def read_study(request: Request, study: StudyPath) -> Response:
-    await signed_request(request, ANY_ROLE)
-    known = await run_in_threadpool(detail, proxy_of(request), study_id(study))
+    signed = await signed_request(request, ANY_ROLE)
+    known = await run_in_threadpool(detail, proxy_of(request), signed.caller, study_id(study))
     progress = request.app.state.jobs.progress(study_id(study))
     return json_response(canonical_json(known | {"progress": progress.to_body() if progress else None}))
 

@@ -1,5 +1,6 @@
 """Closing, cancelling and the count: every refusal has its type and changes nothing."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.messages import StudyAct
-from dpdpca_proxy.studies import detail
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy.studies import summaries
 
 
 @pytest.fixture
@@ -55,7 +57,8 @@ def test_too_few_owners_at_closing_time_fail_the_study(study: OpenStudy) -> None
 
 def wait_state(study: OpenStudy, state: str) -> None:
     """By the database, for the routes refuse requests while the clock stands ahead."""
-    wait_for(lambda: detail(study.world.proxy, study.study)["state"] == state)
+    proxy, name = study.world.proxy, study.study.hex()
+    wait_for(lambda: {one["study"]: one["state"] for one in summaries(proxy)}[name] == state)
 
 
 def test_the_closing_time_closes(study: OpenStudy) -> None:
@@ -128,6 +131,64 @@ def test_a_count_out_of_range_fails_the_study_before_any_draw(world: ProxyWorld)
     assert study.state() == "failed"
     assert "draw" not in world.worker.calls  # type: ignore[attr-defined] # it is an InlineWorker
     assert refused(lambda: client.release(study.study)).slug == "wrong-state"
+
+
+def whole_answers(study: OpenStudy, who: IdentityKey) -> dict[str, Any]:
+    """All that the routes which are open to every role tell `who` of a study."""
+    paths = ("", "/manifest", "/transcript")
+    answers = {path: study.world.request(who, "GET", study.path + path).json() for path in paths}
+    return answers | {"all": study.world.request(who, "GET", "/v1/studies").json()}
+
+
+def integers(value: Any) -> set[int]:
+    if isinstance(value, dict):
+        return set().union(*map(integers, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(integers, value))
+    return {value} if type(value) is int else set()
+
+
+RARE = 1753
+"""N in these tests: no other number of a study is this one."""
+
+
+@pytest.mark.parametrize("least", [1, RARE + 1])
+def test_the_count_is_told_to_the_data_user_alone(world: ProxyWorld, least: int) -> None:
+    """Neither an owner (of two, each could tell the other's) nor anybody else enrolled reads N anywhere."""
+    stranger, other = IdentityKey.generate(), IdentityKey.generate()
+    world.enrol(stranger, "owner", "Stranger")
+    world.enrol(other, "user", "Other institute")
+    study = world.open_study(3, release="masked", min_records=least)
+    for owner, count in zip(world.owners[:2], (17, RARE - 17), strict=True):
+        study.deliver(owner, values_of(3, 1, count=count))
+    study.close()
+    client, answer = world.client(world.user), study.count_answer(study.challenge())
+    if least > RARE:
+        error = refused(lambda: client.answer_count(study.study, answer))
+        assert error.slug == "count-out-of-range"
+        assert str(RARE) in error.problem
+    else:
+        client.answer_count(study.study, answer)
+    study.wait_state("released", "failed")
+    assert (RARE in integers(whole_answers(study, world.user))) == (least < RARE)
+    for who in (*world.owners, stranger, other):
+        known = whole_answers(study, who)
+        assert RARE not in integers(known)
+        assert str(RARE) not in json.dumps(known[""]["failure_detail"])
+        assert known[""]["records"] is None
+    (*_, last) = whole_answers(study, stranger)["/transcript"]["events"]
+    assert last["body"]["kind"] == ("release" if least < RARE else "failed")
+
+
+def test_the_count_event_holds_the_digests_that_prove_the_count(world: ProxyWorld) -> None:
+    study = masked_to_count(world)
+    challenge = study.challenge()
+    answer = study.count_answer(challenge)
+    world.client(world.user).answer_count(study.study, answer)
+    study.wait_state("released")
+    events = [json.loads(event)["body"] for event in world.client(world.user).transcript(study.study)]
+    (counted,) = [event["detail"] for event in events if event["kind"] == "count"]
+    assert counted == {"answer": answer.digest.hex(), "challenge": challenge.digest.hex()}
 
 
 def test_a_joint_study_has_no_count(study: OpenStudy) -> None:
