@@ -57,6 +57,7 @@ class Driver:
             self._wake.clear()
             under_way = {row_id: task for row_id, task in under_way.items() if not task.done()}
             now = time.monotonic()
+            self.forget()
             try:
                 rows = self._service.store.unfinished()
             except DpdpcaError as error:
@@ -66,6 +67,15 @@ class Driver:
                 if row.id not in under_way and self._due.get(row.id, 0.0) <= now:
                     under_way[row.id] = self._pool.submit(self.advance, row)
             self._wake.wait(min(self._poll, 0.5))
+
+    def forget(self) -> None:
+        """Tries again to take a deleted secret key out of the database's log. Never raises."""
+        database = self._service.store.database
+        try:
+            if database.has_to_forget and database.forget_deleted():
+                _logger.info("forgotten")
+        except DpdpcaError as error:
+            _logger.warning("store", extra={"slug": error.slug})
 
     def advance(self, row: StudyRow) -> None:
         """Takes one study as far as it goes now. Never raises."""

@@ -83,6 +83,7 @@ def open_service(
     key = home.identity(passphrase)
     database = Database(_database_path(settings.home))
     database.upgrade()
+    database.forget_deleted()
     store = StudyStore(database)
 
     @lru_cache(maxsize=16)

@@ -6,7 +6,7 @@ A transaction that has returned is on the disk; writers take their turn.
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from sqlalchemy import exc as sqlalchemy_errors
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
 
 _BUSY_SECONDS = 20
+_CHECKPOINT_MILLISECONDS = 500
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WRITING = "dpdpca_writing"
 _PRAGMAS = (
@@ -48,6 +49,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer = threading.Lock()
+        self._has_to_forget = True  # what an earlier run left undone is not known
         self._engine = create_engine(
             f"sqlite:///{path}", pool_size=8, max_overflow=24, connect_args={"timeout": _BUSY_SECONDS}
         )
@@ -96,14 +98,34 @@ class Database:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
-    def forget_deleted(self) -> None:
-        """Empties the write-ahead log, so that what was deleted is in no file of the database."""
-        with self._writer, _in_our_words():
+    @property
+    def has_to_forget(self) -> bool:
+        """Whether deleted content may still stand in the write-ahead log."""
+        return self._has_to_forget
+
+    def forget_deleted(self) -> bool:
+        """Empties the write-ahead log, so that what was deleted is in no file of the database.
+
+        A reader at work can hold it up: then it is still to do, and is no error.
+
+        Returns:
+            Whether it is done; `has_to_forget` says the same until the next call.
+        """
+        self._has_to_forget = True
+        with self._writer, suppress(UnavailableError), _in_our_words():
             raw = self._engine.raw_connection()
             try:
-                raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                cursor = raw.cursor()
+                # Other writers wait for this: better to come back than to wait for a reader.
+                cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_MILLISECONDS}")
+                try:
+                    is_held_up, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
             finally:
                 raw.close()
+            self._has_to_forget = bool(is_held_up)
+        return not self._has_to_forget
 
     def close(self) -> None:
         self._engine.dispose()
@@ -126,10 +148,13 @@ def _in_our_words() -> Iterator[None]:
     try:
         yield
     except sqlalchemy_errors.DBAPIError as error:
-        raise _translated(getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF) from error
+        raise _translated(error.orig) from error
+    except sqlite3.Error as error:
+        raise _translated(error) from error
 
 
-def _translated(code: int) -> DpdpcaError:
+def _translated(error: BaseException | None) -> DpdpcaError:
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return UnavailableError(
             "storage-full", "the service has no room left", "make room", retry_after_seconds=60

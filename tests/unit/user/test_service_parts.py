@@ -1,13 +1,16 @@
 """Workers in real processes, stages, settings, key storage and drafts."""
 
+import shutil
 import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from dpdpca_disk.private import write_private
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -20,11 +23,15 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.parties import Party, ProxyParty
+from dpdpca_protocol.signing import IdentityKey
 from dpdpca_user.drafts import lint, parse_draft
+from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.keyring import Keyring
+from dpdpca_user_service.service import open_service
 from dpdpca_user_service.settings import load_settings
 from dpdpca_user_service.stages import ENDED, STAGES, Stage, check_move
 from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.studies import StudyStore
 from dpdpca_user_service.work import Workers, make_key, open_count
 
 STUDY = StudyId(bytes(range(32)))
@@ -128,6 +135,65 @@ def test_a_database_of_a_later_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="later version"):
         database.upgrade()
     database.close()
+
+
+SECRET = b"p and q of a study " * 20
+
+
+def database_files(home: Path) -> list[Path]:
+    """Those that hold the secret."""
+    return [path for path in home.iterdir() if SECRET in path.read_bytes()]
+
+
+def store_with_secret(home: Path) -> StudyStore:
+    database = Database(home / "user.sqlite3")
+    database.upgrade()
+    assert database.forget_deleted()
+    store, now = StudyStore(database), datetime.now(UTC)
+    store.add("a" * 32, "t", "joint", b"d", "application/toml", "u", True, now)
+    store.move(store.find("a" * 32), Stage.SIGNED, now, study=STUDY.hex(), manifest=b"m", secret=SECRET)
+    return store
+
+
+def test_a_deleted_key_is_in_no_file_and_a_reader_only_delays_that(tmp_path: Path) -> None:
+    store = store_with_secret(tmp_path)
+    database = store.database
+    assert database_files(tmp_path)
+    with database.reading() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM studies").all()
+        began = time.monotonic()
+        store.move(store.find("a" * 32), Stage.CANCELLED, datetime.now(UTC))
+        assert time.monotonic() - began < 5
+        assert database.has_to_forget
+        assert not database.forget_deleted()
+        assert database_files(tmp_path)
+    driver = Driver(cast(Any, SimpleNamespace(store=store, settings=SimpleNamespace(poll_seconds=1))))
+    driver.forget()
+    assert not database.has_to_forget
+    assert database_files(tmp_path) == []
+    database.close()
+
+
+def test_a_key_that_was_deleted_before_a_crash_is_forgotten_at_the_next_start(tmp_path: Path) -> None:
+    store = store_with_secret(tmp_path)
+    with store.database.reading() as connection:
+        connection.exec_driver_sql("SELECT count(*) FROM studies").all()
+        store.move(store.find("a" * 32), Stage.CANCELLED, datetime.now(UTC))
+        copy = tmp_path / "after"  # a machine that stops closes no connection
+        shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("after"))
+    store.database.close()
+    assert database_files(copy)
+    for name, content in (
+        ("identity.pem", IdentityKey.generate().to_pem()),
+        ("token", b"open sesame\n"),
+        ("profile.json", b'{"name": "Institute"}'),
+    ):
+        write_private(copy / name, content)
+    copy.chmod(0o700)
+    service = open_service(load_settings(copy))
+    assert database_files(copy) == []
+    assert not service.store.database.has_to_forget
+    service.close()
 
 
 DRAFT: dict[str, Any] = {
