@@ -88,7 +88,8 @@ def verify_release(
     1. the release statement is signed by the manifest's proxy, for this study and kind of release;
     2. its cohort digest is that of the owners it lists, none twice, as many as the manifest allows;
     3. each listed owner has a share statement of that version and digest, signed by it, of this study, with
-       as many chunks as the manifest makes, and is one of the named participants if there are any;
+       as many chunks as the manifest makes, and is one of the named participants if there are any; no two
+       of them have a chunk in common;
     4. masked: the count challenge is of this cohort, and N is what this data user answered to it;
     5. the transcript is an unbroken chain signed by the proxy: it begins with this manifest, its receipts
        before closing are exactly those of the cohort, and it names this release.
@@ -153,6 +154,7 @@ def _verify_shares(
     named = {PartyId.of(party.ed25519) for party in manifest.participants}
     members: set[CohortMember] = set()
     by_owner: dict[PartyId, ShareStatement] = {}
+    holders: dict[Digest, PartyId] = {}
     for untrusted in shares:
         statement = verify_statement("share", untrusted)
         share = ShareStatement.parse(statement)
@@ -163,6 +165,13 @@ def _verify_shares(
             raise PolicyError("cohort-differs", "the release holds an owner that the manifest does not name")
         if len(share.chunk_digests) != manifest.figures.chunk_count:
             raise MessageError("malformed", "a share has another number of chunks than the manifest makes")
+        if any(holders.setdefault(digest, owner) != owner for digest in share.chunk_digests):
+            # Fresh encryptions are never equal: one of the two is a copy, and counts a share twice.
+            raise CryptographicError(
+                "chunk-of-another-owner",
+                "two owners of the release have a chunk in common: one of them copied the other",
+                "keep this release as evidence; ask the proxy's operator",
+            )
         members.add(CohortMember(owner, share.version, statement.digest))
         by_owner[owner] = share
     if members != set(said.cohort) or len(by_owner) != len(said.cohort):
