@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from dpdpca_owner.sources import RecordSource
+from dpdpca_owner.sources import Listener, RecordSource
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import Feature
 
 _BUFFER_BYTES = 1 << 20
-"""Read ahead of each column: without it a row group is in memory as a whole."""
+_BUFFERS_BYTES = 1 << 26
+"""Read ahead of each column and of all of them: without it a row group is in memory as a whole."""
 
 
 class _ArrowBatches(RecordSource):
@@ -35,10 +36,18 @@ class _ArrowBatches(RecordSource):
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]: ...
 
     def read(
-        self, positions: Sequence[int], features: Sequence[Feature], records: int
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
         with self._reading():
-            for arrays in self._batches(positions, records):
+            wanted = positions if listener is None else range(len(self.names))
+            for arrays in self._batches(wanted, records):
+                if listener is not None:
+                    listener(arrays)
+                    arrays = [arrays[position] for position in positions]
                 yield [from_arrow(array, feature) for array, feature in zip(arrays, features, strict=True)]
 
     @contextmanager
@@ -63,13 +72,18 @@ class ParquetSource(_ArrowBatches):
 
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:
         wanted = [self.names[position] for position in positions]
-        with self._open() as file:
+        with self._open(len(wanted)) as file:
+            if len(wanted) == len(self.names):
+                for batch in file.iter_batches(batch_size=records):
+                    yield [batch.column(position) for position in positions]
+                return
             for batch in file.iter_batches(batch_size=records, columns=wanted):
                 # The file's order, not ours, decides the order of columns in a batch.
                 yield [batch.column(batch.schema.get_field_index(name)) for name in wanted]
 
-    def _open(self) -> Any:
-        return pyarrow.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    def _open(self, columns: int = 1) -> Any:
+        buffer = max(1 << 14, min(_BUFFER_BYTES, _BUFFERS_BYTES // columns))
+        return pyarrow.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=buffer)
 
 
 class ArrowSource(_ArrowBatches):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpdpca_owner.fingerprint import RecordsFingerprint
 from dpdpca_owner.matching import match_columns
 from dpdpca_owner.notes import notes_on
 from dpdpca_owner.sources import DataLocation, open_source, read_batches
@@ -10,6 +11,7 @@ from dpdpca_protocol.encoding import BatchReport, RecordEncoder
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import column_key
 from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.ledger_charge import Content
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.scatter import SecondMoments
 
@@ -20,12 +22,14 @@ class Contribution:
 
     Attributes:
         notes: a sentence for each thing that is unusual and yet admitted.
+        content: by what the ledger knows the records again.
     """
 
     columns: tuple[str, ...]
     moments: SecondMoments
     report: BatchReport
     notes: tuple[str, ...]
+    content: Content
 
     @property
     def digest(self) -> Digest:
@@ -40,13 +44,17 @@ class Contribution:
 
 
 def read_contribution(
-    location: DataLocation, manifest: Manifest, on_records: Callable[[int], None] = lambda records: None
+    location: DataLocation,
+    manifest: Manifest,
+    key: bytes = bytes(32),
+    on_records: Callable[[int], None] = lambda records: None,
 ) -> Contribution:
     """Read and encode all records, in batches.
 
     Args:
         location: the owner's data.
         manifest: opened and checked.
+        key: of this owner's fingerprints.
         on_records: told how many records were read so far.
 
     Raises:
@@ -57,7 +65,8 @@ def read_contribution(
     report = BatchReport.empty(len(manifest.features))
     source = open_source(location, manifest.features)
     found = match_columns(source.names, manifest.features)
-    for columns in read_batches(source, manifest.features):
+    fingerprint = RecordsFingerprint(key)
+    for columns in read_batches(source, manifest.features, fingerprint.add):
         encoded = encoder.encode(columns, report.records)
         report += encoded.report
         if report.accepted > manifest.max_records:
@@ -76,4 +85,4 @@ def read_contribution(
         )
     columns_used = tuple(column_key(source.names[place]) for place in found)
     notes = notes_on(source.names, found, manifest, moments, report)
-    return Contribution(columns_used, moments, report, notes)
+    return Contribution(columns_used, moments, report, notes, fingerprint.content)

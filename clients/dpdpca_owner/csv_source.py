@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from dpdpca_owner.fingerprint import as_text
 from dpdpca_owner.matching import match_columns
-from dpdpca_owner.sources import RecordSource
+from dpdpca_owner.sources import Listener, RecordSource
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.features import Feature
@@ -52,7 +53,11 @@ class CsvSource(RecordSource):
         self._block_bytes = max(_BLOCK_BYTES, 64 * len(self.names), 8 * sum(map(len, self.names)))
 
     def read(
-        self, positions: Sequence[int], features: Sequence[Feature], records: int
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
         first_record, bad_rows = 0, []
 
@@ -62,6 +67,8 @@ class CsvSource(RecordSource):
 
         columns = [f"{position}" for position in range(len(self.names))]
         wanted = [columns[position] for position in positions]
+        included = wanted if listener is None else columns
+        types = dict.fromkeys(included, pa.binary()) | dict.fromkeys(wanted, pa.string())
         try:
             with pa.input_stream(str(self._path), compression="detect") as file:
                 reader = pyarrow.csv.open_csv(
@@ -77,14 +84,16 @@ class CsvSource(RecordSource):
                         delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=note
                     ),
                     convert_options=pa.csv.ConvertOptions(
-                        include_columns=wanted,
-                        column_types=dict.fromkeys(wanted, pa.string()),
+                        include_columns=included,
+                        column_types=types,
                         strings_can_be_null=False,
                     ),
                 )
                 for block in reader:
                     for start in range(0, block.num_rows, records):
                         batch = block.slice(start, records)
+                        if listener is not None:
+                            listener([_with_points(column, self._decimal) for column in batch.columns])
                         yield [
                             self._column(batch.column(name), feature, first_record)
                             for name, feature in zip(wanted, features, strict=True)
@@ -184,6 +193,18 @@ def _numbers(texts: pa.Array, name: str, first_record: int, decimal: str) -> NDA
             "leave the field empty where the value is missing; for decimal commas add --decimal ,",
         )
     return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
+    """A column for a listener: numbers with a decimal comma as they would be written with a point.
+
+    Asked for or not, a column is the same to a listener: that some come as bytes, in case they are no text
+    at all, is of no account.
+    """
+    if decimal == ".":
+        return texts
+    texts = as_text(texts)
+    return pc.replace_substring_regex(texts, r"^(\s*[+-]?[0-9]*),([0-9]+([eE][+-]?[0-9]+)?\s*)$", r"\1.\2")
 
 
 def _first_bad(texts: pa.Array) -> int | None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dpdpca_owner.sources import RecordSource
+from dpdpca_owner.sources import Listener, RecordSource
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import Feature
@@ -55,11 +55,17 @@ class NumpySource(RecordSource):
                 self.names = _manifest_order(self._matrix, features)
 
     def read(
-        self, positions: Sequence[int], features: Sequence[Feature], records: int
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
         with self._reading():
             if self._matrix is not None:
                 for rows in self._rows(self._matrix, records):
+                    if listener is not None:
+                        listener(list(rows.T))
                     yield [rows[:, position] for position in positions]
                 return
             arrays = [self._columns[self.names[position]] for position in positions]
@@ -68,8 +74,21 @@ class NumpySource(RecordSource):
                 raise InputError(
                     "ragged-columns", "the arrays have different lengths", "give every record a value"
                 )
-            for parts in zip(*(self._rows(array, records) for array in arrays), strict=True):
-                yield list(parts)
+            others = [] if listener is None else self._companions(positions)
+            for parts in zip(*(self._rows(array, records) for array in arrays + others), strict=True):
+                if listener is not None:
+                    listener(parts)
+                yield list(parts[: len(arrays)])
+
+    def _companions(self, positions: Sequence[int]) -> list[_Array]:
+        """Arrays beside those at `positions` that hold one value for each record too."""
+        asked = {self.names[position] for position in positions}
+        records = self._columns[next(iter(asked))].shape[0]
+        return [
+            array
+            for name, array in self._columns.items()
+            if name not in asked and len(array.shape) == 1 and array.shape[0] == records
+        ]
 
     def _members(self) -> dict[str, _Array]:
         arrays = {}

@@ -7,9 +7,10 @@ source has them: what is missing and what is no number is decided there.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpdpca_owner.matching import match_columns
 from dpdpca_protocol.columns import Column
@@ -19,6 +20,9 @@ from dpdpca_protocol.features import Feature
 BATCH_RECORDS = 65_536
 _BATCH_VALUES = 1 << 23
 """A batch holds no more values than this, 64 MiB as float64."""
+
+Listener = Callable[[Sequence[Any]], None]
+"""Told of each batch with all columns of the source, as it has them: arrays or Python values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +53,34 @@ class RecordSource(ABC):
 
     @abstractmethod
     def read(
-        self, positions: Sequence[int], features: Sequence[Feature], records: int
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
         """The columns at `positions`, one for each feature, in batches of at most about `records` records.
+
+        With a listener all other columns are read too, for it alone; nothing in them is an error.
 
         Raises:
             InputError: a value does not fit its feature's kind, or the source is damaged.
         """
 
 
-def read_batches(source: RecordSource, features: Sequence[Feature]) -> Iterator[Mapping[str, Column]]:
-    """The features' columns by name, batch by batch.
+def read_batches(
+    source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
+) -> Iterator[Mapping[str, Column]]:
+    """The features' columns by name, batch by batch; `listener` is told of all columns of each.
 
     Raises:
         InputError: a column is missing or doubled, a value is no number, the source is damaged or empty.
     """
     positions = match_columns(source.names, features)
-    records = max(1, min(BATCH_RECORDS, _BATCH_VALUES // len(features)))
+    width = len(features) if listener is None else max(len(features), len(source.names))
+    records = max(1, min(BATCH_RECORDS, _BATCH_VALUES // width))
     empty = True
-    for columns in source.read(positions, features, records):
+    for columns in source.read(positions, features, records, listener):
         if len(columns[0]):
             empty = False
             yield {feature.name: column for feature, column in zip(features, columns, strict=True)}

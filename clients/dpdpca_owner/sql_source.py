@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from dpdpca_owner.sources import RecordSource
+from dpdpca_owner.sources import Listener, RecordSource
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import Feature
@@ -37,11 +37,17 @@ class SqlSource(RecordSource):
         return "SqlSource(…)"
 
     def read(
-        self, positions: Sequence[int], features: Sequence[Feature], records: int
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
         with self._result(records) as result:
             for rows in result.partitions(records):
                 columns = list(zip(*rows, strict=True))
+                if listener is not None:
+                    listener(columns)
                 yield [columns[position] for position in positions]
 
     @contextmanager

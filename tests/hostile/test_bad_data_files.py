@@ -18,6 +18,7 @@ from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.manifest import Manifest
 
 SECRET = "4711-secret"
+KEY = bytes(32)
 HEADER = "age,systolic,weight\n"
 
 TEXTS = {
@@ -178,19 +179,21 @@ def test_what_the_protocol_admits_passes(
     kept: int,
 ) -> None:
     (tmp_path / "r.csv").write_text(content, encoding="utf-8")
-    contribution = read_contribution(DataLocation(str(tmp_path / "r.csv")), make_manifest(missing=missing))
+    contribution = read_contribution(
+        DataLocation(str(tmp_path / "r.csv")), make_manifest(missing=missing), KEY
+    )
     assert (contribution.report.records, contribution.moments.count) == (records, kept)
 
 
 def test_one_feature(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
     (tmp_path / "r.csv").write_text("age\n50\n60\n", encoding="utf-8")
     manifest = make_manifest(features=[{"name": "age", "lower": 0, "upper": 100}])
-    assert read_contribution(DataLocation(str(tmp_path / "r.csv")), manifest).moments.count == 2
+    assert read_contribution(DataLocation(str(tmp_path / "r.csv")), manifest, KEY).moments.count == 2
 
 
 def refused(data: Path | str, manifest: Manifest, words: str, query: str | None = None) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        read_contribution(DataLocation(str(data), query), manifest)
+        read_contribution(DataLocation(str(data), query), manifest, KEY)
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert SECRET not in sentence
