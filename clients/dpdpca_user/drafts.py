@@ -2,13 +2,15 @@
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from gmpy2 import mpz
 
+from dpdpca_http.answers import PartyFacts
 from dpdpca_protocol.draft import DEFAULT_MIN_OWNERS, complete_draft
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.identifiers import Digest
@@ -83,6 +85,12 @@ def complete(
     """`complete_draft` with this service's closing time for drafts that name none."""
     least = {} if least_modulus_bits is None else {"least_modulus_bits": least_modulus_bits}
     return complete_draft(draft, user, proxy, participants, key, proof, closes_at=closes_at, **least)
+
+
+def as_enrolled(user: Party, listed: Iterable[PartyFacts]) -> Party:
+    """`user` under the name that the proxy's operator gave it: a manifest under another one is refused."""
+    names = [party.name for party in listed if party.identity.ed25519 == user.ed25519]
+    return replace(user, name=names[0]) if names else user
 
 
 def closing_time(now: datetime, days: int) -> datetime:

@@ -1,13 +1,15 @@
 """Who may speak to this proxy: invitations, parties, and the memory against replays."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.errors import AuthenticationError, ConflictError, MessageError, UsageError
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, MessageError, PolicyError, UsageError
 from dpdpca_protocol.fields import read_text
 from dpdpca_protocol.identifiers import Digest, PartyId
+from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.messages import ROLES, Enrolment
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_proxy.proxy import Proxy
@@ -26,6 +28,9 @@ from dpdpca_proxy.store.parties import (
 TOKEN_BYTES = 32
 NONCE_MEMORY_SECONDS = 900
 """Longer than the ±5 minutes in which a signature is fresh, clock corrections included."""
+
+
+_ROLE_WORDS = {"owner": "an owner", "user": "a data user"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +125,22 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
     return row
 
 
+def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
+    """That a manifest calls its data user and its participants what the operator calls them.
+
+    Owners decide by these names whom they trust with their sums, and it is the data user that writes them.
+
+    Raises:
+        PolicyError: `manifest-refused`.
+    """
+    enrolled = {row.party: row for row in all_parties(proxy)}
+    user = _check_named(enrolled, "the data user", "user", manifest.user.name, manifest.user.ed25519)
+    if manifest.user.x25519 != user.x25519:
+        raise _misnamed("the data user of the manifest is enrolled here with another X25519 key")
+    for place, owner in enumerate(manifest.participants, 1):
+        _check_named(enrolled, f"participant {place}", "owner", owner.name, owner.ed25519)
+
+
 def all_parties(proxy: Proxy) -> list[PartyRow]:
     with proxy.database.reading("list parties") as connection:
         return list_parties(connection)
@@ -140,6 +161,23 @@ def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime) -> b
 def forget_old_nonces(proxy: Proxy) -> None:
     with proxy.database.transaction("forget nonces") as connection:
         forget_nonces(connection, int(proxy.now().timestamp()) - NONCE_MEMORY_SECONDS)
+
+
+def _check_named(
+    enrolled: Mapping[PartyId, PartyRow], who: str, role: str, name: str, ed25519: bytes
+) -> PartyRow:
+    row = enrolled.get(PartyId.of(ed25519))
+    if row is None or row.role != role:
+        raise _misnamed(f"{who} of the manifest is not enrolled here as {_ROLE_WORDS[role]}")
+    if row.name != name:
+        raise _misnamed(f"{who} of the manifest is enrolled here under another name, {row.name!r}")
+    return row
+
+
+def _misnamed(problem: str) -> PolicyError:
+    return PolicyError(
+        "manifest-refused", problem, "take names and keys from the proxy's list of enrolled parties"
+    )
 
 
 def _token_digest(token: str) -> Digest:

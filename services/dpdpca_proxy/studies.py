@@ -22,6 +22,7 @@ from dpdpca_protocol.sealing import DATA_KEY_BYTES, seal
 from dpdpca_protocol.share import cohort_digest
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
+from dpdpca_proxy.enrolment import check_named_parties
 from dpdpca_proxy.proxy import Proxy, data_key_info
 from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.store.parties import PartyRow, list_parties
@@ -58,7 +59,8 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
     Raises:
         MessageError, AuthenticationError, PolicyError, CryptographicError: as `open_manifest`.
         NotAllowedError: `not-the-study-owner`, the manifest names another data user than the caller.
-        PolicyError: `manifest-refused`, another proxy's, or its closing time has passed.
+        PolicyError: `manifest-refused`, another proxy's, its closing time has passed, or its parties are not
+            enrolled under the names and keys that it says.
         CryptographicError: `unfit-modulus`, the modulus was used in another study.
     """
     known = StudyId(verify_statement("manifest", untrusted).digest)
@@ -82,6 +84,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
             f"closes_at is {time_text(manifest.closes_at)}, and here it is {time_text(now)}",
             "choose a time to come",
         )
+    check_named_parties(proxy, manifest)
     row = StudyRow(
         study=signed.study_id,
         user=caller.party,

@@ -35,7 +35,7 @@ from dpdpca_protocol.sealing import components_info, seal
 from dpdpca_protocol.share import chunk_length
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyState
-from dpdpca_user.drafts import closing_time, complete, lint, parse_draft
+from dpdpca_user.drafts import as_enrolled, closing_time, complete, lint, parse_draft
 from dpdpca_user.evidence import (
     VerifiedRelease,
     check_chunk,
@@ -89,15 +89,17 @@ def step(service: UserService, row: StudyRow) -> bool:
 def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     pinned = service.home.proxy(row.proxy_url)
     proxy.card()
+    listed = proxy.parties()
+    user = as_enrolled(service.party, listed)
     participants = [
-        Participant(party.name, party.identity.ed25519) for party in proxy.parties() if party.role == "owner"
+        Participant(party.name, party.identity.ed25519) for party in listed if party.role == "owner"
     ]
     settings, created = service.settings, _time(row.created_at)
     closes_at = closing_time(created, settings.closes_after_days)
     with _final():
         draft = parse_draft(service.store.need(row.id, "draft"), row.media_type)
         # Everything but the key is judged before seconds go into one.
-        lint(draft, service.party, pinned.party, closes_at, settings.key_bits, participants)
+        lint(draft, user, pinned.party, closes_at, settings.key_bits, participants)
     written = [0.0]
 
     def progress(part: float) -> None:
@@ -118,7 +120,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     with _final():
         manifest = complete(
             draft,
-            service.party,
+            user,
             pinned.party,
             participants,
             secret.public,

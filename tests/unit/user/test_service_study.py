@@ -147,6 +147,13 @@ def test_a_draft_that_names_an_unknown_owner_fails_before_a_key_is_made(user: Us
     assert user.workers.calls == []
 
 
+def test_a_study_goes_by_the_name_that_the_operator_gave(user: UserWorld) -> None:
+    (user.home / "profile.json").write_text('{"name": "Our own name"}')
+    user.reopen()
+    row = user.advance_to(user.create(), Stage.OPEN)
+    assert user.opened(row).manifest.user.name == "Institute"
+
+
 def test_a_count_out_of_range_is_not_answered(user: UserWorld) -> None:
     row = user.advance_to(user.create(release="masked", min_records=4000), Stage.OPEN)
     user.deliver_all(row)
