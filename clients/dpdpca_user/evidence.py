@@ -92,7 +92,8 @@ def verify_release(
        of them have a chunk in common;
     4. masked: the count challenge is of this cohort, and N is what this data user answered to it;
     5. the transcript is an unbroken chain signed by the proxy: it begins with this manifest, its receipts
-       before closing are exactly those of the cohort, and it names this release.
+       before closing are exactly those of the cohort, and it names this release; masked: it names that
+       challenge and that answer.
 
     Args:
         signed: a verified manifest.
@@ -109,10 +110,11 @@ def verify_release(
         raise MessageError("wrong-study", "the release is of another study, or of another kind")
     _check_cohort(said, manifest)
     by_owner = _verify_shares(shares, said, signed)
-    if said.release is ReleaseKind.MASKED:
-        _check_count(said, signed, challenge, answer)
+    counted = _check_count(said, signed, challenge, answer) if said.release is ReleaseKind.MASKED else None
     events = verify_transcript(transcript, signed.study_id, manifest.proxy.ed25519)
     _check_events(events, signed, statement, said)
+    if counted is not None:
+        _check_count_event(events, *counted)
     if len(said.chunk_digests) != chunk_count(released_count(manifest)):
         raise MessageError("malformed", "the release has another number of chunks than the manifest makes")
     return VerifiedRelease(statement, said, by_owner, events)
@@ -185,12 +187,14 @@ def _verify_shares(
 
 def _check_count(
     said: ReleaseStatement, signed: SignedManifest, challenge: bytes | None, answer: bytes | None
-) -> None:
+) -> tuple[Digest, Digest]:
+    """The digests of the challenge and of the answer that the release rests on."""
     if challenge is None or answer is None:
         raise MessageError("malformed", "a masked release without a count that this data user answered")
     asked, statement = verify_challenge(challenge, signed)
     user = signed.manifest.user.ed25519
-    told = CountAnswer.parse(verify_statement("count-answer", answer, user), signed.public_key.modulus_bytes)
+    answered = verify_statement("count-answer", answer, user)
+    told = CountAnswer.parse(answered, signed.public_key.modulus_bytes)
     if told.study != signed.study_id or told.challenge != statement.digest:
         raise CryptographicError("count-differs", "the count answer is not to this study's challenge")
     if asked.cohort != said.cohort_digest:
@@ -201,6 +205,7 @@ def _check_count(
         raise CryptographicError(
             "count-differs", f"{told.records} records were proved, and the release says {said.records}"
         )
+    return statement.digest, answered.digest
 
 
 def verify_closing(untrusted: Sequence[bytes], signed: SignedManifest) -> Digest:
@@ -239,6 +244,12 @@ def _check_events(
         raise _broken("the receipts before closing are not those of the cohort")
     if _last(events, "release").detail.get("statement") != statement.digest.hex():
         raise _broken("it names another release")
+
+
+def _check_count_event(events: Sequence[Event], challenge: Digest, answer: Digest) -> None:
+    detail = _last(events, "count").detail
+    if (detail.get("challenge"), detail.get("answer")) != (challenge.hex(), answer.hex()):
+        raise _broken("it names another count than this data user answered")
 
 
 def _broken(what: str) -> CryptographicError:
