@@ -6,11 +6,13 @@ source has them: what is missing and what is no number is decided there.
 """
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 from dpdpca_owner.matching import match_columns
 from dpdpca_protocol.columns import Column
@@ -20,6 +22,9 @@ from dpdpca_protocol.features import Feature
 BATCH_RECORDS = 65_536
 _BATCH_VALUES = 1 << 23
 """A batch holds no more values than this, 64 MiB as float64."""
+
+_PASSWORD_IN_FRONT = re.compile(r"[\w+.-]+://[^:/]*:[^@]*@")
+_PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|token)\s*=", re.IGNORECASE)
 
 Listener = Callable[[Sequence[Any]], None]
 """Told of each batch with all columns of the source, as it has them: arrays or Python values."""
@@ -107,12 +112,7 @@ def locate_data(
         data = url_file.read_text(encoding="utf-8").strip()
     elif data is None:
         data = environment.get("DPDPCA_DATA_URL", "")
-    elif (
-        query is not None
-        and "://" in data
-        and "@" in data
-        and ":" in data.split("://", 1)[1].split("@", 1)[0]
-    ):
+    elif query is not None and _shows_password(data):
         raise UsageError(
             "password-in-arguments",
             "a database password on the command line can be read by others on this machine",
@@ -123,6 +123,12 @@ def locate_data(
     if query is None and "://" in data:
         raise UsageError("no-query", "a database needs a query", "add --query 'SELECT …'")
     return DataLocation(data, query, encoding, decimal)
+
+
+def _shows_password(url: str) -> bool:
+    # Twice unquoted: an ODBC connection string is itself a quoted member of the query.
+    _, _, members = url.partition("?")
+    return bool(_PASSWORD_IN_FRONT.match(url) or _PASSWORD_MEMBER.search(unquote_plus(unquote_plus(members))))
 
 
 def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSource:

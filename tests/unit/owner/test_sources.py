@@ -239,6 +239,40 @@ def test_where_the_data_is_said_to_be(tmp_path: Path) -> None:
     assert "secret" not in repr(locate_data(None, "SELECT 1", tmp_path / "url", None, ".", {}))
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:secret@h/db",
+        "postgresql://u:sec/ret@h/db",
+        "postgresql://u@corp:secret@h/db",
+        "postgresql://h/db?user=u&password=secret",
+        "postgresql://h/db?user=u&pass%77ord=secret",
+        "mysql://h/db?passwd=secret",
+        "snowflake://u@h/db?authenticator=oauth&access_token=secret",
+        "mssql+pyodbc:///?odbc_connect=DRIVER%3D%7Bx%7D%3BUID%3Du%3BPwd%3Dsecret",
+    ],
+)
+def test_a_password_on_the_command_line_is_refused_wherever_it_stands(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        locate_data(url, "SELECT 1", None, None, ".", {})
+    assert caught.value.slug == "password-in-arguments"
+    assert "secret" not in str(caught.value)
+    assert locate_data(None, "SELECT 1", None, None, ".", {"DPDPCA_DATA_URL": url}).data == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:////data/a:b@c.db",
+        "postgresql://u@h:5432/db",
+        "postgresql://u@h/db?passfile=/run/pg&sslmode=verify-full",
+        "duckdb:///f.db?compass=north",
+    ],
+)
+def test_a_database_url_without_a_password_is_taken(url: str) -> None:
+    assert locate_data(url, "SELECT 1", None, None, ".", {}).data == url
+
+
 def test_a_doubled_column_still_shows_the_delimiter(tmp_path: Path) -> None:
     """Or the owner would read that the column is missing."""
     path = tmp_path / "doubled.csv"
