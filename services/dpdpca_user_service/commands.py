@@ -1,9 +1,13 @@
 """`dpdpca user serve`."""
 
+import signal
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
+
+from dpdpca_protocol.errors import UnavailableError
 
 app = typer.Typer(help="The data user's service.")
 
@@ -45,15 +49,29 @@ def serve(
     typer.echo(
         f"data user {service.party.name} serves on {scheme}://{settings.host}:{settings.port}", err=True
     )
-    uvicorn.run(
-        make_app(service),
-        host=settings.host,
-        port=settings.port,
-        http=DeadlineProtocol,
-        ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
-        ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=5,
-    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _leave)  # uvicorn raises it again when all is shut down
+    try:
+        uvicorn.run(
+            make_app(service),
+            host=settings.host,
+            port=settings.port,
+            http=DeadlineProtocol,
+            ssl_certfile=str(settings.tls_cert) if settings.tls_cert else None,
+            ssl_keyfile=str(settings.tls_key) if settings.tls_key else None,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+        )
+    except SystemExit as left:
+        if left.code:
+            raise UnavailableError(
+                "cannot-listen",
+                f"cannot listen on {settings.host}:{settings.port}",
+                "choose a free port, or stop what uses it",
+            ) from left
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(0)
