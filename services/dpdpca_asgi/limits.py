@@ -5,6 +5,8 @@ holds its connection for ever.
 """
 
 import asyncio
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import h11
@@ -52,6 +54,34 @@ async def read_body(request: Request, media_type: str, max_bytes: int) -> bytes:
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
     return bytes(body)
+
+
+class LargeBodies:
+    """Room for large bodies: a caller sends one at a time, and all together reserve at most `most_bytes`.
+
+    Whoever finds no room is refused at once, before a byte of its body is read.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._reserved: dict[Hashable, int] = {}
+
+    @contextmanager
+    def room(self, caller: Hashable, size: int) -> Iterator[None]:
+        """Reserves `size` bytes for `caller` while the context lasts.
+
+        Raises:
+            UnavailableError: `busy`.
+        """
+        if caller in self._reserved or sum(self._reserved.values()) + size > self._most:
+            raise UnavailableError(
+                "busy", "other large bodies are on their way here", "try again", retry_after_seconds=2
+            )
+        self._reserved[caller] = size
+        try:
+            yield
+        finally:
+            del self._reserved[caller]
 
 
 class InFlightLimit:

@@ -16,10 +16,11 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from dpdpca_asgi.limits import InFlightLimit
+from dpdpca_asgi.limits import InFlightLimit, LargeBodies
 from dpdpca_asgi.observe import Labels, ObserveMiddleware, install_health
 from dpdpca_asgi.problems import install_problem_handlers
 from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, parties, releases, shares, studies
@@ -30,6 +31,9 @@ from dpdpca_proxy.worker import ProcessWorker, Worker
 
 _HEAVY_AT_ONCE = 2
 """Requests that check ciphertexts or proofs at the same time; the others wait, their body in memory."""
+
+_LARGE_BODIES_BYTES = 2 * COMPONENTS_LIMIT_BYTES
+"""Of components that are on their way here at the same time."""
 
 _PAGE = Path(__file__).parent / "page"
 _PAGE_HEADERS = {
@@ -48,7 +52,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
         proxy: from `open_proxy`.
         worker: where long work runs; a process of its own outside tests.
 
-    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy and stopping.
+    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy, large and stopping.
     """
     hands = worker or ProcessWorker()
     stopping = asyncio.Event()
@@ -93,6 +97,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
+    app.state.large = LargeBodies(_LARGE_BODIES_BYTES)
     for routes in (parties, studies, shares, releases, events):
         app.include_router(routes.router)
     _install_files(app, {"/docs": "docs.html", "/docs.js": "docs.js", "/page.css": "page.css"})

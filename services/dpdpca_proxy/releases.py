@@ -17,8 +17,10 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.messages import CountAnswer, CountChallenge, SealedComponents
 from dpdpca_protocol.release import check_count, check_count_range
+from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyEvent, StudyState
+from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import release_name
 from dpdpca_proxy.store.parties import PartyRow
@@ -34,6 +36,9 @@ from dpdpca_proxy.store.studies import (
     move_study,
 )
 from dpdpca_proxy.studies import check_user, fail
+
+_REST_BYTES = 2048
+"""More than the names of members, and the members of one size, of components or of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +148,26 @@ def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int)
     return proxy.files.read(release_name(study, row.release_folder, position))
 
 
+def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:
+    """How many bytes a statement with the components of this study can have, if there may be one now.
+
+    Raises:
+        NotAllowedError: not the study's data user.
+        ConflictError: `not-ready`, or the study ended without a release.
+    """
+    with proxy.database.reading("may components come") as connection:
+        row = load_study(connection, study)
+        check_user(row, caller)
+        _check_released(row)
+        owners = len(frozen_cohort(connection, study))
+    manifest = proxy.terms(study).manifest
+    d, names = manifest.figures.encoded_features, manifest.encoded_names
+    # A number is 16 hex digits. At most d vectors of d; beside them 5 numbers each, and 3 for each feature.
+    plain = 16 * d * (d + 8) + sum(2 * len(name.encode()) + 3 for name in names) + _REST_BYTES
+    copy = 2 * (plain + SEALING_OVERHEAD_BYTES) + _REST_BYTES
+    return min(COMPONENTS_LIMIT_BYTES, owners * copy + _REST_BYTES)
+
+
 def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
     """Takes the components that the data user sealed to each owner of the cohort, once.
 
@@ -191,7 +216,7 @@ def components_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
         present = find_components(connection, study)
     if present is None:
         raise _not_ready("no components are published yet")
-    return canonical_json({"components": parse_canonical(present[1])})
+    return b'{"components":' + present[1] + b"}"
 
 
 def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:

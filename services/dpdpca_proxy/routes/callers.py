@@ -1,9 +1,12 @@
 """From a request to a known caller and a whole, genuine body: the first lines of every route.
 
 The order matters. The head's signature is checked before a byte of the body is read, the role before the
-body is kept, the digest before the nonce is spent.
+body is kept, the digest before the nonce is spent. Where bodies are large, whether the caller may send this
+one now is asked before any of it is read.
 """
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -51,21 +54,37 @@ async def signed_request(
     Raises:
         AuthenticationError, NotAllowedError, MessageError, LimitError: see `identity` and `limits`.
     """
-    proxy = proxy_of(request)
-    head = ReceivedHead.of(request)
-    now = proxy.now()
-    verifier, signed, caller = await run_in_threadpool(_verify, proxy, head, now)
-    if caller.role not in roles:
-        raise NotAllowedError(
-            "wrong-role", f"this route is for the {' or '.join(sorted(roles))}, not for the {caller.role}", ""
-        )
+    known = await _known_head(request, roles)
     body = b""
     if max_bytes:
         body = await read_body(request, media_type, max_bytes)
-    elif head.has_body:
+    elif ReceivedHead.of(request).has_body:
         raise MessageError("malformed", "this route takes no body", "send the request without one")
-    await run_in_threadpool(_accept, proxy, verifier, signed, body, now)
-    return SignedRequest(caller, body)
+    await run_in_threadpool(_accept, proxy_of(request), known, body)
+    return SignedRequest(known.caller, body)
+
+
+@asynccontextmanager
+async def large_request(
+    request: Request, roles: frozenset[str], most_bytes: Callable[[PartyRow], int]
+) -> AsyncIterator[SignedRequest]:
+    """As `signed_request`, where bodies are large: nothing of one is read that could not be of use.
+
+    Args:
+        request: untrusted.
+        roles: who may use the route.
+        most_bytes: how large the body may be, or why the caller may not send one now; called in a thread.
+
+    Raises:
+        UnavailableError: `busy`, no room for it at the moment.
+        DpdpcaError: what `most_bytes` raises, and all that `signed_request` raises.
+    """
+    known = await _known_head(request, roles)
+    size = await run_in_threadpool(most_bytes, known.caller)
+    with request.app.state.large.room(known.caller.party, size):
+        body = await read_body(request, JSON_MEDIA_TYPE, size)
+        await run_in_threadpool(_accept, proxy_of(request), known, body)
+        yield SignedRequest(known.caller, body)
 
 
 def proxy_of(request: Request) -> Proxy:
@@ -85,9 +104,28 @@ def json_response(content: bytes, status: int = 200) -> Response:
     )
 
 
-def _verify(
-    proxy: Proxy, head: ReceivedHead, now: datetime
-) -> tuple[SignatureVerifier, SignedHead, PartyRow]:
+@dataclass(frozen=True, slots=True)
+class _KnownHead:
+    """A head that an enrolled party signed; whether it came before is not asked yet."""
+
+    verifier: SignatureVerifier
+    signed: SignedHead
+    caller: PartyRow
+    now: datetime
+
+
+async def _known_head(request: Request, roles: frozenset[str]) -> _KnownHead:
+    proxy = proxy_of(request)
+    known = await run_in_threadpool(_verify, proxy, ReceivedHead.of(request), proxy.now())
+    role = known.caller.role
+    if role not in roles:
+        raise NotAllowedError(
+            "wrong-role", f"this route is for the {' or '.join(sorted(roles))}, not for the {role}", ""
+        )
+    return known
+
+
+def _verify(proxy: Proxy, head: ReceivedHead, now: datetime) -> _KnownHead:
     found: list[PartyRow] = []
 
     def find_key(party: PartyId) -> bytes | None:
@@ -100,12 +138,12 @@ def _verify(
     verifier = SignatureVerifier(proxy.settings.authorities, find_key)
     signed = verifier.verify_head(head, now)
     (caller,) = found
-    return verifier, signed, caller
+    return _KnownHead(verifier, signed, caller, now)
 
 
-def _accept(
-    proxy: Proxy, verifier: SignatureVerifier, signed: SignedHead, body: bytes, now: datetime
-) -> None:
+def _accept(proxy: Proxy, known: _KnownHead, body: bytes) -> None:
     if body:
-        verifier.check_body(signed, body)
-    verifier.check_unseen(signed, lambda party, nonce, at: remember_nonce(proxy, party, nonce, at), now)
+        known.verifier.check_body(known.signed, body)
+    known.verifier.check_unseen(
+        known.signed, lambda party, nonce, at: remember_nonce(proxy, party, nonce, at), known.now
+    )

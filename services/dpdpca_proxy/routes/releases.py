@@ -5,11 +5,12 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE, COMPONENTS_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_proxy.releases import (
     answer_count,
     challenge_of,
     components_of,
+    publication_limit,
     publish,
     release_bundle,
     release_chunk,
@@ -21,6 +22,7 @@ from dpdpca_proxy.routes.callers import (
     PositionPath,
     StudyPath,
     json_response,
+    large_request,
     proxy_of,
     signed_request,
     study_id,
@@ -80,15 +82,11 @@ async def read_release_chunk(request: Request, study: StudyPath, position: Posit
     openapi_extra=statement_body("A components statement signed by the data user."),
 )
 async def publish_components(request: Request, study: StudyPath) -> Response:
-    signed = await signed_request(request, USER, max_bytes=COMPONENTS_LIMIT_BYTES)
-    await to_thread.run_sync(
-        publish,
-        proxy_of(request),
-        signed.caller,
-        study_id(study),
-        signed.body,
-        limiter=request.app.state.heavy,
-    )
+    proxy, name = proxy_of(request), study_id(study)
+    async with large_request(request, USER, lambda caller: publication_limit(proxy, caller, name)) as signed:
+        await to_thread.run_sync(
+            publish, proxy, signed.caller, name, signed.body, limiter=request.app.state.heavy
+        )
     return Response(status_code=204)
 
 
