@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import ClassVar
 
 from dpdpca_protocol.accounting import TAIL_SIGMAS, ceil_sqrt, delta_of_tails, epsilon_of_rho, zcdp_rho
-from dpdpca_protocol.gaussian import discrete_gaussian
 from dpdpca_protocol.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.mechanisms.interface import (
     Calibration,
@@ -24,6 +23,7 @@ from dpdpca_protocol.mechanisms.interface import (
     lay_triangle,
     sqrt_up,
 )
+from dpdpca_protocol.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.sensitivity import (
     joint_sensitivity_squared,
     scatter_sensitivity_bound,
@@ -53,6 +53,9 @@ class GaussianNoise(Mechanism):
     """
 
     off_diagonal_share: ClassVar[Fraction]
+    basis: ClassVar[str] = (
+        "discrete Gaussian on integers, ρ = D²/(2t²), tight conversion (Canonne, Kamath, Steinke 2020)"
+    )
 
     @property
     def rho(self) -> Fraction:
@@ -74,13 +77,11 @@ class GaussianNoise(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """(ε, δ) that ρ gives by the tight conversion, at the setting's δ and with the tails on top."""
-        epsilon = epsilon_of_rho(self.rho, self.setting.delta)
-        return Guarantee.approximate(
-            epsilon,
-            self.setting.delta + delta_of_tails(epsilon),
-            "discrete Gaussian on integers, ρ = D²/(2t²), tight conversion (Canonne, Kamath, Steinke 2020)",
-            self.assumptions,
-        )
+        return self._promise(epsilon_of_rho(self.rho, self.setting.delta))
+
+    def _promise(self, epsilon: Fraction) -> Guarantee:
+        delta = self.setting.delta + delta_of_tails(epsilon)
+        return Guarantee.approximate(epsilon, delta, self.basis, self.assumptions)
 
     def law(self, count: int) -> NoiseLaw:
         variance = (self.factor(count) * self.scale) ** 2
@@ -91,19 +92,17 @@ class GaussianNoise(Mechanism):
             off_diagonal=variance * self.off_diagonal_share,
             sum_=sum_variance,
             shift=Fraction(0),
-            triangle_bound=_tail_bound(variance),
-            sum_bound=_tail_bound(sum_variance),
+            triangle_bound=tail_bound(variance),
+            sum_bound=tail_bound(sum_variance),
         )
 
-    def draw_triangle(self, count: int) -> list[int]:
-        d, law = self.setting.encoded_features, self.law(count)
-        diagonal = discrete_gaussian(law.diagonal, d, law.triangle_bound)
-        others = discrete_gaussian(law.off_diagonal, d * (d - 1) // 2, _tail_bound(law.off_diagonal))
-        return lay_triangle(d, diagonal, others)
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
+        law = self.law(count)
+        return gaussian_triangle(self.setting.encoded_features, law.diagonal, law.off_diagonal, sample)
 
-    def draw_sum(self) -> list[int]:
+    def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
         law = self.law(1)
-        return discrete_gaussian(law.sum_, self.setting.encoded_features, law.sum_bound)
+        return sample.gaussian(law.sum_, self.setting.encoded_features, law.sum_bound)
 
 
 @dataclass(frozen=True)
@@ -133,14 +132,8 @@ class Gaussian(GaussianNoise):
 
     @property
     def guarantee(self) -> Guarantee:
-        proved = super().guarantee
         # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
-        return Guarantee.approximate(
-            self.setting.epsilon,
-            self.setting.delta + delta_of_tails(self.setting.epsilon),
-            proved.basis,
-            proved.assumptions,
-        )
+        return self._promise(self.setting.epsilon)
 
     @property
     def sensitivity(self) -> Sensitivity:
@@ -148,6 +141,13 @@ class Gaussian(GaussianNoise):
         return Sensitivity("l2", squared, squared)
 
 
-def _tail_bound(variance: Fraction) -> int:
+def gaussian_triangle(d: int, diagonal: Fraction, off_diagonal: Fraction, sample: Samplers) -> list[int]:
+    """Independent draws of these variances as an upper triangle by rows."""
+    on = sample.gaussian(diagonal, d, tail_bound(diagonal))
+    off = sample.gaussian(off_diagonal, d * (d - 1) // 2, tail_bound(off_diagonal))
+    return lay_triangle(d, on, off)
+
+
+def tail_bound(variance: Fraction) -> int:
     """⌈κσ⌉: draws beyond it are redrawn, their mass is part of δ."""
     return ceil_sqrt(TAIL_SIGMAS**2 * variance)

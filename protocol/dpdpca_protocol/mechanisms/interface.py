@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 
 from dpdpca_protocol.accounting import ceil_sqrt
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.sensitivity import NeighbouringRelation
 
 
@@ -149,6 +150,7 @@ class Setting:
         epsilon: ε > 0.
         delta: δ in (0, 1) for the noise alone, without what tails and mask spend. Pure mechanisms spend none.
         alpha_squared: a in (0, 2K], weight of v beside R in a joint release, grid units²; 0 elsewhere.
+        shares: m, of how many independent draws the noise is assured to be the sum; 1 where one party draws.
     """
 
     quantity: Quantity
@@ -157,6 +159,7 @@ class Setting:
     epsilon: Fraction
     delta: Fraction
     alpha_squared: Fraction = Fraction(0)
+    shares: int = 1
 
     def __post_init__(self) -> None:
         if self.encoded_features < 1 or self.record_bound < 1:
@@ -170,6 +173,8 @@ class Setting:
             raise UsageError("bad-argument", "alpha_squared must lie in (0, 2K] for a joint release")
         if not joint and self.alpha_squared != 0:
             raise UsageError("bad-argument", "alpha_squared must be 0 where v is not released")
+        if self.shares < 1:
+            raise UsageError("bad-argument", "the noise must consist of at least one share")
 
 
 HONEST_RECORDS = "every owner checks Σ z² ≤ K of its records in integers"
@@ -192,12 +197,15 @@ class Mechanism(ABC):
     reference: ClassVar[str]
     calibration: ClassVar[Calibration]
     quantities: ClassVar[frozenset[Quantity]]
+    in_shares: ClassVar[bool] = False
 
     setting: Setting
     scale: Fraction
 
     def __post_init__(self) -> None:
         self.check_quantity(self.setting.quantity)
+        if self.setting.shares != 1 and not self.in_shares:
+            raise UsageError("bad-argument", f"{self.name} is not made to be drawn in shares")
         if self.scale < self.least_scale(self.setting):
             raise UsageError("bad-argument", "the noise scale is below what the terms ask for")
 
@@ -233,6 +241,11 @@ class Mechanism(ABC):
         """What is proved for noise of this scale."""
 
     @property
+    def real_epsilon(self) -> float | None:
+        """ε of continuous noise of this strength, where that is known exactly; shown, never promised."""
+        return None
+
+    @property
     @abstractmethod
     def sensitivity(self) -> Sensitivity:
         """How far one replaced record moves the quantity."""
@@ -247,18 +260,19 @@ class Mechanism(ABC):
         """Moments and bounds of the noise for N = `count` records (it matters to a scatter alone)."""
 
     @abstractmethod
-    def draw_triangle(self, count: int) -> list[int]:
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """Noise for the symmetric matrix: upper triangle by rows, d(d+1)/2 integers."""
 
-    def draw_sum(self) -> list[int]:
+    def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
         """Noise for v: d integers. Only mechanisms that are made for a joint release have it."""
         raise UsageError("bad-argument", f"{self.name} puts no noise on a sum")
 
-    def draw(self, count: int) -> list[int]:
+    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """All noise of one release, in its order, from the operating system's randomness.
 
         Args:
             count: N, for a scatter; any number ≥ 1 elsewhere.
+            sample: where the integers come from.
 
         Returns:
             The upper triangle by rows; in front of it, if joint, 0 for N and d values for v.
@@ -266,8 +280,8 @@ class Mechanism(ABC):
         if count < 1:
             raise UsageError("bad-argument", "there must be at least one record")
         if self.setting.quantity is Quantity.JOINT:
-            return [0, *self.draw_sum(), *self.draw_triangle(count)]
-        return self.draw_triangle(count)
+            return [0, *self.draw_sum(sample), *self.draw_triangle(count, sample)]
+        return self.draw_triangle(count, sample)
 
     def factor(self, count: int) -> int:
         """N where the release is scaled by N, else 1."""

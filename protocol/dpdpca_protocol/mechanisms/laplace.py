@@ -10,7 +10,7 @@ for R, but it does not cover the centred scatter.
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpdpca_protocol.mechanisms.discrete_laplace import LAPLACE_TAIL, discrete_laplace
+from dpdpca_protocol.mechanisms.discrete_laplace import LAPLACE_TAIL
 from dpdpca_protocol.mechanisms.gaussian import frobenius_sensitivity_squared
 from dpdpca_protocol.mechanisms.interface import (
     Calibration,
@@ -23,6 +23,7 @@ from dpdpca_protocol.mechanisms.interface import (
     Setting,
     sqrt_up,
 )
+from dpdpca_protocol.mechanisms.samplers import EXACT, Samplers
 
 REFERENCE = "Huang et al. 2021 (DPPCA); sampler Canonne, Kamath, Steinke 2020"
 
@@ -77,12 +78,12 @@ class LaplaceNoise(Mechanism):
             sum_bound=_ceil(LAPLACE_TAIL * sum_scale),
         )
 
-    def draw_triangle(self, count: int) -> list[int]:
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         d = self.setting.encoded_features
-        return discrete_laplace(self.factor(count) * self.scale, d * (d + 1) // 2)
+        return sample.laplace(self.factor(count) * self.scale, d * (d + 1) // 2)
 
-    def draw_sum(self) -> list[int]:
-        return discrete_laplace(self._sum_scale(), self.setting.encoded_features)
+    def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
+        return sample.laplace(self._sum_scale(), self.setting.encoded_features)
 
     def _sum_scale(self) -> Fraction:
         """b/α, rounded up."""

@@ -17,7 +17,6 @@ import gmpy2
 from gmpy2 import mpfr
 
 from dpdpca_protocol.accounting import TAIL_SIGMAS, ceil_sqrt
-from dpdpca_protocol.gaussian import discrete_gaussian
 from dpdpca_protocol.mechanisms.interface import (
     Calibration,
     Guarantee,
@@ -28,6 +27,7 @@ from dpdpca_protocol.mechanisms.interface import (
     Setting,
     sqrt_up,
 )
+from dpdpca_protocol.mechanisms.samplers import EXACT, Samplers
 
 _TAIL_EXPONENT = 84
 """P(χ²_p ≥ p + 2√(84p) + 168) ≤ e⁻⁸⁴: Laurent, Massart 2000; sub-Gaussian: Hsu, Kakade, Zhang 2012."""
@@ -98,10 +98,10 @@ class Wishart(Mechanism):
             sum_bound=0,
         )
 
-    def draw_triangle(self, count: int) -> list[int]:
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         d, variance = self.setting.encoded_features, self._factor_variance(count)
         rows = d + 1
-        drawn = discrete_gaussian(variance, rows * d, ceil_sqrt(TAIL_SIGMAS**2 * variance))
+        drawn = sample.gaussian(variance, rows * d, ceil_sqrt(TAIL_SIGMAS**2 * variance))
         factors = [drawn[k * d : (k + 1) * d] for k in range(rows)]
         return [sum(g[i] * g[j] for g in factors) for i in range(d) for j in range(i, d)]
 
