@@ -78,7 +78,7 @@ class Jobs:
         self._released_phase: StudyId | None = None
         self._not_before: dict[StudyId, float] = {}
         self._attempts: dict[StudyId, int] = {}
-        self._corrupt: str | None = None
+        self._corrupt: dict[StudyId, str] = {}
         self._next_tidying = 0.0
         self._bells = (asyncio.Event(), asyncio.Event())
 
@@ -93,7 +93,7 @@ class Jobs:
     @property
     def trouble(self) -> str | None:
         """Why an operator is needed, or None."""
-        return self._corrupt
+        return next(iter(tuple(self._corrupt.values())), None)
 
     def wake(self) -> None:
         """Makes both loops of `run` look again at once; called in the loop's own thread."""
@@ -161,6 +161,8 @@ class Jobs:
         """One step for every study that has one to do; whether there was any."""
         with self._proxy.database.reading("list studies with work") as connection:
             rows = list_studies(connection, (StudyState.CLOSED, StudyState.COUNTED))
+        waiting = {row.study for row in rows}
+        self._corrupt = {study: slug for study, slug in self._corrupt.items() if study in waiting}
         moved = False
         for row in rows:
             if stop():
@@ -187,20 +189,22 @@ class Jobs:
             self._guarded(fail, self._proxy, row, error.slug, error.problem)
             moved = True
         except Exception as error:
-            self._postpone(study, error)
+            self._postpone(row, error)
             moved = False
         else:
             self._attempts.pop(study, None)
+            self._corrupt.pop(study, None)
         if not moved:
             self._progress.pop(study, None)
         self._released_phase = None
         return moved
 
-    def _postpone(self, study: StudyId, error: Exception) -> None:
+    def _postpone(self, row: StudyRow, error: Exception) -> None:
+        study = row.study
         attempts = self._attempts[study] = self._attempts.get(study, 0) + 1
         self._not_before[study] = time.monotonic() + min(2.0**attempts, _MOST_BACKOFF_SECONDS)
-        if isinstance(error, IntegrityError):
-            self._corrupt = error.slug
+        if isinstance(error, IntegrityError) and self._is_where_it_was(row):
+            self._corrupt[study] = error.slug
         slug = error.slug if isinstance(error, DpdpcaError) else None
         _logger.error(
             "step failed",
@@ -319,6 +323,14 @@ class Jobs:
         proxy = self._proxy
         modulus = int(proxy.terms(study).public_key.modulus)
         return Workplace(proxy.files.root, study, modulus, proxy.data_key(study))
+
+    def _is_where_it_was(self, row: StudyRow) -> bool:
+        """False where another process took the study further: it removes what a step here still reads."""
+        try:
+            with self._proxy.database.reading("where is the study now") as connection:
+                return self._still(connection, row)
+        except DpdpcaError:
+            return True
 
     @staticmethod
     def _still(connection: Any, row: StudyRow) -> bool:

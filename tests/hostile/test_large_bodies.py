@@ -1,4 +1,4 @@
-"""Bodies of hundreds of megabytes: none is read that could not be of use, and there is room for few at once."""
+"""Bodies of hundreds of megabytes: none is read that could not be of use, and there is room for few."""
 
 import contextlib
 import json

@@ -12,7 +12,7 @@ from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, values_of, wa
 
 from dpdpca_protocol.errors import DpdpcaError, UnavailableError
 from dpdpca_protocol.sealing import seal_at_rest
-from dpdpca_proxy import jobs, studies
+from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.store.database import Database
 from dpdpca_proxy.store.files import FileStore
@@ -207,8 +207,8 @@ def test_completing_and_closing_at_once_agree(world: ProxyWorld) -> None:
         receipt = pool.submit(complete)
         pool.submit(study.close).result()
     study.wait_state("released")
-    members = studies.detail(world.proxy, study.study)["cohort_members"]
-    is_in = late.public.party_id.hex() in [member["owner"] for member in members]
+    members = world.client(late).study(study.study).cohort_members
+    is_in = late.public.party_id in [member.owner for member in members]
     assert receipt.result() == ("receipt" if is_in else "study-closed")
 
 
