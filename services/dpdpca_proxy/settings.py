@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     behind_tls: bool = Field(False, description="A reverse proxy ends TLS in front of this listener.")
     operator_host: str = "127.0.0.1"
     operator_port: int = Field(8441, ge=1, le=65535)
+    operator_beyond: bool = Field(
+        False, description="The operator's page, without login or TLS, may listen beyond this machine."
+    )
     max_requests: int = Field(256, ge=1, description="Requests under way at once; more get 503.")
     max_streams: int = Field(256, ge=1, description="Open event streams; more get 503.")
     invitation_hours: int = Field(168, ge=1, description="How long an invitation can be used.")
@@ -103,6 +106,12 @@ class Settings(BaseSettings):
                     "a proxy that listens beyond this machine needs its public address",
                     f"set {PREFIX}URL, or url in {SETTINGS_FILE}",
                 )
+        if not is_loopback(self.operator_host) and not self.operator_beyond:
+            raise UsageError(
+                "tls-required",
+                f"the operator's page would listen on {self.operator_host}, without TLS and without a login",
+                f"keep it on loopback, or set {PREFIX}OPERATOR_BEYOND=true where strangers are kept out",
+            )
         parts = urlsplit(self.public_url)
         if (
             parts.scheme not in ("http", "https")

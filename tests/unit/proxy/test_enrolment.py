@@ -1,6 +1,7 @@
 """Enrolment and settings: who may come in, and where the proxy may listen."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -86,6 +87,22 @@ def test_the_proxy_does_not_listen_beyond_loopback_without_tls(tmp_path: Any) ->
     assert refused(nameless.check_listener).slug == "bad-settings"
     half = load_settings(tmp_path, tls_cert="x")
     assert refused(half.check_listener).slug == "bad-settings"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "operator", ""])
+def test_the_operators_page_stays_on_loopback_unless_told(tmp_path: Path, host: str) -> None:
+    """Also where the public listener has its TLS: the operator's has none, and no login."""
+    settings = load_settings(
+        tmp_path, operator_host=host, host="0.0.0.0", url="https://p.example.org", behind_tls=True
+    )
+    error = refused(settings.check_listener)
+    assert (error.slug, "operator's page" in error.problem) == ("tls-required", True)
+    load_settings(tmp_path, operator_host=host, operator_beyond=True).check_listener()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1"])
+def test_the_operators_page_listens_on_loopback(tmp_path: Path, host: str) -> None:
+    load_settings(tmp_path, operator_host=host).check_listener()
 
 
 def test_settings_come_from_options_environment_and_file(
