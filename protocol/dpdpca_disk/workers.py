@@ -1,0 +1,206 @@
+"""Processes that take slices of long arithmetic, behind the interface of `concurrent.futures`.
+
+Threads do not serve here: the products of the cipher take microseconds, and two threads spend as long handing
+the interpreter's lock to each other. Each worker is a fresh interpreter (no fork, so nothing that threads
+hold is copied), which imports what its first slice needs and not the program that started it. Secrets reach
+it through its pipe alone. It has a process group of its own, so that Ctrl-C comes to its parent, and it ends
+when the parent's end of the pipe is gone, however the parent ended.
+"""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from queue import SimpleQueue
+from types import TracebackType
+from typing import IO, Any, TypeVar
+
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
+
+T = TypeVar("T")
+
+MOST_WORKERS = 32
+_LENGTH_BYTES = 8
+_PROGRAM = "from dpdpca_disk.workers import work; work()"
+
+
+def core_count() -> int:
+    """Cores that this process may use, at most `MOST_WORKERS`."""
+    return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
+class WorkerProcesses(Executor):
+    """`count` processes, each started when there is first something for it to do.
+
+    Functions and arguments must pickle: top-level functions of installed packages. A `DpdpcaError` comes back
+    as it was raised, anything else as `worker-failed` with its class alone, since its text may hold data.
+    When a worker dies every unfinished future fails with `worker-died`, and nothing more is taken.
+
+    As a context manager it waits for what was submitted, or, when an exception passes, ends it at once.
+    """
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ValueError("there must be at least one worker")
+        self.count = count
+        self._jobs: SimpleQueue[tuple[Future[Any], bytes] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._unfinished = 0
+        self._closed = self._broken = False
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Raises UnavailableError after a worker has died, RuntimeError after `shutdown`."""
+        call = pickle.dumps((fn, args, kwargs))
+        future: Future[T] = Future()
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("these workers were shut down")
+            if self._broken:
+                raise _died()
+            self._unfinished += 1
+            self._jobs.put((future, call))
+            if self._unfinished > len(self._threads) < self.count:
+                thread = threading.Thread(target=self._attend, name="worker", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Takes nothing more; see `Executor.shutdown`."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if cancel_futures:
+            self._cancel()
+        if first:
+            for _ in self._threads:
+                self._jobs.put(None)
+        if wait:
+            for thread in self._threads:
+                thread.join()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._cancel()
+            self._end_all()
+        self.shutdown()
+
+    def _cancel(self) -> None:
+        jobs = []
+        while not self._jobs.empty():
+            jobs.append(self._jobs.get())
+        for job in jobs:
+            if job is None:
+                self._jobs.put(None)
+            else:
+                job[0].cancel()
+
+    def _end_all(self) -> None:
+        with self._lock:
+            self._broken = True
+            for process in self._processes:
+                process.kill()
+
+    def _attend(self) -> None:
+        """The life of a thread: it starts a worker and hands it one call at a time."""
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            while (job := self._jobs.get()) is not None:
+                future, call = job
+                if future.set_running_or_notify_cancel():
+                    try:
+                        process = process or self._start()
+                        succeeded, value = _ask(process, call)
+                    except (OSError, EOFError, pickle.UnpicklingError, UnavailableError):
+                        self._end_all()
+                        succeeded, value = False, _died()
+                    if succeeded:
+                        future.set_result(value)
+                    else:
+                        future.set_exception(value)
+                with self._lock:
+                    self._unfinished -= 1
+        finally:
+            if process is not None:
+                process.communicate()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._broken:
+                raise _died()
+            # -P: no module of the folder that the program happens to be in
+            process = subprocess.Popen(  # noqa: S603 # our own interpreter
+                [sys.executable, "-P", "-c", _PROGRAM],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                process_group=0,
+                env=_environment(),
+            )
+            self._processes.append(process)
+            return process
+
+
+def _environment() -> dict[str, str]:
+    """Ours without the settings of the roles, which may hold passwords; one thread for each worker."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DPDPCA_")}
+    return inherited | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _died() -> UnavailableError:
+    return UnavailableError("worker-died", "a worker process ended early", "do it again")
+
+
+def _ask(process: subprocess.Popen[bytes], call: bytes) -> tuple[bool, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    _send(process.stdin, call)
+    answer: tuple[bool, Any] = pickle.loads(_receive(process.stdout))  # noqa: S301 # of our own child
+    return answer
+
+
+def work() -> None:
+    """The life of a worker: calls come by its standard input, answers leave by its output."""
+    calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not stand between the answers
+    while True:
+        try:
+            call = _receive(calls)
+        except EOFError:
+            # Nobody waits for destructors of tables that take megabytes.
+            os._exit(0)
+        try:
+            function, args, kwargs = pickle.loads(call)  # noqa: S301 # of our own parent
+            answer = pickle.dumps((True, function(*args, **kwargs)))
+        except DpdpcaError as error:
+            answer = pickle.dumps((False, error))
+        except Exception as error:
+            failed = IntegrityError("worker-failed", f"a worker failed: {type(error).__name__}")
+            answer = pickle.dumps((False, failed))
+        try:
+            _send(answers, answer)
+        except BrokenPipeError:
+            os._exit(1)
+
+
+def _send(stream: IO[bytes], message: bytes) -> None:
+    stream.write(len(message).to_bytes(_LENGTH_BYTES, "big"))
+    stream.write(message)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> bytes:
+    length = int.from_bytes(_exactly(stream, _LENGTH_BYTES), "big")
+    return _exactly(stream, length)
+
+
+def _exactly(stream: IO[bytes], count: int) -> bytes:
+    found = stream.read(count)
+    if len(found) != count:
+        raise EOFError
+    return found
