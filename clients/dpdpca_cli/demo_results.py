@@ -70,9 +70,7 @@ def _quality(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> 
     terms = [run.model.manifest for run in runs]
     rows += [
         ["components above the noise", *_each(runs, lambda run: run.model.components.trusted_count), "–"],
-        ["ε", *(f"{float(each.epsilon):g}" for each in terms), "∞"],
-        ["δ", *(f"{float(each.delta):.2g}" for each in terms), "–"],
-        ["neighbours", *(str(each.relation) for each in terms), "–"],
+        ["privacy of one record", *(str(each.figures.guarantee) for each in terms), "none"],
         ["records", *_each(runs, lambda run: f"{run.model.components.count:,}"), ""],
     ]
     header = ["", *(run.release for run in runs), "without privacy"]

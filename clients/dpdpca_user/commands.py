@@ -121,18 +121,23 @@ def plan(
     """Show what noise a draft will bring, masked beside joint, and what it asks of each owner."""
     from dpdpca_user.plan import advice, outlook
 
-    both = [lint_file(draft, release) for release in ("masked", "joint")]
-    outlooks = [outlook(manifest, records) for manifest in both]
-    said = advice(lint_file(draft), records)
+    drafted = lint_file(draft)
+    outlooks, said = [], advice(drafted, records)
+    for release in ("masked", "joint"):
+        try:
+            outlooks.append(outlook(lint_file(draft, release), records))
+        except PolicyError as error:
+            said.append(f"there is no {release} release of this draft: {error.problem}")
     if as_json:
         typer.echo(
             json.dumps({"records": records, "releases": [o.facts() for o in outlooks], "advice": said})
         )
         return
     show_table(
-        f"{records:,} records, {both[0].figures.encoded_features} encoded features, scaled units",
+        f"{records:,} records, {drafted.figures.encoded_features} encoded features, scaled units",
         ["", *(str(each.release) for each in outlooks)],
         [
+            *(["privacy", *lines] for lines in zip(*(each.statements for each in outlooks), strict=True)),
             ["noise on a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
             ["smallest eigenvalue to be seen", *(f"{each.visible:.3g}" for each in outlooks)],
             ["bytes an owner sends", *(f"{each.share_bytes:,}" for each in outlooks)],
@@ -177,7 +182,8 @@ def result(
             for index, (value, edge, captured, label) in enumerate(list(rows)[:20], 1)
         ],
     )
-    typer.echo(facts["claim"])
+    for line in (facts["claim"], *facts["privacy"]["statements"]):
+        typer.echo(line)
     if out is not None:
         typer.echo(f"model written to {out}")
 

@@ -20,7 +20,7 @@ from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.features import Feature
 from dpdpca_protocol.figures import Figures, Terms, default_fraction_bits, figures_of
 from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.release import NoisyScatter, draw_joint_noise, triangle_index
+from dpdpca_protocol.release import NoisyScatter, triangle_index
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
@@ -112,7 +112,7 @@ class DPPCA(NoisyPCA):
         )
         moments = SecondMoments(d, terms.figures.record_bound)
         moments.add(batch.z)
-        noise = self._draw_noise(d, terms.figures)
+        noise = self._draw_noise(terms.figures)
         noisy = _noisy_scatter(
             d, [value + drawn for value, drawn in zip(moments.values(), noise, strict=True)]
         )
@@ -121,8 +121,8 @@ class DPPCA(NoisyPCA):
         self._adopt(components, k, self._privacy(terms, n))
         return self
 
-    def _draw_noise(self, d: int, figures: Figures) -> list[int]:
-        return draw_joint_noise(d, figures.noise_variance, figures.alpha_squared)
+    def _draw_noise(self, figures: Figures) -> list[int]:
+        return figures.mechanism.draw(1)
 
     def _wanted(self, d: int) -> int | None:
         k = self.n_components
@@ -205,7 +205,8 @@ class DPPCA(NoisyPCA):
             "noise_by": "this process",
             "records": n,
             "relation": str(NeighbouringRelation.REPLACE_ONE),
-            "rho": float(terms.figures.rho),
+            "guarantee": str(terms.figures.guarantee),
+            "rho": float(terms.figures.rho or 0),
             "study": None,
         }
 

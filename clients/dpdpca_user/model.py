@@ -17,6 +17,7 @@ from dpdpca_protocol.components import Components, EncodedSpace
 from dpdpca_protocol.errors import DpdpcaError, MessageError
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.mechanisms import GuaranteeKind
 from dpdpca_protocol.publication import encode_components, parse_components
 
 MODEL_FORMAT = 1
@@ -143,14 +144,18 @@ class Model:
     def privacy(self) -> dict[str, Any]:
         """The claim in facts; `claim` puts it into words."""
         manifest, figures = self.manifest, self.manifest.figures
+        guarantee = figures.guarantee
         return {
-            "delta": float(manifest.delta),
-            "epsilon": float(manifest.epsilon),
+            "calibration": str(manifest.calibration),
+            "delta": None if guarantee.delta is None else float(guarantee.delta),
+            "epsilon": None if guarantee.epsilon is None else float(guarantee.epsilon),
+            "guarantee": str(guarantee),
             "mechanism": f"discrete {manifest.mechanism}, {manifest.release} release",
             "noise_by": manifest.noise_by,
             "records": self.components.count,
             "relation": str(manifest.relation),
-            "rho": float(figures.rho),
+            "rho": None if figures.rho is None else float(figures.rho),
+            "statements": list(figures.statements),
             "study": self.study.hex(),
         }
 
@@ -186,11 +191,20 @@ class Model:
 
 def claim(manifest: Manifest) -> str:
     """The privacy claim, with whom it holds towards: printed with every result."""
+    guarantee = manifest.figures.guarantee
+    if guarantee.epsilon is None or guarantee.delta is None:
+        return f"Nothing is promised for one record: {guarantee}."
+    pure = guarantee.kind is GuaranteeKind.PURE
+    strength = (
+        f"pure {float(guarantee.epsilon):.6g}"
+        if pure
+        else f"({float(guarantee.epsilon):.6g}, {float(guarantee.delta):.3g})"
+    )
     return (
-        f"One record: ({float(manifest.epsilon):g}, {float(manifest.delta):.3g})-differential privacy, "
-        f"relation {manifest.relation}, the number of records public, towards the data user and whoever sees "
-        "the result. Towards the proxy only while it does not see the components: with its own noise it "
-        "could compute exact, non-private figures from them, so they go to the owners sealed."
+        f"One record: {strength}-differential privacy, relation {guarantee.relation}, the number of records "
+        "public, towards the data user and whoever sees the result. Towards the proxy only while it does not "
+        "see the components: with its own noise it could compute exact, non-private figures from them, so "
+        "they go to the owners sealed."
     )
 
 

@@ -18,6 +18,7 @@ class Outlook:
     """One release at a number of records. Variances are in scaled units: half-ranges are 1.
 
     Attributes:
+        statements: what is proved for the noise, and what is claimed where it is as published.
         noise: standard deviation of the noise on a variance.
         visible: the least eigenvalue that stands out from the noise (away from the mean, if joint).
         share_bytes: what an owner sends.
@@ -25,6 +26,7 @@ class Outlook:
     """
 
     release: ReleaseKind
+    statements: tuple[str, ...]
     noise: float
     visible: float
     ciphertexts: int
@@ -34,6 +36,7 @@ class Outlook:
     def facts(self) -> dict[str, Any]:
         return {
             "release": str(self.release),
+            "privacy": list(self.statements),
             "noise_on_a_variance": self.noise,
             "least_visible_eigenvalue": self.visible,
             "ciphertexts_per_owner": self.ciphertexts,
@@ -46,11 +49,13 @@ def outlook(manifest: Manifest, records: int) -> Outlook:
     """What `manifest` brings at N = `records`."""
     figures = manifest.figures
     d = figures.encoded_features
-    noise = float(figures.noise_scale) / figures.grid**2 / max(records - 1, 1)
+    law, factor = figures.law(records), figures.mechanism.factor(records)
+    unit = 1 / figures.grid**2 / max(records - 1, 1) / factor
     return Outlook(
         release=manifest.release,
-        noise=noise,
-        visible=(2 * d) ** 0.5 * noise * (1 + d ** (-2 / 3)),
+        statements=figures.statements,
+        noise=float(law.diagonal) ** 0.5 * unit,
+        visible=2 * float(law.off_diagonal * d) ** 0.5 * unit * (1 + d ** (-2 / 3)),
         ciphertexts=figures.ciphertext_count,
         share_bytes=figures.share_bytes,
         seconds=figures.ciphertext_count * SECONDS_PER_CIPHERTEXT,

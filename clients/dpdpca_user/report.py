@@ -58,7 +58,7 @@ def _study(model: Model) -> str:
         ("Release", str(manifest.release)),
         ("Records", f"{components.count:,}"),
         ("Owners", str(len(model.provenance.owners))),
-        ("ε, δ", f"{float(manifest.epsilon):g}, {float(manifest.delta):.2g}"),
+        ("Privacy of one record", str(manifest.figures.guarantee)),
         ("Components above the noise", f"{components.trusted_count} of {components.component_count}"),
         (
             f"Variance of the best {k} that the first {k} capture",
@@ -80,9 +80,10 @@ def _privacy(model: Model) -> str:
     facts = [
         ("Mechanism", f"discrete {manifest.mechanism}, exact, drawn once by the {manifest.noise_by}"),
         ("Relation", f"{manifest.relation}; the number of records is public"),
-        ("ρ (zero-concentrated)", number(float(figures.rho))),
+        *(("Noise", line) for line in figures.statements),
+        ("ρ (zero-concentrated)", "–" if figures.rho is None else number(float(figures.rho))),
         ("Clip norm r", number(float(manifest.clip_norm))),
-        ("Noise on a diagonal entry, scaled units", number(float(figures.noise_scale) / figures.grid**2)),
+        ("Scale of the noise, scaled units", number(float(figures.noise_scale) / figures.grid**2)),
         ("Noise on a variance", number(model.components.noise_scale)),
     ]
     return (

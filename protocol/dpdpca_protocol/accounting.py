@@ -7,6 +7,7 @@ must agree. The analytic Gaussian figures are for display and never calibrate an
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 import gmpy2
 from gmpy2 import mpfr
@@ -24,6 +25,7 @@ _ALPHA_RANGE = 160  # α − 1 is searched between 2⁻¹⁶⁰ and 2¹⁶⁰
 _STEPS = 200
 
 
+@lru_cache(maxsize=256)
 def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     """The largest ρ that the tight conversion turns into (ε, δ), rounded down by less than 2⁻⁸⁰ of itself.
 

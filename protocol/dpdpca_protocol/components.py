@@ -1,8 +1,9 @@
 """From a decrypted noisy scatter to principal components, and to what may be said about them.
 
 All of this is post-processing of a private release: it costs no budget and adds no promise. The figures that
-tell signal from noise come from the known law of the noise (symmetric Gaussian, t on the diagonal, t/√2
-elsewhere), never from the data. Components are not cut at the noise edge; they are labelled.
+tell signal from noise come from the known law of the noise (its variances off the diagonal and on the sums),
+never from the data. Where noise is positive its mean is taken off first. Components are not cut at the noise
+edge; they are labelled.
 
 Units: the release arrives in grid² units. Everything in `Components` is a variance (divided by N − 1, as
 scikit-learn does) in the units of the metric that the manifest's scaling chose: for `range` the feature's
@@ -15,7 +16,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdpca_protocol.accounting import TAIL_SIGMAS
 from dpdpca_protocol.errors import IntegrityError, UsageError
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.manifest import Manifest
@@ -89,7 +89,8 @@ class Components:
         overlaps: (k,) predicted squared cosine with the true component, an upper estimate where
             eigenvalues are close; 0 where there is no signal.
         noise_scale: standard deviation of the noise on a diagonal entry of the covariance.
-        noise_edge: 2 s √d (1 + d^(−2/3)), s = noise_scale/√2: the edge away from the mean's direction.
+        noise_edge: 2 s √d (1 + d^(−2/3)), s that of an entry off the diagonal (noise_scale/√2 for the
+            Gaussian mechanism): the edge away from the mean's direction.
         total_variance: tr S̃/(N − 1); unbiased, may be negative where noise rules.
         mean: (d,) private mean in original units (joint release), or None.
     """
@@ -157,7 +158,7 @@ def fit_components(
 
     Args:
         noisy: as decrypted, grid units.
-        figures: those of its study; t² and a say what the noise is, q what the grid is.
+        figures: those of its study; their mechanism says what the noise is, q what the grid is.
         space: the axes; d of them.
         count: k in [1, d]; None for all d.
 
@@ -168,25 +169,26 @@ def fit_components(
         UsageError: shapes do not fit, or k is out of range.
 
     Source: the edge, the outlier map l = θ + s²d/θ and the overlap are those of a spiked symmetric Gaussian
-        matrix. The joint release subtracts ṽṽᵀ/N, which puts −(μeᵀ + eμᵀ)/α beside the noise: along u that
-        raises s²d to g = s²d + t²(|μ|² + d(μ·u)²)/a. Without this, a mean far from the centre makes a
-        component out of noise that stands above the edge.
+        matrix. The joint release subtracts ṽṽᵀ/N, which puts −(μeᵀ + eμᵀ) beside the noise, e that on v:
+        along u it raises s²d to g = s²d + var(e)·(|μ|² + d(μ·u)²). Without this, a mean far from the centre
+        makes a component out of noise that stands above the edge.
     """
     d = len(space.names)
-    scatter = scatter_matrix(noisy)
+    law, factor = figures.law(noisy.count), figures.mechanism.factor(noisy.count)
+    scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
     if scatter.shape != (d, d) or (noisy.sum is not None and len(noisy.sum) != d):
         raise UsageError("wrong-shape", f"a scatter of {scatter.shape} does not fit {d} encoded features")
     k = d if count is None else count
     if not 1 <= k <= d:
         raise UsageError("wrong-shape", f"there are {d} components, {k} were asked for", f"ask for 1 to {d}")
     values, vectors = _leading(scatter, k)
-    t = float(figures.noise_scale)
-    energy = np.full(k, t * t / 2 * d)
+    base_energy = float(law.off_diagonal / factor**2) * d
+    energy = np.full(k, base_energy)
     mean = None
     if noisy.sum is not None:
         mean_grid = np.array([entry / noisy.count for entry in noisy.sum])
         offset = float(mean_grid @ mean_grid) + d * (vectors @ mean_grid) ** 2
-        energy += t * t * offset / float(figures.alpha_squared)
+        energy += float(law.sum_) * offset
         mean = space.centre + space.half_range * mean_grid / figures.grid
     finite_size = 1 + d ** (-2 / 3)
     above = values * np.abs(values) >= 4 * energy
@@ -204,11 +206,16 @@ def fit_components(
         captured=np.clip(signals * (1 - ratio), 0, None) * unit,
         signals=signals * unit,
         overlaps=np.clip(1 - ratio, 0, 1),
-        noise_scale=t * unit,
-        noise_edge=2 * t * (d / 2) ** 0.5 * finite_size * unit,
+        noise_scale=float(law.diagonal / factor**2) ** 0.5 * unit,
+        noise_edge=2 * base_energy**0.5 * finite_size * unit,
         total_variance=float(np.trace(scatter)) * unit,
         mean=mean,
     )
+
+
+def _without_shift(scatter: Floats, shift: float) -> Floats:
+    """The matrix with `shift`, the mean of positive noise, taken off its diagonal."""
+    return scatter - shift * np.eye(len(scatter)) if shift else scatter
 
 
 def _leading(scatter: Floats, k: int) -> tuple[Floats, Floats]:
@@ -244,16 +251,16 @@ def check_scatter(noisy: NoisyScatter, figures: Figures) -> None:
         IntegrityError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an entry
             is above the geometric mean of its diagonal entries, each by more than the noise's tail.
     """
-    t, bound = float(figures.noise_scale), noisy.count * figures.record_bound
+    bound = noisy.count * figures.record_bound
     d = len(noisy.scaled_scatter)
     if not 1 <= noisy.count <= figures.max_records:
         raise _implausible(f"it counts {noisy.count} records where the manifest allows {figures.max_records}")
-    scatter = scatter_matrix(noisy)
-    tail = TAIL_SIGMAS * t
-    spread = np.full((d, d), tail / 2**0.5)
-    np.fill_diagonal(spread, tail)
+    law, factor = figures.law(noisy.count), figures.mechanism.factor(noisy.count)
+    scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
+    tail = law.triangle_bound / factor
+    spread = np.full((d, d), tail)
     if noisy.sum is not None:
-        each = tail / float(figures.alpha_squared) ** 0.5
+        each = float(law.sum_bound)
         mean = np.abs(np.array([entry / noisy.count for entry in noisy.sum]))
         spread += each * (mean[:, None] + mean[None, :]) + 3 * each * each / noisy.count
     slack = 1e-9 * (bound + tail) + 1

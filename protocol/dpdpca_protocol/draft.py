@@ -25,6 +25,7 @@ from dpdpca_protocol.fields import (
 )
 from dpdpca_protocol.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.parties import KeyTerms, Participant, Party, ProxyParty
@@ -40,8 +41,9 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "max_records")
 # fmt: off
 _OPTIONAL = (
-    "participants", "missing", "scaling", "fraction_bits", "mechanism", "relation", "delta", "noise_by",
-    "max_colluding", "sum_weight", "min_owners", "min_records", "max_owners", "closing", "closes_at",
+    "participants", "missing", "scaling", "fraction_bits", "mechanism", "calibration", "relation", "delta",
+    "noise_by", "max_colluding", "sum_weight", "min_owners", "min_records", "max_owners", "closing",
+    "closes_at",
 )
 # fmt: on
 _CHOICES = {
@@ -118,6 +120,8 @@ def complete_draft(
         "key": KeyTerms.of(key, proof).to_body(),
         "slot_bits": 1,
     }
+    if draft.get("calibration", Calibration.PROVED) != Calibration.PROVED:
+        body["calibration"] = draft["calibration"]
     terms = Manifest.parse_terms(body, least_modulus_bits=least_modulus_bits)
     figures = figures_of(terms.terms)
     manifest = replace(terms, noise_scale=figures.noise_scale, slot_bits=figures.slot_bits)

@@ -1,30 +1,39 @@
 """The figures that follow from a manifest's terms: ρ, noise, slots, sizes. Recomputed, never believed.
 
-All rounding goes to the safe side: ρ and δ down, noise and slot widths up. Integers and exact rationals only.
+All rounding goes to the safe side: δ down, ρ, noise and slot widths up. Integers and exact rationals only.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 
 from dpdpca_protocol.accounting import (
     MAX_NOISE_DRAWS,
-    TAIL_SIGMAS,
     ceil_sqrt,
     delta_of_mask,
     delta_of_tails,
-    zcdp_rho,
 )
-from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.fields import decimal_text, refused
+from dpdpca_protocol.mechanisms import (
+    Calibration,
+    Guarantee,
+    GuaranteeKind,
+    Mechanism,
+    NoiseLaw,
+    PrivacyEvent,
+    Quantity,
+    Setting,
+    mechanism_class,
+)
 from dpdpca_protocol.packing import BlockLayout, FlatLayout, slots_for
-from dpdpca_protocol.sensitivity import joint_noise_variance, masked_noise_variance
 from dpdpca_protocol.share import chunk_count
 from dpdpca_protocol.study import ReleaseKind
 
 _SCALE_GRID = 2**40
 _SCALE_UP = 1 + Fraction(1, 2**31)
 _SCALE_TOLERANCE = 1 + Fraction(1, 2**30)
+_SAMPLER_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ class Terms:
         sum_weight: a/K in (0, 2] for joint, 0 for masked.
         max_records: N̄.
         modulus_bits: bits of the Paillier modulus.
+        mechanism, calibration: name one of `dpdpca_protocol.mechanisms`.
     """
 
     release: ReleaseKind
@@ -52,6 +62,8 @@ class Terms:
     sum_weight: Fraction
     max_records: int
     modulus_bits: int
+    mechanism: str = "gaussian"
+    calibration: Calibration = Calibration.PROVED
 
     @property
     def grid(self) -> int:
@@ -73,10 +85,9 @@ class Figures:
         sum_bound: V = ⌈√K⌉; |v_i| ≤ N̄·V.
         grid: q.
         max_records: N̄.
-        rho: ρ that the release spends, rounded down.
+        mechanism: draws the noise, and says what is proved for it; `law` says how much of it there is.
+        rho: ρ that the release spends; None where nothing is proved.
         delta_zcdp, delta_mask, delta_tails: the parts of δ.
-        noise_scale: t of the manifest; noise_variance is its square.
-        noise_variance: t². Joint: R has t² on the diagonal, t²/2 off it, v has t²/a. Masked: N²t², N²t²/2.
         alpha_squared: a for joint; 0 for masked.
         mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for joint.
         slot_bits, slots: width of a slot and slots of a plaintext.
@@ -90,12 +101,11 @@ class Figures:
     sum_bound: int
     grid: int
     max_records: int
-    rho: Fraction
+    mechanism: Mechanism
+    rho: Fraction | None
     delta_zcdp: Fraction
     delta_mask: Fraction
     delta_tails: Fraction
-    noise_scale: Fraction
-    noise_variance: Fraction
     alpha_squared: Fraction
     mask_bits: int
     slot_bits: int
@@ -104,6 +114,46 @@ class Figures:
     ciphertext_count: int
     chunk_count: int
     share_bytes: int
+
+    @property
+    def noise_scale(self) -> Fraction:
+        """The manifest's figure that all noise is drawn from; t for the Gaussian mechanism."""
+        return self.mechanism.scale
+
+    @property
+    def event(self) -> PrivacyEvent | None:
+        """What a ledger books for the noise, `delta_mask` apart; None where nothing is proved."""
+        return self.mechanism.event
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved for the whole release: the mechanism's guarantee, and in δ the mask's distance."""
+        proved = self.mechanism.guarantee
+        if proved.delta is None or self.release is ReleaseKind.JOINT:
+            return proved
+        if proved.kind is GuaranteeKind.PURE:
+            # Re-randomisation is in the tails' term, which approximate mechanisms have paid already.
+            extra, kind = self.delta_mask + self.delta_tails, GuaranteeKind.APPROXIMATE
+        else:
+            extra, kind = self.delta_mask, proved.kind
+        return replace(proved, kind=kind, delta=proved.delta + extra)
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """What is proved for the noise; where it is calibrated as published, what is claimed for it too."""
+        mechanism = self.mechanism
+        proved = f"{mechanism.name} ({mechanism.calibration}), proved: {self.guarantee}"
+        if mechanism.calibration is Calibration.PROVED:
+            return (proved,)
+        claimed = f"its paper claims {mechanism.claim}; {mechanism.reference}"
+        real = mechanism.real_epsilon
+        if real is None:
+            return (proved, claimed)
+        return (proved, claimed, f"continuous noise of this strength gives ε = {real:.4g} at the same δ")
+
+    def law(self, count: int) -> NoiseLaw:
+        """Moments and bounds of the noise on what is released, at N = `count`."""
+        return self.mechanism.law(count)
 
 
 def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
@@ -117,8 +167,8 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` is not the
             recomputed one within a factor of 1 + 2⁻³⁰; both values are named.
 
-    Guarantee: with noise of parameter t² the release is (ε, δ)-DP for one replaced record.
-    Source: docs/claims.md, C1 to C3; docs/spec.md, section 3.
+    Guarantee: that of the mechanism; with the proved calibrations (ε, δ)-DP for one replaced record.
+    Source: docs/claims.md, C1 to C3; docs/spec.md, section 3; docs/mechanisms.md.
     Tested: tests/unit/test_figures.py.
     """
     _check_record_bound(terms)
@@ -130,15 +180,15 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     delta_zcdp = terms.delta - delta_tails - delta_mask
     if delta_zcdp < terms.delta / 2:
         refused("less than half of δ is left for the noise itself", "raise δ or lower ε")
-    rho = zcdp_rho(terms.epsilon, delta_zcdp)
     alpha_squared = terms.sum_weight * terms.record_bound
-    scale = _agreed_scale(_least_scale(terms, alpha_squared, rho), noise_scale)
-    _check_noise(terms, scale, alpha_squared)
-    slot_bits = _slot_bits(terms, scale, alpha_squared, mask_bits)
+    mechanism = _mechanism(terms, alpha_squared, delta_zcdp, noise_scale)
+    widest = mechanism.law(terms.max_records)
+    _check_noise(terms, widest)
+    slot_bits = _slot_bits(terms, widest, mask_bits)
     slots = slots_for(terms.modulus_bits, slot_bits)
     if slots < 1:
         refused(f"a slot of {slot_bits} bits does not fit into a modulus of {terms.modulus_bits} bits")
-    d = terms.encoded_features
+    d, event = terms.encoded_features, mechanism.event
     value_count = 1 + d + d * (d + 1) // 2
     if terms.release is ReleaseKind.JOINT:
         ciphertext_count = FlatLayout(value_count, slot_bits, slots).plaintext_count
@@ -151,12 +201,11 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         sum_bound=ceil_sqrt(Fraction(terms.record_bound)),
         grid=terms.grid,
         max_records=terms.max_records,
-        rho=rho,
+        mechanism=mechanism,
+        rho=event.rho if event else None,
         delta_zcdp=delta_zcdp,
         delta_mask=delta_mask,
         delta_tails=delta_tails,
-        noise_scale=scale,
-        noise_variance=scale**2,
         alpha_squared=alpha_squared,
         mask_bits=mask_bits,
         slot_bits=slot_bits,
@@ -189,15 +238,19 @@ def _check_record_bound(terms: Terms) -> None:
         )
 
 
-def _least_scale(terms: Terms, alpha_squared: Fraction, rho: Fraction) -> Fraction:
-    """t as the theory asks for it, rounded up by less than 2⁻⁶⁰ of itself."""
-    if terms.release is ReleaseKind.MASKED:
-        variance = masked_noise_variance(terms.record_bound, rho)
-    else:
-        variance = joint_noise_variance(terms.record_bound, alpha_squared, rho)
-    # A power of two that leaves the root at least 64 bits whatever the size of the variance.
-    shift = 64 + max(0, variance.denominator.bit_length() - variance.numerator.bit_length())
-    return Fraction(ceil_sqrt(variance * 4**shift), 2**shift)
+def _mechanism(
+    terms: Terms, alpha_squared: Fraction, delta: Fraction, noise_scale: Fraction | None
+) -> Mechanism:
+    quantity = Quantity.JOINT if terms.release is ReleaseKind.JOINT else Quantity.SCATTER
+    try:
+        chosen = mechanism_class(terms.mechanism, terms.calibration)
+        chosen.check_quantity(quantity)
+        setting = Setting(
+            quantity, terms.encoded_features, terms.record_bound, terms.epsilon, delta, alpha_squared
+        )
+        return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
+    except UsageError as error:
+        refused(error.problem, error.next_step)
 
 
 def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
@@ -213,15 +266,10 @@ def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
     return stated
 
 
-def _check_noise(terms: Terms, scale: Fraction, alpha_squared: Fraction) -> None:
+def _check_noise(terms: Terms, widest: NoiseLaw) -> None:
     d = terms.encoded_features
-    draws = d * (d + 1) // 2
-    if terms.release is ReleaseKind.MASKED:
-        largest_squared = (terms.max_records * scale) ** 2
-    else:
-        draws += d
-        largest_squared = scale**2 / min(Fraction(1), alpha_squared)
-    if TAIL_SIGMAS**2 * largest_squared >= 4**63:
+    draws = d * (d + 1) // 2 + (d if terms.release is ReleaseKind.JOINT else 0)
+    if max(widest.triangle_bound, widest.sum_bound) >= _SAMPLER_LIMIT:
         refused("the noise passes the 63 bits of the sampler", "lower fraction_bits or raise ε")
     if draws > MAX_NOISE_DRAWS:
         refused("the release takes more than 2⁴⁰ noise draws")
@@ -233,14 +281,12 @@ def _mask_bits(terms: Terms) -> int:
     return 65 + ((needed - 1).bit_length() + 1) // 2
 
 
-def _slot_bits(terms: Terms, scale: Fraction, alpha_squared: Fraction, mask_bits: int) -> int:
+def _slot_bits(terms: Terms, widest: NoiseLaw, mask_bits: int) -> int:
     records, sum_bound = terms.max_records, ceil_sqrt(Fraction(terms.record_bound))
     if terms.release is ReleaseKind.MASKED:
         masked_sum = records * sum_bound + (1 << (mask_bits - 1))
-        largest = masked_sum**2 + ceil(TAIL_SIGMAS * records * scale)
-        return max(2 * mask_bits, largest.bit_length() + 1)
-    sum_tail = ceil_sqrt(TAIL_SIGMAS**2 * scale**2 / alpha_squared)
+        return max(2 * mask_bits, (masked_sum**2 + widest.triangle_bound).bit_length() + 1)
     largest = max(
-        records * terms.record_bound + ceil(TAIL_SIGMAS * scale), records * sum_bound + sum_tail, records
+        records * terms.record_bound + widest.triangle_bound, records * sum_bound + widest.sum_bound, records
     )
     return largest.bit_length() + 1

@@ -33,6 +33,7 @@ from dpdpca_protocol.fields import (
 )
 from dpdpca_protocol.figures import Figures, Terms, figures_of
 from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.mechanisms import MECHANISMS, Calibration, Quantity, mechanism_class
 from dpdpca_protocol.paillier.keys import LEAST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
 from dpdpca_protocol.parties import KeyTerms, Participant, Party, ProxyParty
@@ -72,14 +73,16 @@ _REQUIRED = (
     "max_owners", "closing", "closes_at", "key", "slot_bits",
 )
 # fmt: on
-_LATER = ("calibration", "cohort_distance", "nonnegative", "pre_studies", "rho_share")
+_OPTIONAL = ("calibration",)
+_LATER = ("cohort_distance", "nonnegative", "pre_studies", "rho_share")
 
 
 @dataclass(frozen=True)
 class Manifest:
     """The terms of one study; fields as the protocol names them, reals as exact rationals, times in UTC.
 
-    `sum_weight` is 0 in a masked study and `max_colluding` 0 where the proxy draws the noise.
+    `sum_weight` is 0 in a masked study and `max_colluding` 0 where the proxy draws the noise. In a body
+    `calibration` is left out where it is proved.
     """
 
     title: str
@@ -93,6 +96,7 @@ class Manifest:
     clip_norm: Fraction
     fraction_bits: int
     mechanism: str
+    calibration: Calibration
     release: ReleaseKind
     relation: NeighbouringRelation
     epsilon: Fraction
@@ -122,6 +126,8 @@ class Manifest:
             sum_weight=self.sum_weight,
             max_records=self.max_records,
             modulus_bits=self.key.bits,
+            mechanism=self.mechanism,
+            calibration=self.calibration,
         )
 
     @cached_property
@@ -169,7 +175,7 @@ class Manifest:
         cls, untrusted: Mapping[str, Any], *, least_modulus_bits: int = LEAST_MODULUS_BITS
     ) -> Self:
         """As `parse`, but noise_scale and slot_bits are not compared: for a draft, which gets them next."""
-        check_members(untrusted, "the manifest", _REQUIRED, _LATER)
+        check_members(untrusted, "the manifest", _REQUIRED, _OPTIONAL + _LATER)
         if untrusted["format"] != FORMAT or isinstance(untrusted["format"], bool):
             raise MessageError("unsupported-version", f"this version reads manifests of format {FORMAT} only")
         for member in _LATER:
@@ -193,9 +199,8 @@ class Manifest:
             scaling=read_choice(untrusted["scaling"], "scaling", ("range", "common")),
             clip_norm=read_decimal(untrusted["clip_norm"], "clip_norm"),
             fraction_bits=read_integer(untrusted["fraction_bits"], "fraction_bits", 0, MAX_FRACTION_BITS),
-            mechanism=read_choice(
-                untrusted["mechanism"], "mechanism", ("gaussian",), not_offered=("as-published",)
-            ),
+            mechanism=read_choice(untrusted["mechanism"], "mechanism", sorted({m.name for m in MECHANISMS})),
+            calibration=_read_calibration(untrusted),
             release=ReleaseKind(release),
             relation=_read_relation(untrusted["relation"]),
             epsilon=read_decimal(untrusted["epsilon"], "epsilon"),
@@ -240,6 +245,8 @@ class Manifest:
         }
         for member in ("clip_norm", "epsilon", "delta", "sum_weight", "noise_scale"):
             body[member] = decimal_text(getattr(self, member))
+        if self.calibration is not Calibration.PROVED:
+            body["calibration"] = str(self.calibration)
         for member in _REQUIRED:
             if member not in body:
                 value = getattr(self, member)
@@ -314,6 +321,13 @@ def _read_relation(untrusted: Any) -> NeighbouringRelation:
     return NeighbouringRelation(read_choice(untrusted, "relation", [*NeighbouringRelation]))
 
 
+def _read_calibration(untrusted: Mapping[str, Any]) -> Calibration:
+    if "calibration" not in untrusted:
+        return Calibration.PROVED
+    # One form of each manifest: what is proved goes without saying.
+    return Calibration(read_choice(untrusted["calibration"], "calibration", (Calibration.AS_PUBLISHED,)))
+
+
 def _check_features(manifest: Manifest) -> None:
     if not manifest.features:
         refused("features is empty")
@@ -333,6 +347,11 @@ def _check_privacy(manifest: Manifest) -> None:
         refused("delta must be above 0")
     if manifest.delta * manifest.max_records >= 1:
         refused("delta is not below 1/max_records: it would allow a whole record to be published")
+    quantity = Quantity.SCATTER if manifest.release is ReleaseKind.MASKED else Quantity.JOINT
+    try:
+        mechanism_class(manifest.mechanism, manifest.calibration).check_quantity(quantity)
+    except UsageError as error:
+        refused(error.problem)
     if manifest.release is ReleaseKind.MASKED and manifest.sum_weight != 0:
         refused('sum_weight has no meaning in a masked study and must be "0" there')
     if manifest.release is ReleaseKind.JOINT and not 0 < manifest.sum_weight <= 2:

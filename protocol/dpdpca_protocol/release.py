@@ -1,26 +1,20 @@
 """What leaves the proxy once: the joint and the masked release, and how the data user opens them.
 
-The functions take noise and mask as arguments; `draw_…` makes them. Paper: Wang & Chang 2018, Algorithm 1,
-with the corrections that docs/spec.md lists.
+The functions take noise and mask as arguments; a mechanism draws the noise. Paper: Wang & Chang 2018,
+Algorithm 1, with the corrections that docs/spec.md lists.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from math import isqrt
 
 from gmpy2 import invert, mpz, powmod
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.gaussian import TAIL, discrete_gaussian
 from dpdpca_protocol.packing import BlockLayout, pack
 from dpdpca_protocol.paillier.cipher import pack_ciphertexts, raw_encrypt, rerandomize
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.suite import PaillierSuite
-
-Sampler = Callable[[Fraction, int, int], list[int]]
-"""(variance, count, bound) → draws, as `discrete_gaussian`; an audit draws ahead for many releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,43 +35,6 @@ class NoisyScatter:
 def triangle_index(d: int, i: int, j: int) -> int:
     """Position of entry (i, j), i ≤ j, in an upper triangle laid out by rows."""
     return i * d - i * (i - 1) // 2 + (j - i)
-
-
-def _tail_bound(variance: Fraction) -> int:
-    """⌈κ·σ⌉: draws beyond it are redrawn, their mass is part of δ."""
-    square = TAIL * TAIL * variance
-    root = isqrt(square.numerator // square.denominator)
-    return root if root * root >= square else root + 1
-
-
-def draw_triangle_noise(d: int, variance: Fraction, sample: Sampler = discrete_gaussian) -> list[int]:
-    """Symmetric noise as an upper triangle by rows: `variance` on the diagonal, half of it off the diagonal.
-
-    Guarantee: with variance t² this is the Gaussian mechanism for the Frobenius norm (docs/claims.md, C2).
-    """
-    half = variance / 2
-    diagonal = sample(variance, d, _tail_bound(variance))
-    others = iter(sample(half, d * (d - 1) // 2, _tail_bound(half)))
-    return [diagonal[i] if i == j else next(others) for i in range(d) for j in range(i, d)]
-
-
-def draw_joint_noise(
-    d: int, variance: Fraction, sum_weight: Fraction, sample: Sampler = discrete_gaussian
-) -> list[int]:
-    """Noise in the order of the joint release: none on N, variance t²/a on v, `draw_triangle_noise` on R.
-
-    Args:
-        d: encoded features.
-        variance: t², in grid⁴ units.
-        sum_weight: a = α², in grid² units.
-        sample: where the integers come from.
-    """
-    sum_variance = variance / sum_weight
-    return [
-        0,
-        *sample(sum_variance, d, _tail_bound(sum_variance)),
-        *draw_triangle_noise(d, variance, sample),
-    ]
 
 
 def draw_mask(d: int, mask_bits: int, randomness: Randomness) -> list[int]:

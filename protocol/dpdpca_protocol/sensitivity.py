@@ -1,4 +1,4 @@
-"""How far one record can move a release, and the noise that hides it; exact, in grid units.
+"""How far one record can move a release; exact, in grid units. The noise that hides it: `mechanisms`.
 
 The constants are derived in docs/claims.md (C1, C2) and checked by brute force in
 tests/unit/test_sensitivity.py: reached within one per cent on small neighbours and never passed.
@@ -61,37 +61,3 @@ def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fra
     if not 0 < alpha_squared <= 2 * record_bound:
         raise UsageError("bad-argument", "the weight of the sum must lie in (0, 2K]")
     return (2 * record_bound + alpha_squared) ** 2 / 2
-
-
-def masked_noise_variance(record_bound: int, rho: Fraction) -> Fraction:
-    """t² = 8K²/ρ for the scatter S; on N·S the diagonal gets N²t², what lies off it N²t²/2.
-
-    Args:
-        record_bound: K, in grid units².
-        rho: ρ > 0 of the whole release.
-
-    Returns:
-        t² in grid units⁴, exact.
-
-    Guarantee: N·S + H with H symmetric discrete Gaussian of these parameters is ρ-zCDP for one replaced
-        record: Σ D_ii²/(2N²t²) + Σ_{i<j} D_ij²/(N²t²) = ‖D‖²/(2N²t²) ≤ ρ, ‖D‖ ≤ 4(N−1)K.
-    Source: docs/claims.md, C1, C2; Canonne, Kamath, Steinke 2020, theorem 4 (vectors of integers).
-    """
-    return Fraction(scatter_sensitivity_bound(record_bound) ** 2) / (2 * rho)
-
-
-def joint_noise_variance(record_bound: int, alpha_squared: Fraction, rho: Fraction) -> Fraction:
-    """t² = (2K + a)²/(4ρ): R gets t² on the diagonal and t²/2 off it, v gets t²/a.
-
-    Args:
-        record_bound: K, in grid units².
-        alpha_squared: a in (0, 2K].
-        rho: ρ > 0 of the whole release.
-
-    Returns:
-        t² in grid units⁴, exact.
-
-    Guarantee: (N, v + g, R + H) is ρ-zCDP for one replaced record.
-    Source: docs/claims.md, C1, C2; Canonne, Kamath, Steinke 2020, theorem 4.
-    """
-    return joint_sensitivity_squared(record_bound, alpha_squared) / (2 * rho)

@@ -27,13 +27,7 @@ from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.cipher import rerandomize
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import (
-    draw_joint_noise,
-    draw_mask,
-    draw_triangle_noise,
-    make_joint_release,
-    make_masked_release,
-)
+from dpdpca_protocol.release import draw_mask, make_joint_release, make_masked_release
 from dpdpca_protocol.share import decode_chunk, encode_chunk, encode_chunks
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.suite import PaillierSuite
@@ -87,14 +81,13 @@ def draw(place: Workplace, figures: Figures, records: int | None) -> str:
         figures: of the manifest.
         records: N in a masked study, else None.
     """
-    d, variance = figures.encoded_features, figures.noise_variance
     if figures.release is ReleaseKind.JOINT:
-        drawn = {"mask": [], "noise": draw_joint_noise(d, variance, figures.alpha_squared)}
+        drawn = {"mask": [], "noise": figures.mechanism.draw(1)}
     else:
         assert records is not None
         drawn = {
-            "mask": draw_mask(d, figures.mask_bits, OS_RANDOMNESS),
-            "noise": draw_triangle_noise(d, records**2 * variance),
+            "mask": draw_mask(figures.encoded_features, figures.mask_bits, OS_RANDOMNESS),
+            "noise": figures.mechanism.draw(records),
         }
     token = secrets.token_hex(16)
     place.write(draw_name(place.study, token), json.dumps(drawn).encode())

@@ -12,7 +12,7 @@ from dpdpca_protocol.figures import Figures, Terms, figures_of
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.messages import SealedComponents
 from dpdpca_protocol.publication import encode_components
-from dpdpca_protocol.release import NoisyScatter, draw_triangle_noise
+from dpdpca_protocol.release import NoisyScatter
 from dpdpca_protocol.sealing import components_info, open_sealed, seal
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.study import ReleaseKind
@@ -32,7 +32,7 @@ def masked_release() -> tuple[Floats, Floats, NoisyScatter, EncodedSpace, Figure
     total = z.sum(axis=0)
     scaled = N * z.T.dot(z) - np.outer(total, total)
     noise = np.zeros((D, D), dtype=object)
-    noise[np.triu_indices(D)] = draw_triangle_noise(D, N**2 * figures.noise_variance)
+    noise[np.triu_indices(D)] = figures.mechanism.draw(N)
     noise = noise + np.triu(noise, 1).T
     noisy = NoisyScatter(N, tuple(tuple(int(entry) for entry in row) for row in scaled + noise), None)
     space = EncodedSpace(tuple("abcdefghijkl"), np.zeros(D), np.ones(D), False)

@@ -12,6 +12,8 @@ from gmpy2 import mpz
 
 from dpdpca_protocol import release
 from dpdpca_protocol.errors import CryptographicError
+from dpdpca_protocol.mechanisms import Gaussian, Quantity, Setting
+from dpdpca_protocol.mechanisms.interface import sqrt_up
 from dpdpca_protocol.packing import BlockLayout, pack, slots_for, unpack
 from dpdpca_protocol.paillier.bases import derive_base
 from dpdpca_protocol.paillier.cipher import raw_encrypt
@@ -47,6 +49,11 @@ def scaled_scatter(records: Records) -> list[list[int]]:
     return [[n * r[i][j] - v[i] * v[j] for j in range(D)] for i in range(D)]
 
 
+def drawn_noise(count: int, d: int = D) -> list[int]:
+    setting = Setting(Quantity.SCATTER, d, RECORD_BOUND, Fraction(20), Fraction(1, 10**6))
+    return Gaussian(setting, sqrt_up(NOISE_VARIANCE)).draw(count)
+
+
 def layout_of(public: PublicKey) -> BlockLayout:
     return BlockLayout(D, SLOT_BITS, slots_for(public.bits, SLOT_BITS))
 
@@ -73,7 +80,7 @@ def masked(
     """A masked release as the proxy makes it, with the mask and noise that it drew."""
     mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
     if noise is None:
-        noise = release.draw_triangle_noise(D, count**2 * NOISE_VARIANCE)
+        noise = drawn_noise(count)
     layout = layout_of(secret.public)
     aggregate = encrypted_aggregate(secret.public, records)
     released = release.make_masked_release(
@@ -282,7 +289,7 @@ def test_uniform_residues_hide_the_mask_from_a_smooth_key() -> None:
     secret, factors = smooth_key(1024)
     layout = layout_of(secret.public)
     mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
-    noise = release.draw_triangle_noise(D, COUNT**2 * NOISE_VARIANCE)
+    noise = drawn_noise(COUNT)
     aggregate = aggregate_in_the_group_of_h(secret, factors)
     released = release.make_masked_release(
         secret.public, layout, aggregate, COUNT, mask, noise, OS_RANDOMNESS
@@ -294,7 +301,7 @@ def test_powers_of_h_would_show_the_mask_to_a_smooth_key(monkeypatch: pytest.Mon
     secret, factors = smooth_key(1024)
     layout = layout_of(secret.public)
     mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
-    noise = release.draw_triangle_noise(D, COUNT**2 * NOISE_VARIANCE)
+    noise = drawn_noise(COUNT)
 
     def by_power_of_h(public: PublicKey, ciphertext: mpz, _randomness: object) -> mpz:
         power = OS_RANDOMNESS.below(1 << public.bits // 2)
@@ -326,7 +333,7 @@ def test_noise_at_unit_granularity_hides_the_fractional_part(secret: SecretKey) 
 def test_noise_on_s_would_leave_the_fractional_part_in_clear(secret: SecretKey) -> None:
     n = len(NEIGHBOUR_A)
     for records, other in ((NEIGHBOUR_A, [*NEIGHBOUR_A[:-1], [121, 40, -60]]),):
-        multiples = [n * h for h in release.draw_triangle_noise(D, NOISE_VARIANCE)]
+        multiples = [n * h for h in drawn_noise(1)]
         seen = opened(secret, masked(secret, records, n, multiples)[0], n)
         assert fits_modulo_count(seen, records)
         assert not fits_modulo_count(seen, other)
@@ -378,7 +385,7 @@ def test_fresh_or_no_noise_left_of_the_diagonal_would_leak(
 ) -> None:
     true = scaled_scatter(NEIGHBOUR_A)[0][1]
     honest = release.noise_row
-    draws = iter(release.draw_triangle_noise(20, COUNT**2 * NOISE_VARIANCE))
+    draws = iter(drawn_noise(COUNT, 20))
 
     def leaky(noise: Sequence[int], d: int, i: int, columns: Iterable[int]) -> list[int]:
         columns = list(columns)

@@ -16,6 +16,7 @@ from dpdpca_protocol.components import (
 )
 from dpdpca_protocol.errors import IntegrityError, UsageError
 from dpdpca_protocol.figures import Figures, Terms, figures_of
+from dpdpca_protocol.mechanisms import Calibration, Gaussian, NoiseLaw
 from dpdpca_protocol.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
 
@@ -36,8 +37,16 @@ def make_figures(d: int, release: ReleaseKind = ReleaseKind.JOINT, max_records: 
     )
 
 
+class Silent(Gaussian):
+    """No noise at all."""
+
+    def law(self, count: int) -> NoiseLaw:
+        nothing = Fraction(0)
+        return NoiseLaw(nothing, nothing, nothing, nothing, 0, 0)
+
+
 def noiseless(figures: Figures) -> Figures:
-    return replace(figures, noise_scale=Fraction(0), noise_variance=Fraction(0))
+    return replace(figures, mechanism=Silent.calibrated(figures.mechanism.setting))
 
 
 def make_space(d: int, common: bool = False) -> EncodedSpace:
@@ -126,6 +135,59 @@ def test_one_feature_and_one_record() -> None:
     assert fitted.vectors.tolist() == [[1.0]]
     assert fitted.eigenvalues.tolist() == [0.0]
     assert np.isfinite(fitted.overlaps).all()
+
+
+def test_the_mean_of_positive_noise_is_taken_off() -> None:
+    """Wishart noise lifts every eigenvalue by the same: components of silent data look like the data."""
+    d = 4
+    z = grid_records(50, d, 3)
+    terms = Terms(
+        ReleaseKind.MASKED,
+        d,
+        Fraction(1),
+        12,
+        Fraction(1),
+        Fraction(1, 10**7),
+        Fraction(0),
+        100_000,
+        3072,
+        "wishart",
+        Calibration.AS_PUBLISHED,
+    )
+    figures, exact = figures_of(terms), exact_scatter(z, False)
+    law = figures.law(50)
+    lifted = tuple(
+        tuple(entry + round(law.shift) * (i == j) for j, entry in enumerate(row))
+        for i, row in enumerate(exact.scaled_scatter)
+    )
+    found = fit_components(NoisyScatter(50, lifted, None), figures, make_space(d))
+    plain = fit_components(exact, noiseless(make_figures(d, ReleaseKind.MASKED)), make_space(d))
+    assert np.allclose(found.eigenvalues, plain.eigenvalues, rtol=1e-6)
+    assert found.noise_scale * 2**0.5 == pytest.approx(
+        2 * found.noise_edge / (2 * d**0.5 * (1 + d ** (-2 / 3)))
+    )
+    check_scatter(NoisyScatter(50, lifted, None), figures)
+
+
+def test_the_figures_of_components_follow_the_law_of_the_mechanism() -> None:
+    d = 5
+    terms = Terms(
+        ReleaseKind.JOINT,
+        d,
+        Fraction(1),
+        12,
+        Fraction(1),
+        Fraction(1, 10**7),
+        Fraction(43, 100),
+        100_000,
+        3072,
+        "laplace",
+    )
+    figures = figures_of(terms)
+    fitted = fit_components(exact_scatter(grid_records(80, d, 4), True), figures, make_space(d))
+    unit = 1 / figures.grid**2 / 79
+    assert fitted.noise_scale == pytest.approx(float(figures.noise_scale) * 2**0.5 * unit)
+    assert fitted.noise_edge == pytest.approx(2 * fitted.noise_scale * d**0.5 * (1 + d ** (-2 / 3)))
 
 
 def test_entries_are_rounded_once_from_integers_beyond_double_precision() -> None:

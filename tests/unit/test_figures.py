@@ -8,7 +8,9 @@ import pytest
 
 from dpdpca_protocol.accounting import delta_of_tails, zcdp_rho
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.fields import decimal_text
 from dpdpca_protocol.figures import Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
 
 JOINT = Terms(
@@ -42,9 +44,103 @@ def test_noise_scale_is_the_theory_rounded_up(terms):
     rho = zcdp_rho(terms.epsilon, figures.delta_zcdp)
     a = Fraction("0.43") * BOUND
     exact = (2 * BOUND + a) ** 2 / (4 * rho) if terms is JOINT else 8 * BOUND**2 / rho
-    assert exact < figures.noise_variance <= exact * (1 + Fraction(1, 2**30)) ** 2
+    assert exact < figures.noise_scale**2 <= exact * (1 + Fraction(1, 2**30)) ** 2
     assert (figures.noise_scale * 2**40).denominator == 1
-    assert figures.noise_variance == figures.noise_scale**2
+    assert figures.rho == figures.event.rho <= rho < figures.rho * (1 + Fraction(1, 2**29))
+
+
+@pytest.mark.parametrize(
+    ("terms", "scale", "slot_bits"),
+    [
+        (JOINT, "50392538.0576755943739044596441090106964111328125", 38),
+        (MASKED, "117309976.5655426717785303480923175811767578125", 186),
+        (
+            replace(
+                JOINT,
+                encoded_features=2,
+                epsilon=Fraction("0.1"),
+                sum_weight=Fraction("0.000001"),
+                max_records=2,
+                delta=Fraction("0.1"),
+            ),
+            "29052192.563623548450777889229357242584228515625",
+            30,
+        ),
+        (
+            replace(
+                MASKED, encoded_features=617, clip_norm=Fraction(8), fraction_bits=13, epsilon=Fraction(3)
+            ),
+            "34983466478.700243830315230297856032848358154296875",
+            202,
+        ),
+        (
+            replace(
+                JOINT,
+                encoded_features=1,
+                clip_norm=Fraction(1),
+                epsilon=Fraction("0.0001"),
+                delta=Fraction("1e-12"),
+            ),
+            "382261724370.1591984633751053479500114917755126953125",
+            44,
+        ),
+    ],
+)
+def test_published_figures_stay_what_they_were(terms, scale, slot_bits):
+    """Signed manifests carry these numbers: another bit in them, and every old study is refused."""
+    figures = figures_of(terms)
+    assert (decimal_text(figures.noise_scale), figures.slot_bits) == (scale, slot_bits)
+
+
+def named(terms, mechanism, calibration=Calibration.PROVED):
+    return figures_of(replace(terms, mechanism=mechanism, calibration=calibration))
+
+
+PUBLISHED = Calibration.AS_PUBLISHED
+
+
+def test_what_each_mechanism_is_worth_in_a_release():
+    """The whole δ: a pure mechanism keeps one for mask and re-randomisation, and only where these are."""
+    ours = figures_of(MASKED)
+    assert (ours.guarantee.epsilon, ours.guarantee.delta) == (MASKED.epsilon, MASKED.delta)
+    joint = figures_of(JOINT)
+    assert (joint.guarantee.epsilon, joint.guarantee.delta) == (JOINT.epsilon, JOINT.delta)
+    assert named(JOINT, "laplace").guarantee.kind == "pure"
+    assert named(JOINT, "laplace").guarantee.epsilon == 1
+    veiled = named(MASKED, "laplace")
+    assert veiled.guarantee.kind == "approximate"
+    assert veiled.guarantee.epsilon == 1
+    assert veiled.guarantee.delta == veiled.delta_mask + veiled.delta_tails
+    assert veiled.event.pure_epsilon == 1
+    assert veiled.rho == Fraction(1, 2)
+    paper = named(MASKED, "gaussian", PUBLISHED)
+    assert 3 < paper.guarantee.epsilon < 6
+    assert paper.guarantee.delta > MASKED.delta - paper.delta_tails
+    assert named(MASKED, "wishart", PUBLISHED).rho is None
+
+
+def test_published_noise_says_what_it_claims_and_what_it_gives():
+    proved, claimed, real = named(MASKED, "gaussian", PUBLISHED).statements
+    assert proved.startswith("gaussian (as-published), proved: (ε, δ) = (")
+    assert claimed.startswith("its paper claims (ε, δ) = (1, ")
+    assert real.startswith("continuous noise of this strength gives ε = ")
+    nothing, claimed = named(MASKED, "wishart", PUBLISHED).statements
+    assert "no differential privacy" in nothing
+    assert "claims pure ε = 1" in claimed
+    assert figures_of(JOINT).statements == ("gaussian (proved), proved: (ε, δ) = (1, 1e-09), replace-one",)
+
+
+@pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])
+def test_slots_hold_the_tails_of_any_mechanism(terms):
+    figures = named(terms, "laplace")
+    law = figures.law(terms.max_records)
+    if terms is JOINT:
+        largest = max(25000 * BOUND + law.triangle_bound, 25000 * figures.sum_bound + law.sum_bound)
+        assert figures.slot_bits == bit_length_of_signed(largest)
+    else:
+        half_mask = 2 ** (figures.mask_bits - 1)
+        worst = (25000 * figures.sum_bound + half_mask) ** 2 + law.triangle_bound
+        assert figures.slot_bits == max(2 * figures.mask_bits, bit_length_of_signed(worst))
 
 
 def test_delta_is_split_without_remainder():
@@ -103,7 +199,10 @@ def test_sizes_of_a_share(d):
 def test_a_stated_scale_within_the_tolerance_is_used_everywhere():
     computed = figures_of(JOINT)
     stated = computed.noise_scale * (1 + Fraction(1, 2**32))
-    assert figures_of(JOINT, stated).noise_variance == stated**2
+    used = figures_of(JOINT, stated)
+    assert used.noise_scale == stated
+    assert used.law(7).diagonal == stated**2
+    assert used.rho < computed.rho
 
 
 @pytest.mark.parametrize(

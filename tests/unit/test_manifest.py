@@ -45,6 +45,37 @@ def test_a_manifest_survives_its_body(manifest, body):
     assert parsed.study_id == manifest.study_id
 
 
+@pytest.mark.parametrize(
+    ("release", "mechanism", "calibration", "kind"),
+    [
+        ("joint", "laplace", None, "pure"),
+        ("masked", "laplace", None, "approximate"),
+        ("masked", "laplace", "as-published", "approximate"),
+        ("joint", "mod-sulq", "as-published", "approximate"),
+        ("masked", "gaussian", "as-published", "approximate"),
+        ("masked", "wishart", "as-published", "none"),
+    ],
+)
+def test_a_mechanism_of_the_literature_survives_its_body(
+    make_manifest, release, mechanism, calibration, kind
+):
+    made = make_manifest(release=release, mechanism=mechanism, calibration=calibration)
+    body = made.to_body()
+    assert body.get("calibration") == calibration
+    assert parse(body) == made
+    assert made.figures.guarantee.kind == kind
+    assert (made.figures.rho is None) == (kind == "none")
+    body["noise_scale"] = str(int(made.noise_scale / 2))
+    with pytest.raises(PolicyError, match="noise_scale is"):
+        parse(body)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "wishart"])
+def test_what_is_published_for_a_matrix_alone_is_refused_for_a_joint_release(make_manifest, mechanism):
+    with pytest.raises(PolicyError, match="is made for scatter, second-moment, not for joint"):
+        make_manifest(release="joint", mechanism=mechanism, calibration="as-published")
+
+
 def test_only_the_members_of_the_protocol_are_there(body):
     listed = (
         "format title purpose user proxy participants features missing scaling clip_norm fraction_bits"
@@ -134,7 +165,7 @@ def test_an_unknown_member_is_refused(body, member):
         parse(body)
 
 
-@pytest.mark.parametrize("member", ["calibration", "nonnegative", "pre_studies", "rho_share"])
+@pytest.mark.parametrize("member", ["cohort_distance", "nonnegative", "pre_studies", "rho_share"])
 def test_members_of_later_versions_are_named(body, member):
     body[member] = None
     with pytest.raises(PolicyError, match=f"{member} is not offered by this version"):
@@ -147,8 +178,10 @@ def test_members_of_later_versions_are_named(body, member):
         ("relation", "add-or-remove", "number of records is exact"),
         ("relation", "other", "relation is none of"),
         ("noise_by", "owners", "not offered by this version"),
-        ("mechanism", "as-published", "not offered by this version"),
-        ("mechanism", "laplace", "none of"),
+        ("mechanism", "as-published", "none of gaussian, laplace, mod-sulq, wishart"),
+        ("mechanism", "wishart", r"must be one of: gaussian \(proved\), .* wishart \(as-published\)"),
+        ("mechanism", "mod-sulq", r"must be one of: .* mod-sulq \(as-published\)"),
+        ("calibration", "proved", "calibration is none of as-published"),
         ("release", "pairs", "not offered by this version"),
         ("missing", "mean", "none of"),
         ("scaling", "standard", "none of"),

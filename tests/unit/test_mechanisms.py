@@ -28,7 +28,6 @@ from dpdpca_protocol.mechanisms import (
 from dpdpca_protocol.mechanisms.analytic import published_scale, real_epsilon
 from dpdpca_protocol.mechanisms.modsulq import modsulq_scale
 from dpdpca_protocol.mechanisms.wishart import impossible_probability
-from dpdpca_protocol.sensitivity import joint_noise_variance, masked_noise_variance
 
 K = 2**20
 WEIGHT = Fraction(43, 100) * K
@@ -89,8 +88,8 @@ def test_ours_is_the_calibration_of_the_releases():
     masked = Gaussian.calibrated(setting(Quantity.SCATTER))
     joint = Gaussian.calibrated(setting(Quantity.JOINT))
     for fitted, variance in (
-        (masked, masked_noise_variance(K, rho)),
-        (joint, joint_noise_variance(K, WEIGHT, rho)),
+        (masked, 8 * K**2 / rho),
+        (joint, (2 * K + WEIGHT) ** 2 / (4 * rho)),
     ):
         assert 0 <= fitted.scale**2 / variance - 1 < Fraction(1, 2**59)
         assert fitted.rho <= rho

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpdpca_protocol.accounting import zcdp_rho
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.sensitivity import (
-    joint_noise_variance,
     joint_sensitivity_squared,
-    masked_noise_variance,
     scatter_sensitivity,
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
@@ -114,17 +111,6 @@ def test_no_pair_of_integer_neighbours_passes_the_bounds(record_bound, count):
     if record_bound in (1, 4, 9):  # records on the bound exist
         assert worst_scatter == (count * scatter_sensitivity(record_bound, count)) ** 2
         assert worst_moment == second_moment_sensitivity_squared(record_bound)
-
-
-def test_noise_spends_exactly_rho_on_the_worst_pair():
-    rho, bound = zcdp_rho(Fraction(1), Fraction("1e-6")), 1000
-    masked = masked_noise_variance(bound, rho)
-    assert scatter_sensitivity_bound(bound) ** 2 / (2 * masked) == rho
-    assert masked == 8 * bound**2 / rho
-    a = Fraction(430)
-    joint = joint_noise_variance(bound, a, rho)
-    assert joint_sensitivity_squared(bound, a) / (2 * joint) == rho
-    assert joint == (2 * bound + a) ** 2 / (4 * rho)
 
 
 @pytest.mark.parametrize("a", [Fraction(0), Fraction(-1), Fraction(2001)])

@@ -102,7 +102,7 @@ def show(report: "AuditReport") -> None:
             ("", f"distance {pair.distance:.4f}{allowed}, measured {pair.estimate:.4f} ± {pair.error:.4f}"),
             (
                 "",
-                f"ε ≥ {pair.bound.epsilon:.3f}; if the noise is Gaussian ε ≥ {pair.epsilon_if_gaussian:.3f}",
+                f"ε ≥ {pair.bound.epsilon:.3f}{_if_gaussian(pair.epsilon_if_gaussian)}",
             ),
         ]
     for name, text in lines:

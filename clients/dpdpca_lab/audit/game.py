@@ -141,11 +141,12 @@ def whole_checks(release: Release, totals: Totals) -> list[Check]:
     seen = lens.read(views, 0)
     integers = (views.values - np.array(release.truth(totals), dtype=object))[:, own]
     found = [
-        checks.noise_scale(seen.noise[:, own], scales),
         checks.noise_present(seen.zeros[own], runs, scales),
         checks.noise_distinct(integers, scales),
         checks.noise_fresh([seen.noise[:, own]], scales),
     ]
+    if release.law is Law.GAUSSIAN:
+        found.append(checks.noise_scale(seen.noise[:, own], scales))
     if len(own) < len(coordinates):
         found.append(checks.copies_equal(seen.asymmetric, runs))
     return found

@@ -7,8 +7,6 @@ import numpy as np
 from dpdpca_lab.audit.releases import Coordinate, Law, Totals, Views, integers, triangle, upper
 from dpdpca_protocol.mechanisms import Mechanism, Quantity
 
-_LAWS = {"gaussian": Law.GAUSSIAN, "mod-sulq": Law.GAUSSIAN, "laplace": Law.LAPLACE}
-
 
 class MechanismRelease:
     """R, N·S or (v, R) under a mechanism's own noise, drawn release by release.
@@ -22,7 +20,7 @@ class MechanismRelease:
     def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism = mechanism
         self.d = mechanism.setting.encoded_features
-        self.law = _LAWS.get(mechanism.name, Law.OTHER)
+        self.law = Law.of(mechanism)
 
     def granularity(self, count: int) -> int | None:
         """Not stated: the mechanisms are played without the mask, on R and N·S alike."""

@@ -5,8 +5,8 @@ whatever the randomness (tests/unit/lab/test_audit_releases.py runs both side by
 from the functions that the proxy calls, the places of the noise from the function that places it.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from math import sqrt
@@ -18,9 +18,12 @@ from numpy.typing import NDArray
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.gaussian import discrete_gaussian
+from dpdpca_protocol.mechanisms import GuaranteeKind, Mechanism, NoiseLaw
+from dpdpca_protocol.mechanisms.discrete_laplace import discrete_laplace
+from dpdpca_protocol.mechanisms.samplers import Samplers
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
-from dpdpca_protocol.release import draw_joint_noise, draw_mask, draw_triangle_noise, noise_row
+from dpdpca_protocol.release import draw_mask, noise_row
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.study import ReleaseKind
 
@@ -75,6 +78,11 @@ class Law(StrEnum):
     LAPLACE = "laplace"
     OTHER = "other"
 
+    @classmethod
+    def of(cls, mechanism: Mechanism) -> "Law":
+        laws = {"gaussian": cls.GAUSSIAN, "mod-sulq": cls.GAUSSIAN, "laplace": cls.LAPLACE}
+        return laws.get(mechanism.name, cls.OTHER)
+
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
@@ -127,64 +135,80 @@ class Release(Protocol):
 
 
 class DrawnAhead:
-    """A source of discrete Gaussians that draws many at once: one call of the sampler costs 20 draws."""
+    """A source of discrete noise that draws many at once: one call of the sampler costs 20 draws."""
 
     def __init__(self) -> None:
-        self._stock: dict[tuple[Fraction, int], list[int]] = {}
+        self._stock: dict[tuple[Fraction, int | None], list[int]] = {}
 
-    def __call__(self, variance: Fraction, count: int, bound: int) -> list[int]:
-        stock = self._stock.setdefault((variance, bound), [])
+    def gaussian(self, variance: Fraction, count: int, bound: int) -> list[int]:
+        return self._taken((variance, bound), count, lambda least: discrete_gaussian(variance, least, bound))
+
+    def laplace(self, scale: Fraction, count: int) -> list[int]:
+        return self._taken((scale, None), count, lambda least: discrete_laplace(scale, least))
+
+    def _taken(
+        self, key: tuple[Fraction, int | None], count: int, draw: Callable[[int], list[int]]
+    ) -> list[int]:
+        stock = self._stock.setdefault(key, [])
         if len(stock) < count:
-            stock += discrete_gaussian(variance, max(_AHEAD, count - len(stock)), bound)
+            stock += draw(max(_AHEAD, count - len(stock)))
         start = len(stock) - count
         taken = stock[start:]
         del stock[start:]
         return taken
 
 
-class JointRelease:
-    """(N, ṽ, R̃) of a joint study; N is exact, and the same in both data sets.
-
-    Args:
-        figures: the study's.
-        d: features to play with, at most the study's; their noise does not depend on how many others
-            there are. All if None.
-    """
-
-    law = Law.GAUSSIAN
-    veil = 0
+class _Played:
+    """What both releases have in common: the study's mechanism on the features that are played."""
 
     def __init__(self, figures: Figures, d: int | None = None) -> None:
         self.figures = figures
         self.d = _features(figures, d)
-        self.sample = DrawnAhead()
+        # Laws and scales of single entries do not depend on how many others there are.
+        setting = replace(figures.mechanism.setting, encoded_features=self.d)
+        self.mechanism = replace(figures.mechanism, setting=setting)
+        self.law = Law.of(self.mechanism)
+        ahead = DrawnAhead()
+        self.sample = Samplers(ahead.gaussian, ahead.laplace)
+
+    def stated(self, count: int) -> NoiseLaw:
+        return self.mechanism.law(count)
+
+    def draw_noise(self, count: int, runs: int) -> Integers:
+        """(runs, size of a release): the noise of so many releases, as its mechanism draws it."""
+        return integers(self.mechanism.draw(count, self.sample) for _ in range(runs))
+
+
+class JointRelease(_Played):
+    """(N, ṽ, R̃) of a joint study; N is exact, and the same in both data sets.
+
+    Args:
+        figures: the study's.
+        d: features to play with, at most the study's; all if None.
+    """
+
+    veil = 0
 
     def granularity(self, count: int) -> int | None:
+        if self.law is not Law.GAUSSIAN:
+            return None
         least = min(coordinate.scale for coordinate in self.coordinates(count))
         return _JOINT_GRANULARITY if least >= _UNIFORM * _JOINT_GRANULARITY else None
 
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
-        t, alpha = float(self.figures.noise_scale), sqrt(self.figures.alpha_squared)
-        sums = [Coordinate(f"v{i + 1}", t / alpha, None) for i in range(self.d)]
-        return (*sums, *_frobenius_shape("R", self.d, t))
+        law = self.stated(count)
+        sums = [Coordinate(f"v{i + 1}", sqrt(law.sum_), None) for i in range(self.d)]
+        return (*sums, *triangle("R", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal)))
 
     def truth(self, totals: Totals) -> tuple[int, ...]:
         return (*totals.sum, *upper(totals.second_moment))
 
-    def draw_noise(self, runs: int) -> Integers:
-        """(runs, 1 + d + d(d+1)/2): the proxy's noise, as its worker draws it."""
-        figures = self.figures
-        return integers(
-            draw_joint_noise(self.d, figures.noise_variance, figures.alpha_squared, self.sample)
-            for _ in range(runs)
-        )
-
     def play(self, totals: Totals, runs: int) -> Views:
-        values = integers([[totals.count, *self.truth(totals)]]) + self.draw_noise(runs)
+        values = integers([[totals.count, *self.truth(totals)]]) + self.draw_noise(totals.count, runs)
         return Views(values[:, 1:], np.empty((runs, 0), dtype=object))
 
 
-class MaskedRelease:
+class MaskedRelease(_Played):
     """(v′, T) of a masked study, seen as (v′, N·S̃ = T − v′ v′ᵀ), with every copy of an entry.
 
     Args:
@@ -193,23 +217,22 @@ class MaskedRelease:
         randomness: of the mask.
     """
 
-    law = Law.GAUSSIAN
-
     def __init__(
         self, figures: Figures, d: int | None = None, randomness: Randomness = OS_RANDOMNESS
     ) -> None:
-        self.figures = figures
-        self.d = _features(figures, d)
+        super().__init__(figures, d)
         self.layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
         self.veil = 1 << figures.mask_bits
         self.randomness = randomness
-        self.sample = DrawnAhead()
 
     def granularity(self, count: int) -> int | None:
-        return count if self.figures.noise_scale / 2 >= _UNIFORM and count > 1 else None
+        if self.law is not Law.GAUSSIAN or count < 2:
+            return None
+        return count if self.stated(1).off_diagonal >= 2 * _UNIFORM**2 else None
 
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
-        entries = _frobenius_shape("N·S", self.d, count * float(self.figures.noise_scale))
+        law = self.stated(count)
+        entries = triangle("N·S", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal))
         place = {coordinate.entry: index for index, coordinate in enumerate(entries)}
         copies = [
             Coordinate(f"N·S{i + 1},{j + 1}", entries[place[j, i]].scale, (i, j), place[j, i])
@@ -221,11 +244,6 @@ class MaskedRelease:
         n, v, r = totals.count, totals.sum, totals.second_moment
         scaled = [[n * r[i][j] - v[i] * v[j] for j in range(self.d)] for i in range(self.d)]
         return (*upper(scaled), *(scaled[i][j] for i, j in self._left()))
-
-    def draw_noise(self, count: int, runs: int) -> Integers:
-        """(runs, d(d+1)/2): the proxy's noise, as its worker draws it."""
-        variance = count**2 * self.figures.noise_variance
-        return integers(draw_triangle_noise(self.d, variance, self.sample) for _ in range(runs))
 
     def draw_mask(self, runs: int) -> Integers:
         """(runs, d): the proxy's mask, as its worker draws it."""
@@ -271,6 +289,11 @@ class MaskedRelease:
 
 
 def release_of(figures: Figures, d: int | None = None) -> JointRelease | MaskedRelease:
+    """The release of a study. Raises UsageError if nothing is claimed for it that could be refuted."""
+    if figures.guarantee.kind is GuaranteeKind.NONE:
+        raise UsageError(
+            "nothing-claimed", f"there is no claim to refute: {figures.guarantee}", "choose another mechanism"
+        )
     return JointRelease(figures, d) if figures.release is ReleaseKind.JOINT else MaskedRelease(figures, d)
 
 
@@ -287,10 +310,6 @@ def triangle(name: str, d: int, diagonal: float, off_diagonal: float) -> list[Co
         for i in range(d)
         for j in range(i, d)
     ]
-
-
-def _frobenius_shape(name: str, d: int, scale: float) -> list[Coordinate]:
-    return triangle(name, d, scale, scale / sqrt(2))
 
 
 def upper(matrix: Sequence[Sequence[int]]) -> list[int]:

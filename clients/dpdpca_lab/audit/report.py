@@ -7,6 +7,7 @@ from typing import Any
 
 from dpdpca_lab.audit.bound import EpsilonBound
 from dpdpca_lab.audit.checks import Check
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.manifest import Manifest
 
 
@@ -28,13 +29,19 @@ class Claim:
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Claim":
+        """What is proved for a study's terms. Raises UsageError where that is nothing."""
+        figures = manifest.figures
+        guarantee, event = figures.guarantee, figures.event
+        if guarantee.epsilon is None or guarantee.delta is None or event is None:
+            raise UsageError("nothing-claimed", f"there is no claim to refute: {guarantee}")
         return cls(
-            manifest.epsilon,
-            manifest.delta,
-            math.sqrt(2 * manifest.figures.rho),
+            guarantee.epsilon,
+            guarantee.delta,
+            math.sqrt(2 * event.rho) if event.pure_epsilon is None else None,
             {
                 "release": str(manifest.release),
-                "mechanism": f"discrete {manifest.mechanism}, noise by the {manifest.noise_by}",
+                "mechanism": f"discrete {manifest.mechanism} ({manifest.calibration}), "
+                f"noise by the {manifest.noise_by}",
                 "relation": str(manifest.relation),
             },
         )

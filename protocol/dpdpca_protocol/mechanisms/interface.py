@@ -223,7 +223,9 @@ class Mechanism(ABC):
     def check_quantity(cls, quantity: Quantity) -> None:
         if quantity not in cls.quantities:
             offered = ", ".join(sorted(cls.quantities))
-            raise UsageError("bad-argument", f"{cls.name} is made for {offered}, not for {quantity}")
+            raise UsageError(
+                "bad-argument", f"{cls.name} ({cls.calibration}) is made for {offered}, not for {quantity}"
+            )
 
     @classmethod
     @abstractmethod

@@ -28,21 +28,22 @@ def assert_release(noisy: NoisyScatter, sums: Sums, figures: Figures) -> None:
     up to 2K, and a whole file by hundreds of K, where the noise here has a standard deviation near K.
     """
     assert noisy.count == sums.count
-    d, t2 = len(sums.sum), figures.noise_variance
+    d, law = len(sums.sum), figures.law(sums.count)
     noises: list[tuple[int, Fraction]] = []
     if figures.release is ReleaseKind.JOINT:
         assert noisy.sum is not None
-        noises += [(a - b, t2 / figures.alpha_squared) for a, b in zip(noisy.sum, sums.sum, strict=True)]
+        noises += [(a - b, law.sum_) for a, b in zip(noisy.sum, sums.sum, strict=True)]
         for i in range(d):
             for j in range(i, d):
                 entry, rest = divmod(noisy.scaled_scatter[i][j] + noisy.sum[i] * noisy.sum[j], noisy.count)
                 assert rest == 0
-                noises.append((entry - sums.second_moment[i][j], t2 if i == j else t2 / 2))
+                variance = law.diagonal if i == j else law.off_diagonal
+                noises.append((entry - sums.second_moment[i][j], variance))
     else:
         exact = sums.scaled_scatter
         for i in range(d):
             for j in range(i, d):
-                variance = sums.count**2 * t2 * (1 if i == j else Fraction(1, 2))
+                variance = law.diagonal if i == j else law.off_diagonal
                 noises.append((noisy.scaled_scatter[i][j] - exact[i][j], variance))
     for noise, variance in noises:
         assert noise * noise <= (isqrt(int(TAIL * TAIL * variance)) + 1) ** 2

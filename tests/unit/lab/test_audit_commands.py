@@ -48,7 +48,7 @@ def draft_file(tmp_path):
 def test_a_draft_is_played_and_the_claim_stands_beside_the_bound(draft_file, capsys):
     assert run(draft_file, "--runs", 200, "--search", 20) == 0
     shown = capsys.readouterr().out
-    assert "claim   (ε, δ) = (2, 4e-08), masked, discrete gaussian, noise by the proxy, replace-one" in shown
+    assert "claim   (ε, δ) = (2, 4e-08), masked, discrete gaussian (proved), noise by the proxy, replace-one" in shown
     assert "confidence 1 − 10⁻⁶" in shown
     assert "200 releases of each data set, 1,000 records" in shown
     assert "✓ noise has the stated deviation" in shown

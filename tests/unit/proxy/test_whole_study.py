@@ -1,4 +1,4 @@
-"""Whole studies through the routes; noise is left out by replacing the worker's draw, so sums are exact."""
+"""Whole studies through the routes; noise is left out by replacing the mechanism's draw: sums are exact."""
 
 import json
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from proxy_world import OpenStudy, ProxyWorld, Values, values_of
 
+from dpdpca_protocol.mechanisms import Mechanism
 from dpdpca_protocol.messages import ReleaseStatement, SealedComponents
 from dpdpca_protocol.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.release import NoisyScatter, open_joint_release, open_masked_release
@@ -13,14 +14,13 @@ from dpdpca_protocol.share import cohort_digest, decode_chunk
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.suite import PaillierSuite
 from dpdpca_protocol.transcript import verify_transcript
-from dpdpca_proxy import worker as work
 from dpdpca_proxy.store.files import sealed_folder
 
 
 @pytest.fixture
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "draw_joint_noise", lambda d, variance, a: [0] * (1 + d + d * (d + 1) // 2))
-    monkeypatch.setattr(work, "draw_triangle_noise", lambda d, variance: [0] * (d * (d + 1) // 2))
+    honest = Mechanism.draw
+    monkeypatch.setattr(Mechanism, "draw", lambda self, count: [0] * len(honest(self, count)))
 
 
 def opened(study: OpenStudy) -> tuple[NoisyScatter, ReleaseStatement]:

@@ -15,7 +15,7 @@ from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import NoisyScatter, draw_joint_noise, draw_triangle_noise, triangle_index
+from dpdpca_protocol.release import NoisyScatter, triangle_index
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_user.model import Contribution, Model, Provenance, TrailEntry
@@ -81,9 +81,9 @@ def make_model(real_key: SecretKey, people: dict[str, list[Any]]) -> Callable[..
         moments.add(RecordEncoder(manifest).encode(people).z)
         d = figures.encoded_features
         if manifest.release == "joint":
-            noise = draw_joint_noise(d, figures.noise_variance, figures.alpha_squared)
+            noise = figures.mechanism.draw(1)
         else:
-            noise = [0] * (1 + d) + draw_triangle_noise(d, figures.noise_variance)
+            noise = [0] * (1 + d) + figures.mechanism.draw(1)
         n, *rest = [value + drawn for value, drawn in zip(moments.values(), noise, strict=True)]
         total, triangle = rest[:d], rest[d:]
         scaled = tuple(

@@ -31,7 +31,7 @@ EXPECTED_TO_FAIL = {
 
 
 class NoiselessPCA(DPPCA):
-    def _draw_noise(self, d: int, figures: Figures) -> list[int]:
+    def _draw_noise(self, figures: Figures) -> list[int]:
         return [0] * figures.value_count
 
 
