@@ -86,10 +86,20 @@ class FlatLayout:
         """The plaintexts of `value_count` values. Raises CryptographicError like `pack`."""
         if len(values) != self.value_count:
             raise UsageError("wrong-length", f"{len(values)} values instead of {self.value_count}")
-        return [
-            pack(values[start : start + self.slots], self.slot_bits)
-            for start in range(0, self.value_count, self.slots)
-        ]
+        return list(self.pack_stream(values))
+
+    def pack_stream(self, values: Iterable[int]) -> Iterator[int]:
+        """The same, one at a time, from values that are made as they are asked for.
+
+        Raises:
+            UsageError: at the end, if they were not `value_count`.
+        """
+        remaining, count = iter(values), 0
+        while part := list(islice(remaining, self.slots)):
+            count += len(part)
+            yield pack(part, self.slot_bits)
+        if count != self.value_count:
+            raise UsageError("wrong-length", f"{count} values instead of {self.value_count}")
 
     def unpack_all(self, plains: Sequence[int]) -> list[int]:
         """The values of `plaintext_count` plaintexts. Raises CryptographicError like `unpack`."""

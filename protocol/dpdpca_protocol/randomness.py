@@ -25,5 +25,8 @@ class _OsRandomness:
     def below(self, bound: int) -> int:
         return secrets.randbelow(bound)
 
+    def __reduce__(self) -> str:
+        return "OS_RANDOMNESS"  # in another process: the one of that process
+
 
 OS_RANDOMNESS: Randomness = _OsRandomness()

@@ -4,6 +4,8 @@ A float64 product is exact while every partial sum stays below 2⁵³, so record
 fewer than 2⁵³/K and the chunks are added up in int64, which N̄·K < 2⁶² keeps from wrapping around.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,5 +67,11 @@ class SecondMoments:
 
     def values(self) -> list[int]:
         """N, v₁…v_d, then the upper triangle of R by rows: the order of the joint release."""
-        upper = np.triu_indices(self.encoded_features)
-        return [self.count, *self.sum.tolist(), *self.second_moment[upper].tolist()]
+        return list(self.stream())
+
+    def stream(self) -> Iterator[int]:
+        """The same one at a time: a large R never stands there whole as Python's integers."""
+        yield self.count
+        yield from self.sum.tolist()
+        for index, row in enumerate(self.second_moment):
+            yield from row[index:].tolist()

@@ -7,7 +7,6 @@ so that another additively homomorphic suite can stand beside this one.
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from itertools import islice
 from typing import ClassVar, Protocol
 
 from gmpy2 import mpz
@@ -58,17 +57,14 @@ class PaillierSuite:
         """The ciphertexts of a vector. Raises CryptographicError `slot-overflow` if a value does not fit."""
         return encryptor.encrypt_many(self.layout(len(values)).pack_all(values), executor)
 
-    def encrypt_stream(
-        self,
-        values: Sequence[int],
-        encryptor: EncryptsIntegers,
-        batch: int,
-        executor: Executor | None = None,
-    ) -> Iterator[list[mpz]]:
-        """The same ciphertexts in lists of `batch`, made as they are asked for."""
-        plains = iter(self.layout(len(values)).pack_all(values))
-        while part := list(islice(plains, batch)):
-            yield encryptor.encrypt_many(part, executor)
+    def plaintexts(self, values: Iterable[int], value_count: int) -> Iterator[int]:
+        """What `encrypt_vector` encrypts, one at a time, for an owner that encrypts as it sends.
+
+        Raises:
+            CryptographicError: `slot-overflow` if a value does not fit.
+            UsageError: at the end, if the values were not `value_count`.
+        """
+        return self.layout(value_count).pack_stream(values)
 
     def add_vectors(self, vectors: Iterable[Sequence[mpz]]) -> list[mpz]:
         """The encrypted sum of encrypted vectors of one length; they are read one at a time.

@@ -1,3 +1,4 @@
+import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -5,6 +6,7 @@ import gmpy2
 import pytest
 from gmpy2 import mpz
 
+from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.packing import unpack
 from dpdpca_protocol.paillier.cipher import (
@@ -84,7 +86,7 @@ def test_every_encryption_is_fresh(secret: SecretKey, encryptor: Encryptor) -> N
     check_ciphertexts(secret.public, ciphertexts)
 
 
-@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 100])
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 100])
 def test_threads_keep_the_order(
     secret: SecretKey, encryptor: Encryptor, executor: ThreadPoolExecutor, count: int
 ) -> None:
@@ -92,6 +94,38 @@ def test_threads_keep_the_order(
     ciphertexts = encryptor.encrypt_many(values, executor)
     assert decrypt_many(secret, ciphertexts, executor) == values
     assert decrypt_many(secret, ciphertexts) == values
+
+
+@pytest.mark.parametrize("bits", [520, 576])
+@pytest.mark.parametrize("count", [1, 40])
+def test_processes_encrypt_the_same_values(bits: int, count: int) -> None:
+    """A key that fills whole machine words and one that does not; one value for three workers."""
+    secret = generate_secret_key(bits, OS_RANDOMNESS, least_bits=bits)
+    edge = int(secret.public.modulus - 1) // 2
+    values = [edge, -edge, 0, *range(-count, count)][-count:]
+    encryptor = Encryptor(secret.public, count)
+    with WorkerProcesses(3) as workers:
+        ciphertexts = encryptor.encrypt_many(values, workers)
+    assert len(set(ciphertexts)) == count
+    assert decrypt_many(secret, ciphertexts) == values
+
+
+def test_a_refused_value_comes_back_from_a_worker_as_it_was_raised(encryptor: Encryptor) -> None:
+    with WorkerProcesses(2) as workers, pytest.raises(CryptographicError) as caught:
+        encryptor.encrypt_many([1] * 40 + [int(encryptor.public.modulus)], workers)
+    assert caught.value.slug == "plaintext-out-of-range"
+
+
+def test_slices_in_one_process_share_one_comb(encryptor: Encryptor) -> None:
+    first, second = (pickle.loads(pickle.dumps(encryptor)) for _ in range(2))
+    assert first is second
+    assert first.comb is second.comb
+    assert first.comb is not encryptor.comb
+
+
+def test_a_secret_key_does_not_leave_its_process(secret: SecretKey) -> None:
+    with WorkerProcesses(1) as workers, pytest.raises(TypeError):
+        decrypt_many(secret, [mpz(2)], workers)
 
 
 def test_the_lock_setting_of_the_caller_is_left_alone(

@@ -29,13 +29,16 @@ def test_vectors_add_up_and_take_noise(secret: SecretKey, suite: PaillierSuite) 
     assert suite.decrypt_vector(secret, noisy, 50) == expected
 
 
-def test_a_stream_is_the_vector_in_parts(secret: SecretKey, suite: PaillierSuite) -> None:
-    encryptor = suite.encryptor(len(VALUES))
+def test_plaintexts_of_a_stream_are_those_of_the_vector(secret: SecretKey, suite: PaillierSuite) -> None:
+    plains = list(suite.plaintexts(iter(VALUES), 50))
+    encryptor = suite.encryptor(50)
     with ThreadPoolExecutor(2) as executor:
-        parts = list(suite.encrypt_stream(VALUES, encryptor, 3, executor))
-        assert [len(part) for part in parts] == [3, 1]
-        joined = [ciphertext for part in parts for ciphertext in part]
-        assert suite.decrypt_vector(secret, joined, 50, executor) == VALUES
+        parts = list(encryptor.encrypt_slices(plains, executor))
+        ciphertexts = [ciphertext for part in parts for ciphertext in part]
+        assert suite.decrypt_vector(secret, ciphertexts, 50, executor) == VALUES
+    for wrong in (49, 51):
+        with pytest.raises(UsageError):
+            list(suite.plaintexts(iter(VALUES), wrong))
 
 
 def test_shapes_and_keys_must_fit(secret: SecretKey, suite: PaillierSuite) -> None:

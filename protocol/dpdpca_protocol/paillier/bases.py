@@ -15,9 +15,10 @@ from dpdpca_protocol.randomness import Randomness
 
 _BASE_TAG = b"dpdpca/base/v1"
 
-# (ciphertexts below which this shape is best at 3072 bits, teeth, splits)
-_SHAPES = ((60, 6, 4), (400, 8, 8), (1600, 10, 8))
-_LARGEST_SHAPE = (12, 8)
+_MOST_TEETH = 12
+_MOST_SPLITS = 32
+_MOST_TABLE_BYTES = 64 * 2**20
+_OBJECT_BYTES = 48  # what an integer takes beside its digits, its place in a list included
 
 
 def hash_to_residue(tag: bytes, modulus: mpz, width: int, counter: int) -> mpz:
@@ -128,9 +129,30 @@ def _products(factors: list[mpz], modulus: mpz) -> list[mpz]:
     return products
 
 
+def best_shape(exponent_bits: int, uses: int, element_bytes: int) -> tuple[int, int]:
+    """Teeth and splits with which a comb is built and used `uses` times by the fewest multiplications.
+
+    Args:
+        exponent_bits: how long exponents are.
+        uses: powers that will be taken.
+        element_bytes: length of an element; all tables together take at most 64 MiB.
+    """
+
+    def work(shape: tuple[int, int]) -> int:
+        teeth, splits = shape
+        tables = -(-exponent_bits // (teeth * splits))
+        return exponent_bits + (tables << teeth) + uses * (tables * splits + splits - 2)
+
+    shapes = [(teeth, splits) for teeth in range(1, _MOST_TEETH + 1) for splits in range(1, _MOST_SPLITS + 1)]
+    room = _MOST_TABLE_BYTES // (element_bytes + _OBJECT_BYTES)
+    return min(
+        (shape for shape in shapes if -(-exponent_bits // (shape[0] * shape[1])) << shape[0] <= room),
+        key=work,
+    )
+
+
 def comb_for(public: PublicKey, count: int) -> Comb:
     """A comb over the derived base for half-length exponents, shaped for `count` encryptions."""
-    teeth, splits = next(
-        ((teeth, splits) for below, teeth, splits in _SHAPES if count < below), _LARGEST_SHAPE
-    )
-    return Comb(derive_base(public), public.ciphertext_modulus, -(-public.bits // 2), teeth, splits)
+    exponent_bits = -(-public.bits // 2)
+    teeth, splits = best_shape(exponent_bits, count, public.ciphertext_bytes)
+    return Comb(derive_base(public), public.ciphertext_modulus, exponent_bits, teeth, splits)

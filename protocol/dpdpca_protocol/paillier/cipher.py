@@ -4,18 +4,22 @@ A ciphertext is an integer mod n²; E[x] holds x mod n, read back into (−n/2, 
 ciphertexts that `check_ciphertexts` has passed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from functools import lru_cache, partial
+from threading import Lock
+from typing import Any
 
 import gmpy2
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.paillier.bases import comb_for
+from dpdpca_protocol.paillier.bases import Comb, comb_for
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, random_unit
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 
-_SLICE = 32
+_SLICE = 16
+"""Values that a worker takes at a time: some 20 ms of work."""
 
 
 def encode_signed(public: PublicKey, value: int) -> mpz:
@@ -108,50 +112,86 @@ def check_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz]) -> None:
 
 
 class Encryptor:
-    """Encrypts under one key: E[m] = (1 + m n)·h^α mod n², h^α from a comb that is built once.
+    """Encrypts under one key: E[m] = (1 + m n)·h^α mod n², h^α from a comb that is built when first needed.
 
-    May be used by several threads at a time.
+    May be used by several threads at a time, and by workers in other processes: each has one comb of its own.
 
     Args:
         public: a checked key.
-        expected_count: about how many ciphertexts will be made; it sizes the comb, nothing else.
+        expected_count: about how many ciphertexts each process will make; it sizes the comb, nothing else.
         randomness: where α comes from, fresh for every ciphertext.
     """
 
-    __slots__ = ("_comb", "_randomness", "public")
+    __slots__ = ("_comb", "_expected_count", "_lock", "_randomness", "public")
 
     def __init__(
         self, public: PublicKey, expected_count: int, randomness: Randomness = OS_RANDOMNESS
     ) -> None:
         self.public = public
-        self._comb = comb_for(public, expected_count)
+        self._expected_count = expected_count
         self._randomness = randomness
+        self._comb: Comb | None = None
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[Callable[..., "Encryptor"], tuple[Any, ...]]:
+        return _encryptor_here, (self.public, self._expected_count, self._randomness)
+
+    @property
+    def comb(self) -> Comb:
+        """The powers of the base."""
+        if self._comb is None:
+            with self._lock:
+                if self._comb is None:
+                    self._comb = comb_for(self.public, self._expected_count)
+        return self._comb
 
     def encrypt(self, plain: int) -> mpz:
         """E[m]. Raises CryptographicError if m lies outside (−n/2, n/2]."""
         modulus, square = self.public.modulus, self.public.ciphertext_modulus
-        blinding = self._comb.random_power(self._randomness)
+        blinding = self.comb.random_power(self._randomness)
         return (1 + encode_signed(self.public, plain) * modulus) * blinding % square
 
     def encrypt_many(self, plains: Sequence[int], executor: Executor | None = None) -> list[mpz]:
-        """E[m] for each m, in order; over the threads of `executor` if one is given."""
+        """E[m] for each m, in order.
+
+        Args:
+            plains: m.
+            executor: processes, over which this scales; threads take turns at products this short.
+        """
+        return [ciphertext for part in self.encrypt_slices(plains, executor) for ciphertext in part]
+
+    def encrypt_slices(self, plains: Sequence[int], executor: Executor | None = None) -> Iterator[list[mpz]]:
+        """The same in parts, as they are done. An executor starts at once, before the first is asked for."""
         return _in_slices(self.encrypt, plains, executor)
+
+
+@lru_cache(maxsize=1)
+def _encryptor_here(public: PublicKey, expected_count: int, randomness: Randomness) -> Encryptor:
+    """The encryptor that a worker goes on with from slice to slice."""
+    return Encryptor(public, expected_count, randomness)
 
 
 def decrypt_many(
     secret: SecretKey, ciphertexts: Sequence[mpz], executor: Executor | None = None
 ) -> list[mpz]:
-    """The plaintext of each, in order; over the threads of `executor` if one is given."""
-    return _in_slices(secret.decrypt, ciphertexts, executor)
+    """The plaintext of each, in order.
+
+    Args:
+        secret: does not leave this process.
+        ciphertexts: of its key.
+        executor: threads; the powers are long and let other threads run.
+    """
+    return [plain for part in _in_slices(secret.decrypt, ciphertexts, executor) for plain in part]
 
 
-def _in_slices(convert: Callable[[mpz], mpz], values: Sequence[mpz], executor: Executor | None) -> list[mpz]:
-    def convert_slice(start: int) -> list[mpz]:
-        # without this every operation holds the interpreter lock for its whole length
-        with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
-            return [convert(value) for value in values[start : start + _SLICE]]
+def _in_slices(
+    convert: Callable[[mpz], mpz], values: Sequence[mpz], executor: Executor | None
+) -> Iterator[list[mpz]]:
+    slices = [values[start : start + _SLICE] for start in range(0, len(values), _SLICE)]
+    return (map if executor is None else executor.map)(partial(_convert_slice, convert), slices)
 
-    if executor is None:
+
+def _convert_slice(convert: Callable[[mpz], mpz], values: Sequence[mpz]) -> list[mpz]:
+    # without this every operation holds the interpreter lock for its whole length
+    with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
         return [convert(value) for value in values]
-    slices = executor.map(convert_slice, range(0, len(values), _SLICE))
-    return [converted for converted_slice in slices for converted in converted_slice]

@@ -1,5 +1,6 @@
 """A share on its way: it resumes with the same ciphertexts, counts once, and believes no receipt unseen."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,11 +9,13 @@ from typing import Any
 import httpx
 import pytest
 
-from dpdpca_owner import acts
+from dpdpca_disk.workers import WorkerProcesses
+from dpdpca_owner import acts, share_chunks, upload
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol import share
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, UnavailableError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.manifest import open_manifest
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.release import open_joint_release
 from dpdpca_protocol.share import Receipt, decode_chunk
@@ -101,6 +104,50 @@ def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Any) -> Non
     assert settled.receipt.version == 1
     assert scene.proxy.chunks.items() > before.items()
     assert len(puts(scene)) == len(scene.proxy.chunks) - 1
+
+
+def by_processes(monkeypatch: pytest.MonkeyPatch, kind: type[WorkerProcesses]) -> None:
+    monkeypatch.setattr(upload, "_WORTH_A_WORKER", 1)
+    monkeypatch.setattr(upload, "core_count", lambda: 3)
+    monkeypatch.setattr(upload, "WorkerProcesses", kind)
+
+
+def test_workers_in_other_processes_make_the_same_share(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_processes(monkeypatch, WorkerProcesses)
+    encrypted: list[int] = []
+    join(scene, Watcher(encrypted.append))
+    signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    plains = share_chunks._plaintexts(signed, prepared.contribution.moments)
+    chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
+    ciphertexts = [c for chunk in chunks for c in decode_chunk(chunk, signed.public_key)]
+    assert sum(encrypted) == len(ciphertexts)
+    assert [scene.parties.secret.decrypt(c) for c in ciphertexts] == list(plains)
+
+
+class DyingWorkers(WorkerProcesses):
+    """The third slice kills its worker."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.calls = getattr(self, "calls", 0) + 1
+        return super().submit(os._exit, 9) if self.calls == 3 else super().submit(fn, *args, **kwargs)
+
+
+def test_a_worker_that_dies_leaves_whole_chunks_and_the_next_join_goes_on(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_processes(monkeypatch, DyingWorkers)
+    with pytest.raises(UnavailableError) as died:
+        join(scene)
+    assert died.value.slug == "worker-died"
+    folder = scene.desk.home.study(scene.address.study)
+    width = 2 * scene.parties.secret.public.ciphertext_bytes
+    kept = {path.name: path.read_bytes() for path in (folder.path / "chunks").iterdir()}
+    assert kept
+    assert {len(chunk) for chunk in kept.values()} == {width}
+    by_processes(monkeypatch, WorkerProcesses)
+    assert join(scene).receipt.version == 1
+    assert set(kept.values()) <= set(scene.proxy.chunks.values())
 
 
 def test_a_join_whose_receipt_was_lost_gets_it_without_sending_again(scene: Any) -> None:
