@@ -26,24 +26,40 @@ class Cost:
 
     Attributes:
         rho: ρ, exact.
-        mask_delta: δ that the masks let through, in all.
-        releases: how many releases there are, for each draws noise whose tails are cut.
+        outside_delta: δ that ρ does not cover, in all: masks, redrawn tails.
+        releases: how many releases there are.
+        unproved: how many of them have no privacy that can be proved. No amount is right for these: ρ leaves
+            them out, and what a sum of ρ promises, it promises but for them.
     """
 
     rho: Fraction
-    mask_delta: Fraction
+    outside_delta: Fraction
     releases: int
+    unproved: int = 0
 
     @classmethod
     def of(cls, figures: Figures) -> Self:
         """The cost of one study's release."""
-        return cls(figures.rho, figures.delta_mask, 1)
+        event = figures.event
+        if event is None:
+            return cls(Fraction(0), Fraction(0), 1, 1)
+        return cls(event.rho, figures.delta_mask + event.extra_delta, 1)
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.rho + other.rho, self.mask_delta + other.mask_delta, self.releases + other.releases)
+        return Cost(
+            self.rho + other.rho,
+            self.outside_delta + other.outside_delta,
+            self.releases + other.releases,
+            self.unproved + other.unproved,
+        )
 
     def __sub__(self, other: "Cost") -> "Cost":
-        return Cost(self.rho - other.rho, self.mask_delta - other.mask_delta, self.releases - other.releases)
+        return Cost(
+            self.rho - other.rho,
+            self.outside_delta - other.outside_delta,
+            self.releases - other.releases,
+            self.unproved - other.unproved,
+        )
 
 
 NO_COST = Cost(Fraction(0), Fraction(0), 0)
@@ -59,8 +75,9 @@ class Budget:
         epsilon: ε that the budget was set as; None where it was set as ρ.
 
     Guarantee: as long as no cost `exceeds` it, a budget set as (ε, δ) makes all releases together (ε, δ)-DP
-        for one replaced record. ρ adds up under adaptive composition (Bun, Steinke 2016); (2 + e^ε)·2⁻⁸⁰ a
-        release and the masks' distances come out of the part of δ that ρ was not given.
+        for one replaced record, those without a proved privacy left out. ρ adds up under adaptive composition
+        (Bun, Steinke 2016); (2 + e^ε)·2⁻⁸⁰ a release, at the ε of the whole, and what is outside of ρ come
+        out of the part of δ that ρ was not given.
     Tested: tests/unit/test_budget.py.
     """
 
@@ -95,7 +112,7 @@ class Budget:
             return True
         if self.epsilon is None:
             return False
-        outside = cost.mask_delta + cost.releases * delta_of_tails(self.epsilon)
+        outside = cost.outside_delta + cost.releases * delta_of_tails(self.epsilon)
         return outside > self.delta * OUTSIDE_SHARE
 
     def epsilon_of(self, rho: Fraction) -> Fraction:

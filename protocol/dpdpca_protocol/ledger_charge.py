@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
+from math import ceil
 from typing import Any, Self
 
 from dpdpca_protocol.budget import Cost, rational_text, read_rational
 from dpdpca_protocol.fields import decimal_text, read_decimal, read_text, read_time, time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.signing import hex_bytes
 
 DATA_SET_NAME = 100
@@ -23,7 +25,7 @@ class Charge:
     Attributes:
         user: name of the data user.
         proxy: raw Ed25519 key of the study's proxy.
-        epsilon, delta: of the manifest; to be shown.
+        epsilon, delta: what is proved for the study, rounded up; to be shown. None where nothing is proved.
         cost: what is booked.
     """
 
@@ -32,24 +34,43 @@ class Charge:
     user: str
     proxy: bytes
     owner: PartyId
-    epsilon: Fraction
-    delta: Fraction
+    epsilon: Fraction | None
+    delta: Fraction | None
     closes_at: datetime
     cost: Cost
 
     @classmethod
     def of(cls, manifest: Manifest, owner: PartyId) -> Self:
+        epsilon, delta = proved_privacy(manifest)
         return cls(
             manifest.study_id,
             manifest.title,
             manifest.user.name,
             manifest.proxy.ed25519,
             owner,
-            manifest.epsilon,
-            manifest.delta,
+            epsilon,
+            delta,
             manifest.closes_at,
             Cost.of(manifest.figures),
         )
+
+
+def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
+    """(ε, δ) that can be proved for a study; (None, None) for none.
+
+    The manifest's where the noise is calibrated by a proof of ours, else what follows from the noise that a
+    paper's formula gives, rounded up.
+    """
+    if manifest.calibration is Calibration.PROVED:
+        return manifest.epsilon, manifest.delta
+    proved = manifest.figures.guarantee
+    if proved.epsilon is None or proved.delta is None:
+        return None, None
+    return _up(proved.epsilon, 6), _up(proved.delta, 30)
+
+
+def _up(value: Fraction, places: int) -> Fraction:
+    return Fraction(ceil(value * 10**places), 10**places)
 
 
 class SpendState(StrEnum):
@@ -96,12 +117,12 @@ def charge_body(charge: Charge, data_set: str | None) -> dict[str, Any]:
     return {
         "closes_at": time_text(charge.closes_at),
         "data_set": data_set,
-        "delta": decimal_text(charge.delta),
-        "epsilon": decimal_text(charge.epsilon),
-        "mask_delta": rational_text(charge.cost.mask_delta),
+        "delta": None if charge.delta is None else decimal_text(charge.delta),
+        "epsilon": None if charge.epsilon is None else decimal_text(charge.epsilon),
+        "outside_delta": rational_text(charge.cost.outside_delta),
         "owner": charge.owner.hex(),
         "proxy": charge.proxy.hex(),
-        "rho": rational_text(charge.cost.rho),
+        "rho": None if charge.cost.unproved else rational_text(charge.cost.rho),
         "study": charge.study.hex(),
         "title": charge.title,
         "user": charge.user,
@@ -110,15 +131,19 @@ def charge_body(charge: Charge, data_set: str | None) -> dict[str, Any]:
 
 def read_charge(detail: Any) -> tuple[Charge, str | None]:
     """What `charge_body` wrote. Raises MessageError or PolicyError for anything else."""
-    cost = Cost(read_rational(detail["rho"], "rho"), read_rational(detail["mask_delta"], "mask_delta"), 1)
+    if detail["rho"] is None:
+        cost = Cost(Fraction(0), Fraction(0), 1, 1)
+    else:
+        outside = read_rational(detail["outside_delta"], "outside_delta")
+        cost = Cost(read_rational(detail["rho"], "rho"), outside, 1)
     charge = Charge(
         StudyId.parse(detail["study"]),
         read_text(detail["title"], "title", _TITLE),
         read_text(detail["user"], "user", _TITLE),
         hex_bytes(detail["proxy"], 32, "proxy"),
         PartyId.parse(detail["owner"]),
-        read_decimal(detail["epsilon"], "epsilon"),
-        read_decimal(detail["delta"], "delta"),
+        None if detail["epsilon"] is None else read_decimal(detail["epsilon"], "epsilon"),
+        None if detail["delta"] is None else read_decimal(detail["delta"], "delta"),
         read_time(detail["closes_at"], "closes_at"),
         cost,
     )

@@ -22,7 +22,7 @@ _MEMBERS: dict[str, frozenset[str]] = {
     "merge": frozenset({"data_set", "merged"}),
     "reserve": frozenset(
         {
-            "closes_at", "data_set", "delta", "epsilon", "mask_delta", "owner", "proxy", "rho", "study",
+            "closes_at", "data_set", "delta", "epsilon", "outside_delta", "owner", "proxy", "rho", "study",
             "title", "user",
         }
     ),

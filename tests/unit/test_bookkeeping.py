@@ -49,8 +49,10 @@ def test_a_charge_is_the_manifest_s_own(make_manifest) -> None:  # type: ignore[
     manifest: Manifest = make_manifest(release="masked", participants=None)
     owner = PartyId.of(b"x")
     asked = Charge.of(manifest, owner)
-    assert asked.cost == Cost(manifest.figures.rho, manifest.figures.delta_mask, 1)
-    assert asked.cost.mask_delta > 0
+    figures = manifest.figures
+    assert asked.cost == Cost(figures.rho, figures.delta_mask + figures.delta_tails, 1)
+    assert asked.cost.outside_delta > 0
+    assert (asked.epsilon, asked.delta) == (manifest.epsilon, manifest.delta)
     assert (asked.study, asked.proxy) == (manifest.study_id, manifest.proxy.ed25519)
 
 
