@@ -48,6 +48,14 @@ class Parties:
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def ledger_witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Owners' ledgers leave no trace in the state folder of whoever runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPDPCA_OWNER_WITNESS", str(tmp_path_factory.mktemp("witness")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def parties() -> Parties:
     user = IdentityKey.generate()

@@ -17,13 +17,18 @@ from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.contribution import Contribution, read_contribution
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.opening import OpenedStudy, check_names, check_participant, open_study, pin_names
+from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, save_model
 from dpdpca_owner.sources import DataLocation
-from dpdpca_owner.standing import Standing, judge_standing
+from dpdpca_owner.spending import check_data_set, foresee
+from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, judge_standing
+from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher
+from dpdpca_protocol.bookkeeping import charge_again, reserve, settle
 from dpdpca_protocol.components import Components
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.ledger_charge import Charge, Spend
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.study import StudyState
@@ -122,33 +127,65 @@ def enrol(
     return Enrolled(card, party.hex(), was_enrolled)
 
 
-def review(desk: Desk, address: StudyAddress, location: DataLocation | None) -> ConsentSheet:
+def review(
+    desk: Desk, address: StudyAddress, location: DataLocation | None, data_set: str | None = None
+) -> ConsentSheet:
     """The consent sheet of a study, with a dry run where there is data. Sends nothing of it."""
     with desk.study(address) as (client, opened):
         opened = check_names(opened, desk.home, desk.owner, client.parties())
-    dry_run = None
+    contribution = None
     if location is not None:
-        contribution = read_contribution(location, opened.manifest)
+        contribution = read_contribution(location, opened.manifest, desk.home.ledger.key())
+    return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
+
+
+def _sheet(
+    desk: Desk,
+    address: StudyAddress,
+    opened: OpenedStudy,
+    policy: Policy,
+    contribution: Contribution | None,
+    data_set: str | None,
+) -> ConsentSheet:
+    named = data_set or policy.dataset
+    fingerprint = contribution.content.fingerprint if contribution else None
+    charge = _charge(desk, opened)
+    spending = foresee(desk.home.ledger.read(), charge, policy.budget, fingerprint, named)
+    judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519)
+    dry_run = None
+    if contribution is not None:
         dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
-    return ConsentSheet(opened, desk.owner, str(address), dry_run)
+    return ConsentSheet(opened, desk.owner, str(address), judged, spending, dry_run)
+
+
+def _charge(desk: Desk, opened: OpenedStudy) -> Charge:
+    return Charge.of(opened.manifest, desk.owner.key.public.party_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A join that waits for consent."""
+    """A join that waits for consent.
+
+    Attributes:
+        data_set: the name that the owner gives to its records, or None.
+    """
 
     sheet: ConsentSheet
     contribution: Contribution
+    data_set: str | None
 
     @property
     def manifest(self) -> Manifest:
         return self.sheet.manifest
 
 
-def prepare_join(desk: Desk, address: StudyAddress, location: DataLocation) -> Prepared:
+def prepare_join(
+    desk: Desk, address: StudyAddress, location: DataLocation, data_set: str | None = None
+) -> Prepared:
     """Everything that a join needs, short of consent: the study verified, the data read and encoded.
 
     Raises:
+        PolicyError: the study passes a line of this owner's policy, or its budget.
         NotAllowedError: the study names its owners, and this one is not among them.
         AuthenticationError: a name in the manifest is not the one of its key.
         InputError: the data does not fit. Nothing was changed and nothing sent.
@@ -156,42 +193,87 @@ def prepare_join(desk: Desk, address: StudyAddress, location: DataLocation) -> P
     with desk.study(address) as (client, opened):
         check_participant(opened.manifest, desk.owner)
         opened = check_names(opened, desk.home, desk.owner, client.parties())
-    contribution = read_contribution(location, opened.manifest)
-    dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
-    return Prepared(ConsentSheet(opened, desk.owner, str(address), dry_run), contribution)
+    policy = desk.home.policy()
+    policy.check(opened.manifest, desk.owner.key.public.ed25519)
+    named = data_set or policy.dataset
+    if named is not None:
+        check_data_set(named)
+    contribution = read_contribution(location, opened.manifest, desk.home.ledger.key())
+    sheet = _sheet(desk, address, opened, policy, contribution, named)
+    sheet.spending.check()
+    return Prepared(sheet, contribution, named)
 
 
 def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher) -> Settled:
-    """Send the share that was consented to; goes on where an earlier run stopped."""
-    opened = prepared.sheet.study
+    """Send the share that was consented to; goes on where an earlier run stopped.
+
+    Its cost is on the disk, in the ledger, before anything of it is made; the receipt is booked at the end.
+
+    Raises:
+        PolicyError: another join has meanwhile spent what this one would.
+        UnavailableError: the ledger cannot be written; nothing was sent.
+    """
+    opened, ledger = prepared.sheet.study, desk.home.ledger
     folder = desk.home.study(address.study)
+
+    def pay() -> None:
+        policy = desk.home.policy()  # as it stands by now
+        policy.check(opened.manifest, desk.owner.key.public.ed25519)
+        with ledger.writing(desk.now()) as book:
+            # A withdrawal that was never booked comes first: what is sent from here on is paid anew.
+            if (receipt := folder.last_receipt_statement()) is not None:
+                book.record(settle(book.ledger, receipt, book.time))
+            charge, content = _charge(desk, opened), prepared.contribution.content
+            book.record(reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time))
+
     with folder.locked(), desk.client(address.proxy, _SENDING_SECONDS) as client:
         pin_names(opened, desk.home, desk.owner, time_text(desk.now()))
         folder.save_manifest(opened.signed.statement)
-        return ShareSender(desk.owner, client, opened.signed, folder).send(prepared.contribution, watcher)
+        sender = ShareSender(desk.owner, client, opened.signed, folder)
+        settled = sender.send(prepared.contribution, pay, watcher)
+        _book_receipt(desk, folder)
+        return settled
 
 
 def withdraw(desk: Desk, address: StudyAddress) -> Settled:
+    """Take the share back, and book the refund that the proxy's receipt proves."""
     folder = desk.home.study(address.study)
     with desk.study(address) as (client, opened):
         check_participant(opened.manifest, desk.owner)
+        desk.home.ledger.read()  # one that is not in order is found before anything is taken back
         with folder.locked():
-            return ShareSender(desk.owner, client, opened.signed, folder).withdraw()
+            settled = ShareSender(desk.owner, client, opened.signed, folder).withdraw()
+            _book_receipt(desk, folder)
+            return settled
+
+
+def _book_receipt(desk: Desk, folder: StudyFolder) -> None:
+    desk.home.ledger.settle(folder.last_receipt_statement(), desk.now())
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One study and where this owner's share stands in it."""
+    """One study and where this owner's share stands in it.
+
+    Attributes:
+        spend: what the ledger has of it, or None.
+    """
 
     address: StudyAddress
     facts: StudyFacts
     standing: Standing
+    spend: Spend | None
 
 
 def status(desk: Desk, address: StudyAddress) -> Report:
-    """Raises AuthenticationError where the proxy contradicts what it signed for this owner."""
+    """Where a study stands; what the proxy has signed of it is booked, as far as it is news to the ledger.
+
+    Raises:
+        AuthenticationError: the proxy contradicts what it signed for this owner.
+    """
+    folder, ledger = desk.home.study(address.study), desk.home.ledger
     pinned = desk.home.pins.proxy(address.proxy).identity.ed25519
-    receipt = desk.home.study(address.study).last_receipt(pinned)
+    receipt = folder.last_receipt(pinned)
     with desk.client(address.proxy) as client:
         # In this order: of an open study the facts are the newer, of any other the transcript is.
         transcript = client.transcript(address.study)
@@ -199,7 +281,16 @@ def status(desk: Desk, address: StudyAddress) -> Report:
         if facts.state != StudyState.OPEN:
             transcript = client.transcript(address.study)
     owner = desk.owner.key.public.party_id
-    return Report(address, facts, judge_standing(address.study, owner, pinned, facts, transcript, receipt))
+    try:
+        standing = judge_standing(address.study, owner, pinned, facts, transcript, receipt)
+    except CohortHoldsTooMuchError:
+        # It goes into the release all the same.
+        with ledger.writing(desk.now()) as book:
+            book.record(charge_again(book.ledger, address.study, book.time))
+        raise
+    _book_receipt(desk, folder)
+    ledger.refund_cancelled(address.study, transcript, desk.now())
+    return Report(address, facts, standing, ledger.read().spend(address.study))
 
 
 def joined(home: OwnerHome) -> list[StudyAddress]:

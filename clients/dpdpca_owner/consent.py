@@ -9,6 +9,8 @@ from typing import Any
 from dpdpca_disk.words import fingerprint_words
 from dpdpca_owner.home import Owner
 from dpdpca_owner.opening import OpenedStudy, is_participant
+from dpdpca_owner.policy import PolicyLine
+from dpdpca_owner.spending import Spending
 from dpdpca_protocol.encoding import BatchReport
 from dpdpca_protocol.fields import decimal_text, time_text
 from dpdpca_protocol.manifest import Manifest
@@ -63,11 +65,18 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class ConsentSheet:
-    """The facts of one study for one owner."""
+    """The facts of one study for one owner.
+
+    Attributes:
+        judged: the lines of the owner's policy.
+        spending: what the study would do to its budget.
+    """
 
     study: OpenedStudy
     owner: Owner
     address: str
+    judged: tuple[PolicyLine, ...]
+    spending: Spending
     dry_run: DryRun | None = None
 
     @property
@@ -195,6 +204,13 @@ class ConsentSheet:
             "at least one record is needed",
         ]
 
+    def policy(self) -> list[str]:
+        broken = [f"REFUSED: {line.text}" for line in self.judged if not line.holds]
+        kept = [f"kept: {line.text}" for line in self.judged if line.holds]
+        if broken:
+            broken.append("This owner cannot join; --yes does not pass the policy.")
+        return broken + kept
+
     def to_json(self) -> dict[str, Any]:
         manifest, figures = self.manifest, self.manifest.figures
         user = manifest.user
@@ -247,6 +263,13 @@ class ConsentSheet:
             ],
             "you_may_join": is_participant(manifest, self.owner),
             "features": [feature.to_body() for feature in manifest.features],
+            "policy": {
+                "holds": all(line.holds for line in self.judged),
+                "lines": [
+                    {"slug": line.slug, "holds": line.holds, "text": line.text} for line in self.judged
+                ],
+            },
+            "ledger": self.spending.to_json(),
             "statements": {
                 "decrypt": self.who_can_decrypt(),
                 "promise": self.promise(),

@@ -46,7 +46,7 @@ class Contribution:
 def read_contribution(
     location: DataLocation,
     manifest: Manifest,
-    key: bytes = bytes(32),
+    key: bytes,
     on_records: Callable[[int], None] = lambda records: None,
 ) -> Contribution:
     """Read and encode all records, in batches.

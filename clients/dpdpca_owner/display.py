@@ -24,7 +24,9 @@ from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.components import BELOW_THE_EDGE, Components
 from dpdpca_protocol.fields import decimal_text
+from dpdpca_protocol.ledger_charge import Charge, Spend, SpendState
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.study import StudyState
 
 _LOADINGS = 3
 
@@ -42,6 +44,8 @@ def show_sheet(sheet: ConsentSheet, console: Console) -> None:
         ("What hangs on the owners", sheet.honesty()),
         ("The cohort", sheet.cohort()),
         ("Your records", sheet.records_rules()),
+        ("Your policy", sheet.policy()),
+        ("Your ledger", sheet.spending.lines()),
     )
     for heading, lines in sections:
         console.print(Text(f"\n{heading}", style="bold"))
@@ -139,6 +143,22 @@ def show_components(components: Components, console: Console) -> None:
     )
 
 
+def booked_text(spend: Spend, state: str = "") -> str:
+    """What the ledger has of a study, in words."""
+    epsilon = epsilon_text(spend.charge)
+    if not spend.is_live:
+        return f"{spend.state}: its {epsilon} is refunded"
+    if state == StudyState.FAILED:
+        return f"{epsilon} stays booked: a study that failed is not refunded, its shares had left"
+    receipted = "" if spend.state is SpendState.COMMITTED else ", the proxy has not receipted a share yet"
+    return f"{epsilon} booked{receipted}"
+
+
+def epsilon_text(charge: Charge) -> str:
+    """What is proved for one study."""
+    return "no proved privacy" if charge.epsilon is None else f"ε = {decimal_text(charge.epsilon)}"
+
+
 def status_facts(report: Report) -> dict[str, Any]:
     """What `status --json` prints of one study."""
     facts, standing = report.facts, report.standing
@@ -157,6 +177,7 @@ def status_facts(report: Report) -> dict[str, Any]:
         if receipt is None
         else {"subject": receipt.subject, "version": receipt.version, "time": receipt.time},
         "included": standing.included,
+        "booked": None if report.spend is None else str(report.spend.state),
     }
 
 
@@ -180,4 +201,6 @@ def status_text(report: Report) -> str:
             if standing.included
             else "  cohort   does not hold a share of this owner, as it should be"
         )
+    if report.spend is not None:
+        lines.append(f"  ledger   {booked_text(report.spend, facts.state)}")
     return "\n".join(lines)

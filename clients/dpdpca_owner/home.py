@@ -1,16 +1,20 @@
 """What an owner keeps between commands: its identity, the keys it has pinned, and one folder a study."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dpdpca_disk.private import private_dir, read_private, write_private
 from dpdpca_disk.words import fingerprint_words
+from dpdpca_owner.ledger import LedgerFile
 from dpdpca_owner.local_files import load, own_file, save
 from dpdpca_owner.pins import Pins
+from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UsageError
 from dpdpca_protocol.fields import read_text
 from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.signing import IdentityKey
 
 _NAME_LIMIT = 200
@@ -33,14 +37,17 @@ class OwnerHome:
 
     Args:
         path: made on the first write.
+        witness: a folder outside of `path`, where the head of the ledger is kept once more; None for none.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, witness: Path | None = None) -> None:
         self.path = path
         self.pins = Pins(path)
+        self.policy_path = path / "policy.toml"
+        self.ledger = LedgerFile(path / "ledger", witness, self._joined)
 
-    def create(self, name: str, passphrase: bytes | None) -> Owner:
-        """Make this owner's keys.
+    def create(self, name: str, passphrase: bytes | None, now: datetime | None = None) -> Owner:
+        """Make this owner's keys, its ledger and its policy file.
 
         Raises:
             UsageError: the name is empty, too long or not plain text.
@@ -59,6 +66,9 @@ class OwnerHome:
         owner = Owner(name, IdentityKey.generate())
         private_dir(self.path)
         save(self._name_path, {"name": name})
+        self.ledger.create(now or datetime.now(UTC), OS_RANDOMNESS)
+        if not self.policy_path.exists():
+            write_private(self.policy_path, DEFAULT_POLICY.encode())
         # The key last: an interrupted init leaves nothing that looks finished.
         write_private(self._key_path, owner.key.to_pem(passphrase), replace=False)
         return owner
@@ -74,6 +84,10 @@ class OwnerHome:
         with own_file(self._name_path):
             return Owner(read_text(body["name"], "the name", _NAME_LIMIT), key)
 
+    def policy(self) -> Policy:
+        """Raises UsageError `bad-policy` where the file is not one."""
+        return load_policy(self.policy_path)
+
     def study(self, study: StudyId) -> StudyFolder:
         return StudyFolder(self.path / "studies" / study.hex(), study)
 
@@ -87,6 +101,9 @@ class OwnerHome:
         """Digests of the moduli of all other studies joined before: one key serves one study."""
         moduli = (folder.modulus() for folder in self.studies() if folder.study != besides)
         return frozenset(modulus for modulus in moduli if modulus is not None)
+
+    def _joined(self) -> frozenset[StudyId]:
+        return frozenset(folder.study for folder in self.studies() if folder.plan() is not None)
 
     def _key(self) -> bytes:
         try:

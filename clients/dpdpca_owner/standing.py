@@ -9,6 +9,14 @@ from dpdpca_protocol.share import CohortMember, Receipt, cohort_digest
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.transcript import Event, verify_transcript
 
+_KEEP_RECEIPTS = (
+    "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user"
+)
+
+
+class CohortHoldsTooMuchError(AuthenticationError):
+    """The proxy has signed a cohort with a share of this owner that it withdrew or never gave."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -68,7 +76,11 @@ def judge_standing(
     due = _due(receipt)
     if listed != due:
         if due is None:
-            raise _alarm("the proxy's cohort holds a share of this owner that it withdrew or never gave")
+            raise CohortHoldsTooMuchError(
+                "receipt-contradicts",
+                "the proxy's cohort holds a share of this owner that it withdrew or never gave",
+                _KEEP_RECEIPTS,
+            )
         raise _alarm("the proxy's cohort does not hold the share of this owner that it acknowledged")
     return Standing(facts.state, receipt, listed is not None, events)
 
@@ -103,8 +115,4 @@ def _records(event: Event, receipt: Receipt) -> bool:
 
 
 def _alarm(what: str) -> AuthenticationError:
-    return AuthenticationError(
-        "receipt-contradicts",
-        what,
-        "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user",
-    )
+    return AuthenticationError("receipt-contradicts", what, _KEEP_RECEIPTS)

@@ -139,12 +139,20 @@ class StudyFolder:
 
     def last_receipt(self, proxy: bytes) -> Receipt | None:
         """The receipt of the highest version, its signature verified again."""
-        versions = [int(path.stem.removeprefix("receipt-")) for path in self.path.glob("receipt-*.json")]
-        if not versions:
+        path = self._last_receipt_path()
+        if path is None:
             return None
-        path = self.path / f"receipt-{max(versions)}.json"
         with own_file(path):
             return Receipt.parse(verify_statement("receipt", read_private(path), proxy))
+
+    def last_receipt_statement(self) -> bytes | None:
+        """The same as it was signed; to be verified by whoever relies on it."""
+        path = self._last_receipt_path()
+        return None if path is None else read_private(path)
+
+    def _last_receipt_path(self) -> Path | None:
+        versions = [int(path.stem.removeprefix("receipt-")) for path in self.path.glob("receipt-*.json")]
+        return self.path / f"receipt-{max(versions)}.json" if versions else None
 
     @property
     def _chunks_path(self) -> Path:

@@ -23,3 +23,17 @@ def home_folder(role: RoleName, option: Path | None, environment: Mapping[str, s
     if named:
         return Path(named).expanduser()
     return platformdirs.user_config_path("dpdpca", appauthor=False) / role
+
+
+def witness_folder(environment: Mapping[str, str]) -> Path:
+    """Where the heads of owners' ledgers are kept once more, outside of the owners' own folders.
+
+    A folder that is put back from a backup is then seen to be older than it was.
+
+    Args:
+        environment: usually `os.environ`; DPDPCA_OWNER_WITNESS names another place, such as another disk.
+    """
+    named = environment.get("DPDPCA_OWNER_WITNESS")
+    if named:
+        return Path(named).expanduser()
+    return platformdirs.user_state_path("dpdpca", appauthor=False) / "owner-ledgers"

@@ -1,9 +1,11 @@
 """A proxy in memory that does what its routes promise, and misbehaves only where a test asks it to."""
 
+import io
 import json
 import re
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,11 @@ import httpx
 import numpy as np
 import pytest
 
+from dpdpca_cli import main as cli
 from dpdpca_http.address import StudyAddress
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
+from dpdpca_owner import acts
 from dpdpca_owner.acts import Desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.sources import DataLocation
@@ -229,3 +233,28 @@ def make_scene(tmp_path: Path, parties: Any, make_manifest: Callable[..., Manife
         return Scene(desk, proxy, StudyAddress(URL, proxy.study), DataLocation(str(data)), parties)
 
     return make
+
+
+@pytest.fixture
+def run(
+    make_scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """run("join", …) → exit status, output, errors; of an owner whose proxy is the one in memory."""
+    scene = make_scene()
+    monkeypatch.setenv("DPDPCA_OWNER_HOME", str(scene.desk.home.path))
+
+    def make_desk(home: OwnerHome, *_: Any) -> Any:
+        return replace(scene.desk, home=home, owner=home.load())
+
+    monkeypatch.setattr(acts, "make_desk", make_desk)
+
+    def run_command(*words: str, given: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        with pytest.raises(SystemExit) as left:
+            cli.main(["owner", *words])
+        output = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code, output.out, output.err
+
+    run_command.scene = scene  # type: ignore[attr-defined]  # what a test changes
+    return run_command

@@ -1,48 +1,17 @@
 """The owner's command line: exit statuses, one-line errors, JSON, and no answer without a person or --yes."""
 
-import io
 import json
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from dpdpca_cli import main as cli
-from dpdpca_owner import acts
 from dpdpca_owner.display import watching
-from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.messages import ProxyCard
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def run(
-    make_scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    """run("join", …) → exit status, output, errors; of an owner whose proxy is the one in memory."""
-    scene = make_scene()
-    monkeypatch.setenv("DPDPCA_OWNER_HOME", str(scene.desk.home.path))
-
-    def make_desk(home: OwnerHome, *_: Any) -> Any:
-        return replace(scene.desk, home=home, owner=home.load())
-
-    monkeypatch.setattr(acts, "make_desk", make_desk)
-
-    def run_command(*words: str, given: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
-        with pytest.raises(SystemExit) as left:
-            cli.main(["owner", *words])
-        output = capsys.readouterr()
-        assert isinstance(left.value.code, int)
-        return left.value.code, output.out, output.err
-
-    run_command.scene = scene  # type: ignore[attr-defined]  # what a test changes
-    return run_command
 
 
 def test_init_prints_the_words_and_does_not_overwrite(run: Run, tmp_path: Path) -> None:
@@ -170,7 +139,8 @@ def test_what_does_not_work_is_one_line(run: Run, words: tuple[str, ...], status
 
 
 @pytest.mark.parametrize(
-    "command", ["init", "enrol", "review", "join", "status", "withdraw", "components", "transform"]
+    "command",
+    ["init", "enrol", "review", "join", "status", "withdraw", "ledger", "components", "transform"],
 )
 def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
     status, out, _ = run(command, "--help")

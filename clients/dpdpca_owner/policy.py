@@ -1,0 +1,317 @@
+"""What this owner agrees to, in a file that it writes itself. Nothing passes its lines, not even --yes.
+
+A study is held against them before anything is read, asked or sent. A file with a member that this version
+does not know, or a value out of range, stops every join until it is corrected: no line is guessed.
+"""
+
+import stat
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpdpca_disk.words import fingerprint_words
+from dpdpca_protocol.budget import Budget
+from dpdpca_protocol.draft import real_of
+from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
+from dpdpca_protocol.fields import (
+    check_members,
+    decimal_text,
+    malformed,
+    read_integer,
+    read_list,
+    read_text,
+    refused,
+)
+from dpdpca_protocol.ledger_charge import DATA_SET_NAME, proved_privacy
+from dpdpca_protocol.manifest import MAX_ENCODED_FEATURES, MAX_OWNERS, Manifest
+from dpdpca_protocol.mechanisms import Calibration
+from dpdpca_protocol.signing import hex_bytes
+from dpdpca_protocol.study import ReleaseKind
+
+_NAME = 200
+_MECHANISM = 60
+_MOST = 10_000
+_MOST_REAL = 10**30
+_WORDS = 12
+
+DEFAULT_POLICY = """\
+# What this owner agrees to. Nothing passes these lines, not even `dpdpca owner join --yes`.
+# Lower the figures to what your board has agreed to; what is left out has the value that stands here.
+
+[study]                      # one study
+max_epsilon = 10             # 1 is a strong promise; 10 is about the most that still is one
+max_delta = 1e-5
+max_features = 10000         # encoded columns; a category has one for each level
+min_owners = 3               # owners that the study waits for; with two, each sees through to the other
+min_records = 1              # of all owners; enforced before the release only where the study is masked
+releases = ["masked", "joint"]
+mechanisms = ["gaussian", "laplace"]   # by name; a published formula of noise is "NAME as-published"
+
+[budget]                     # all studies on the same records, together
+epsilon = 10
+delta = 1e-6
+# rho = 0.5                  # instead of epsilon, for those who count in zCDP
+
+[data]
+# By default records are known by their content, and changed records have a budget of their own. With a name
+# here all that this owner ever joins with is one data set, whatever the files hold:
+# dataset = "patients"
+
+# Owners that you know. Once one is listed, only those listed count towards min_owners, and a masked study
+# may name no others. Give the key, or its words as you compared them:
+# [[recognised]]
+# name = "Hospital B"
+# ed25519 = "64 hex digits"
+# words = "twelve words"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """An owner that this one knows: by its raw Ed25519 key, or by the words of that key."""
+
+    name: str
+    ed25519: bytes | None
+    words: str | None
+
+    def is_key(self, ed25519: bytes) -> bool:
+        return (
+            ed25519 == self.ed25519 if self.ed25519 is not None else fingerprint_words(ed25519) == self.words
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyLine:
+    """One line of the policy, held against a study.
+
+    Attributes:
+        slug: of the error that a study meets that does not keep it.
+        holds: whether this one does.
+        text: the study's figure and the policy's.
+    """
+
+    slug: str
+    holds: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """An owner's policy, read and in range.
+
+    Attributes:
+        budget: for all studies on the same records.
+        dataset: name of the one data set that everything belongs to, or None.
+        recognised: owners that count; None counts whoever a manifest names.
+    """
+
+    max_epsilon: Fraction
+    max_delta: Fraction
+    max_features: int
+    min_owners: int
+    min_records: int
+    releases: tuple[str, ...]
+    mechanisms: tuple[str, ...]
+    budget: Budget
+    dataset: str | None
+    recognised: tuple[Recognised, ...] | None
+
+    def judge(self, manifest: Manifest, owner: bytes) -> tuple[PolicyLine, ...]:
+        """Each line that a manifest alone can be held against.
+
+        Args:
+            manifest: opened and checked.
+            owner: this owner's raw Ed25519 key.
+        """
+        features, mechanism = manifest.figures.encoded_features, mechanism_name(manifest)
+        strangers = self._strangers(manifest, owner)
+        epsilon, delta = proved_privacy(manifest)
+        lines = []
+        if epsilon is not None and delta is not None:
+            lines += [
+                _at_most("policy-epsilon", "ε", epsilon, self.max_epsilon),
+                _at_most("policy-delta", "δ", delta, self.max_delta),
+            ]
+        lines += [
+            PolicyLine(
+                "policy-features",
+                features <= self.max_features,
+                f"{features} encoded features, at most {self.max_features}",
+            ),
+            _owners_line(manifest.min_owners, strangers, self.min_owners),
+            PolicyLine(
+                "policy-records",
+                manifest.min_records >= self.min_records,
+                f"at least {manifest.min_records} records in all, {self.min_records} or more",
+            ),
+            PolicyLine(
+                "policy-release",
+                str(manifest.release) in self.releases,
+                f"{manifest.release} release, out of {', '.join(self.releases)}",
+            ),
+            PolicyLine(
+                "policy-mechanism",
+                mechanism in self.mechanisms,
+                f"mechanism {mechanism}, out of {', '.join(self.mechanisms)}"
+                + ("" if epsilon is not None else "; no privacy is proved for it"),
+            ),
+        ]
+        if manifest.release is ReleaseKind.MASKED and self.recognised is not None:
+            lines.append(
+                PolicyLine(
+                    "policy-recognised",
+                    strangers == 0,
+                    f"{strangers} of {len(manifest.participants)} named owners are not recognised,"
+                    " and a masked study may have none",
+                )
+            )
+        return tuple(lines)
+
+    def check(self, manifest: Manifest, owner: bytes) -> None:
+        """Raises PolicyError with all lines that the study does not keep, under the slug of the first."""
+        broken = [line for line in self.judge(manifest, owner) if not line.holds]
+        if broken:
+            raise PolicyError(
+                broken[0].slug,
+                f"this owner's policy refuses the study: {'; '.join(line.text for line in broken)}",
+                "ask the data user for other terms; --yes does not pass the policy",
+            )
+
+    def _strangers(self, manifest: Manifest, owner: bytes) -> int:
+        """How many of those who may be in the cohort are not known to be anybody."""
+        if self.recognised is None:
+            return 0
+        named = [participant.ed25519 for participant in manifest.participants if participant.ed25519 != owner]
+        if not manifest.participants:
+            return manifest.max_owners
+        return sum(not any(known.is_key(key) for known in self.recognised) for key in named)
+
+
+def mechanism_name(manifest: Manifest) -> str:
+    """The name by which a policy admits what draws the noise of a study."""
+    if manifest.calibration is Calibration.PROVED:
+        return manifest.mechanism
+    return f"{manifest.mechanism} {manifest.calibration}"
+
+
+def load_policy(path: Path) -> Policy:
+    """The policy in a TOML file; the default one where there is no file.
+
+    Raises:
+        UsageError: `bad-policy`, with the member and its range.
+        PolicyError: others may write to the file.
+    """
+    try:
+        content = path.read_bytes()
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return parse_policy(DEFAULT_POLICY)
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PolicyError("file-not-private", f"others may change {path}", f"run: chmod go-w '{path}'")
+    try:
+        return parse_policy(content.decode())
+    except (UnicodeDecodeError, UsageError) as error:
+        problem = error.problem if isinstance(error, UsageError) else "it is not UTF-8"
+        raise UsageError("bad-policy", f"{path}: {problem}", "correct the file") from error
+
+
+def parse_policy(text: str) -> Policy:
+    """The policy that `text` describes. Raises UsageError `bad-policy`."""
+    try:
+        body = tomllib.loads(text, parse_float=Decimal)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError("bad-policy", "it is not TOML") from error
+    try:
+        return _read(body)
+    except (MessageError, PolicyError, UsageError) as error:
+        raise UsageError("bad-policy", error.problem) from error
+
+
+def _read(body: Mapping[str, Any]) -> Policy:
+    default = tomllib.loads(DEFAULT_POLICY, parse_float=Decimal)
+    check_members(body, "the policy", (), ("study", "budget", "data", "recognised"))
+    given = body.get("study", {})
+    check_members(given, "[study]", (), default["study"])
+    study = default["study"] | given
+    data = body.get("data", {})
+    check_members(data, "[data]", (), ("dataset",))
+    name = data.get("dataset")
+    recognised = body.get("recognised")
+    return Policy(
+        max_epsilon=_positive(study["max_epsilon"], "max_epsilon"),
+        max_delta=_positive(study["max_delta"], "max_delta"),
+        max_features=read_integer(study["max_features"], "max_features", 1, MAX_ENCODED_FEATURES),
+        min_owners=read_integer(study["min_owners"], "min_owners", 1, MAX_OWNERS),
+        min_records=read_integer(study["min_records"], "min_records", 1),
+        releases=_names(study["releases"], "releases", [*ReleaseKind]),
+        mechanisms=_names(study["mechanisms"], "mechanisms"),
+        budget=_budget(body.get("budget", default["budget"]), default["budget"]),
+        dataset=None if name is None else read_text(name, "dataset", DATA_SET_NAME),
+        recognised=None if recognised is None else _recognised(recognised),
+    )
+
+
+def _budget(given: Any, default: Mapping[str, Any]) -> Budget:
+    check_members(given, "[budget]", (), ("epsilon", "delta", "rho"))
+    delta = _positive(given.get("delta", default["delta"]), "delta")
+    if "rho" not in given:
+        return Budget.of_epsilon(_positive(given.get("epsilon", default["epsilon"]), "epsilon"), delta)
+    if "epsilon" in given:
+        malformed("[budget]", "set by epsilon or by rho, not by both")
+    return Budget.of_rho(_positive(given["rho"], "rho"), delta)
+
+
+def _recognised(given: Any) -> tuple[Recognised, ...]:
+    known = []
+    for index, entry in enumerate(read_list(given, "recognised", _MOST)):
+        where = f"recognised[{index}]"
+        check_members(entry, where, ("name",), ("ed25519", "words"))
+        key, words = entry.get("ed25519"), entry.get("words")
+        if (key is None) == (words is None):
+            malformed(where, "a name and either ed25519 or words")
+        if words is not None and len(read_text(words, f"{where}.words", _NAME).split()) != _WORDS:
+            malformed(f"{where}.words", f"{_WORDS} words")
+        known.append(
+            Recognised(
+                read_text(entry["name"], f"{where}.name", _NAME),
+                None if key is None else hex_bytes(key, 32, f"{where}.ed25519"),
+                None if words is None else " ".join(words.split()),
+            )
+        )
+    return tuple(known)
+
+
+def _at_most(slug: str, what: str, value: Fraction, most: Fraction) -> PolicyLine:
+    return PolicyLine(slug, value <= most, f"{what} is {_text(value)}, at most {_text(most)}")
+
+
+def _owners_line(min_owners: int, strangers: int, least: int) -> PolicyLine:
+    """In the worst case all strangers are in, and as few as the study waits for."""
+    known = max(0, min_owners - strangers)
+    text = f"at least {min_owners} owners"
+    if strangers:
+        text += f", of whom {known} are certain to be recognised ones"
+    return PolicyLine("policy-owners", known >= least, f"{text}, {least} or more")
+
+
+def _positive(value: Any, where: str) -> Fraction:
+    number = real_of(value, where)
+    if not 0 < number < _MOST_REAL:
+        refused(f"{where} must be above 0 and below 10^30")
+    decimal_text(number)  # the ledger writes it down exactly, or it is refused here
+    return number
+
+
+def _names(value: Any, where: str, known: list[ReleaseKind] | None = None) -> tuple[str, ...]:
+    names = tuple(read_text(name, where, _MECHANISM) for name in read_list(value, where, _MOST))
+    if known is not None and not set(names) <= {str(name) for name in known}:
+        refused(f"{where} lists something else than {' and '.join(known)}")
+    return names
+
+
+def _text(value: Fraction) -> str:
+    return f"{float(value):.6g}"

@@ -1,0 +1,240 @@
+"""`dpdpca owner ledger`: what a person and an ethics board read, and how a lost ledger goes on."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_world import charge, receipt
+
+from dpdpca_owner import acts
+from dpdpca_owner.ledger_recovery import look_into, recover_ledger
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.bookkeeping import reserve, settle
+from dpdpca_protocol.budget import Budget
+from dpdpca_protocol.errors import ConflictError, IntegrityError
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.ledger import Ledger
+from dpdpca_protocol.ledger_charge import Content, SpendState
+from dpdpca_protocol.ledger_entries import Entry
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WIDE = Budget.of_rho(Fraction(100), Fraction(1, 10**6))
+RECORDS = Content(Digest.of(b"records"), 40)
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def book(scene: Any, number: int, price: Fraction, data_set: str | None = None) -> None:
+    content = Content(Digest.of(f"{data_set}".encode()), 40)
+    with scene.desk.home.ledger.writing(NOW) as opened:
+        opened.record(reserve(opened.ledger, charge(number, price), content, data_set, WIDE, opened.time))
+
+
+def join(scene: Any) -> None:
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    acts.join(scene.desk, scene.address, prepared, Watcher())
+
+
+def test_an_empty_ledger_says_so(run: Run) -> None:
+    status, out, _ = run("ledger")
+    assert status == 0
+    assert "nothing was spent yet" in out
+    assert "ε = 10" in out
+
+
+def test_a_person_sees_each_study_the_running_total_and_what_is_left(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    book(scene, 1, Fraction(1, 100), "patients")
+    book(scene, 2, Fraction(2, 100), "patients")
+    book(scene, 3, Fraction(1, 100), "staff")
+    scene.desk.home.ledger.settle(receipt(1, 1), NOW)
+    scene.desk.home.ledger.settle(receipt(2, 1, "withdrawal"), NOW)
+    status, out, _ = run("ledger")
+    assert status == 0
+    for words in ("Data set 'patients'", "Data set 'staff'", "Study 1", "Institute", "committed",
+                  "withdrawn, refunded", "reserved", "of ε = 10"):  # fmt: skip
+        assert words in out
+    status, out, _ = run("ledger", "--dataset", "staff")
+    assert "patients" not in out
+    status, out, err = run("ledger", "--dataset", "nobody")
+    assert (status, out, err.count("\n")) == (1, "", 1)
+
+
+def test_a_board_can_check_the_chain_and_the_sums_from_the_json(run: Run) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    book(scene, 1, Fraction(1, 100), "patients")
+    book(scene, 2, Fraction(2, 100), "patients")
+    status, out, _ = run("ledger", "--json")
+    facts = json.loads(out)
+    assert status == 0
+    (patients,) = facts["data_sets"]
+    assert (patients["name"], patients["spent"]["rho"]) == ("patients", "3/100")
+    assert [study["total"]["rho"] for study in patients["studies"]] == ["1/100", "3/100"]
+    assert facts["budget"]["set_as_epsilon"] == "10"
+    ledger = Ledger()
+    for told in facts["entries"]:
+        entry = Entry(
+            told["index"], Digest.parse(told["previous"]), told["time"], told["kind"], told["detail"]
+        )
+        assert entry.digest.hex() == told["digest"]
+        ledger.add(entry)
+    assert ledger.last.hex() == facts["head"]
+    assert ledger.spent("patients").rho == Fraction(3, 100)
+
+
+def test_texts_of_others_are_not_interpreted(run: Run) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    book(scene, 1, Fraction(1, 100), "[red]patients[/red]")
+    _, out, _ = run("ledger")
+    assert "[red]patients[/red]" in out
+
+
+# Recovery
+
+
+def broken(scene: Any, lines: int = 1) -> None:
+    path = scene.desk.home.ledger.entries_path
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
+
+
+def test_a_ledger_in_order_is_not_recovered(run: Run) -> None:
+    status, out, err = run("ledger", "--recover", "--yes")
+    assert (status, out) == (1, "")
+    assert "in order" in err
+
+
+def test_recovery_asks_first_and_keeps_what_holds(run: Run) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    book(scene, 1, Fraction(1, 100), "patients")
+    book(scene, 2, Fraction(2, 100), "patients")
+    broken(scene)
+    status, out, err = run("ledger")
+    assert (status, out) == (1, "")
+    assert "--recover" in err
+    before = scene.desk.home.ledger.entries_path.read_bytes()
+    status, _, err = run("ledger", "--recover")
+    assert status == 2
+    assert "cut short" in err
+    assert scene.desk.home.ledger.entries_path.read_bytes() == before
+    status, out, err = run("ledger", "--recover", "--yes", "--json")
+    assert status == 0
+    facts = json.loads(out)
+    assert facts["data_sets"][0]["spent"]["rho"] == "3/100"
+    assert facts["lost"]["rho"] == "1/50"
+    assert [entry["kind"] for entry in facts["entries"]][-1] == "recovered"
+    assert next(scene.desk.home.ledger.folder.glob("entries.refused-*")).read_bytes() == before
+    book(scene, 4, Fraction(1, 100), "new")
+    assert scene.desk.home.ledger.read().spent("new").rho == Fraction(3, 100)
+
+
+def test_a_joined_study_is_booked_again_from_its_own_files(make_scene: Callable[..., Any]) -> None:
+    scene = make_scene()
+    join(scene)
+    rho = scene.desk.home.ledger.read().live_rho
+    broken(scene, 2)  # the commitment and the reservation
+    assert "1 studies are booked again" in look_into(scene.desk)
+    recover_ledger(scene.desk)
+    ledger = scene.desk.home.ledger.read()
+    spend = ledger.spend(scene.address.study)
+    assert spend is not None
+    assert (spend.state, spend.data_set, ledger.live_rho, ledger.lost.rho) == (
+        SpendState.COMMITTED, None, rho, 0,
+    )  # fmt: skip
+    assert ledger.spent("whatever").rho == rho
+    join(scene)
+    assert scene.desk.home.ledger.read().live_rho == rho
+    with pytest.raises(ConflictError):
+        recover_ledger(scene.desk)
+
+
+def test_a_share_taken_back_and_sent_again_is_not_forgotten(make_scene: Callable[..., Any]) -> None:
+    scene = make_scene()
+    join(scene)
+    acts.withdraw(scene.desk, scene.address)
+    join(scene)
+    rho = scene.desk.home.ledger.read().live_rho
+    broken(scene, 2)
+    recover_ledger(scene.desk)
+    ledger = scene.desk.home.ledger.read()
+    assert (ledger.live_rho, ledger.lost.rho) == (rho, 0)
+
+
+def test_a_withdrawal_that_was_lost_is_refunded_again(make_scene: Callable[..., Any]) -> None:
+    scene = make_scene()
+    join(scene)
+    acts.withdraw(scene.desk, scene.address)
+    broken(scene, 1)
+    recover_ledger(scene.desk)
+    assert scene.desk.home.ledger.read().live_rho == 0
+
+
+def test_with_nothing_left_but_the_head_all_of_it_counts_everywhere(make_scene: Callable[..., Any]) -> None:
+    scene = make_scene()
+    book(scene, 1, Fraction(7, 100), "patients")
+    scene.desk.home.ledger.entries_path.unlink()
+    recover_ledger(scene.desk)
+    assert scene.desk.home.ledger.read().spent("new").rho == Fraction(7, 100)
+
+
+def test_the_ledger_of_somebody_else_proves_nothing(make_scene: Callable[..., Any]) -> None:
+    scene = make_scene()
+    book(scene, 1, Fraction(7, 100), "patients")
+    other = Ledger()
+    other.add(Ledger.begin(Digest.of(b"other"), Digest.of(b"key"), "2026-01-01T00:00:00Z"))
+    scene.desk.home.ledger.entries_path.write_bytes(other.entries[0].line)
+    recover_ledger(scene.desk)
+    assert scene.desk.home.ledger.read().spent("new").rho == Fraction(7, 100)
+
+
+def test_a_lost_key_costs_the_memory_of_which_records_were_which(make_scene: Callable[..., Any]) -> None:
+    scene = make_scene()
+    join(scene)
+    rho = scene.desk.home.ledger.read().live_rho
+    scene.desk.home.ledger.key_path.unlink()
+    with pytest.raises(IntegrityError):
+        join(scene)
+    assert "not known again" in recover_ledger(scene.desk)
+    ledger = scene.desk.home.ledger.read()
+    assert (ledger.data_sets, ledger.contents) == ((), {})
+    assert ledger.spent("new").rho == rho
+    join(scene)
+    assert scene.desk.home.ledger.read().live_rho == rho
+
+
+def test_a_home_from_before_there_was_a_ledger_gets_one(make_scene: Callable[..., Any]) -> None:
+    import shutil
+
+    scene = make_scene()
+    join(scene)
+    rho = scene.desk.home.ledger.read().live_rho
+    shutil.rmtree(scene.desk.home.ledger.folder)
+    recover_ledger(scene.desk)
+    ledger = scene.desk.home.ledger.read()
+    assert ledger.spent("new").rho == rho
+    assert settle(ledger, scene.desk.home.study(scene.address.study).last_receipt_statement(), "") == []
+
+
+def test_the_witness_gives_what_the_folder_has_lost(make_scene: Callable[..., Any], tmp_path: Path) -> None:
+    import shutil
+
+    from dpdpca_owner.ledger import LedgerFile
+
+    scene = make_scene()
+    file = scene.desk.home.ledger
+    watched = LedgerFile(file.folder, tmp_path / "state")
+    object.__setattr__(scene.desk.home, "ledger", watched)
+    book(scene, 1, Fraction(1, 100), "patients")
+    shutil.copytree(file.folder, tmp_path / "backup")
+    book(scene, 2, Fraction(5, 100), "patients")
+    shutil.rmtree(file.folder)
+    shutil.copytree(tmp_path / "backup", file.folder)
+    recover_ledger(scene.desk)
+    assert watched.read().lost.rho == Fraction(5, 100)
+    assert watched.read().spent("patients").rho == Fraction(6, 100)

@@ -1,0 +1,92 @@
+"""An owner that draws its part of the noise: in each value once, whatever interrupts it, and never on N."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dpdpca_owner import acts
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.share import decode_chunk
+from dpdpca_protocol.suite import PaillierSuite
+
+
+@pytest.fixture
+def scene(make_scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 2)
+    features = [{"name": f"f{index}", "lower": 0, "upper": index + 1} for index in range(12)]
+    return make_scene(noise_by="owners", max_colluding=1, features=features)
+
+
+def noise_of(scene: Any) -> list[int]:
+    """What stands in the share at the proxy beyond the owner's integers."""
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    figures, secret = prepared.manifest.figures, scene.parties.secret
+    ciphertexts = [
+        c for _, chunk in sorted(scene.proxy.chunks.items()) for c in decode_chunk(chunk, secret.public)
+    ]
+    suite = PaillierSuite(secret.public, figures.slot_bits)
+    seen = suite.decrypt_vector(secret, ciphertexts, figures.value_count)
+    return [a - b for a, b in zip(seen, prepared.contribution.moments.values(), strict=True)]
+
+
+def join(scene: Any) -> None:
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    acts.join(scene.desk, scene.address, prepared, Watcher())
+
+
+def assert_one_share(scene: Any, noise: list[int]) -> None:
+    law = acts.review(scene.desk, scene.address, None).manifest.figures.law(1, owners=1)
+    assert noise[0] == 0
+    assert all(abs(x) <= law.sum_bound for x in noise[1:13])
+    assert all(abs(x) <= law.triangle_bound for x in noise[13:])
+    assert sum(x != 0 for x in noise) > len(noise) - 3
+    # Each value has a draw of its own.
+    assert len(set(noise)) > len(noise) - 3
+
+
+def test_a_share_holds_one_part_of_the_noise(scene: Any) -> None:
+    join(scene)
+    assert_one_share(scene, noise_of(scene))
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_an_interrupted_share_goes_on_with_the_draws_that_it_has_sent(scene: Any, after: int) -> None:
+    seen: list[int] = []
+
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.method == "PUT":
+            seen.append(1)
+            if len(seen) > after:
+                raise httpx.ReadError("cut")
+        return None
+
+    scene.proxy.interfere = interfere
+    with pytest.raises(DpdpcaError):
+        join(scene)
+    kept = dict(scene.proxy.upload[1])
+    folder: Path = scene.desk.home.study(scene.address.study).path / "chunks"
+    made = {int(path.stem): path.read_bytes() for path in folder.glob("*.bin")}
+    assert kept
+    assert kept.items() <= made.items()
+    scene.proxy.interfere = lambda request: None
+    join(scene)
+    # The proxy would have refused another ciphertext for a place that it holds.
+    assert scene.proxy.signed_version == 1
+    assert made.items() <= scene.proxy.chunks.items()
+    assert_one_share(scene, noise_of(scene))
+
+
+def test_a_lost_share_is_made_again_under_another_version_and_other_draws(scene: Any) -> None:
+    join(scene)
+    first = noise_of(scene)
+    with Path(scene.location.data).open("a", encoding="utf-8") as file:
+        file.write(",".join("0" * 12) + "\n")
+    join(scene)
+    assert scene.proxy.signed_version == 2
+    second = noise_of(scene)
+    assert_one_share(scene, second)
+    assert sum(a == b for a, b in zip(first, second, strict=True)) < 4

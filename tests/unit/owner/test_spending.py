@@ -1,0 +1,406 @@
+"""A share is paid for before any of it leaves, once, and given back only on what the proxy has signed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from ledger_world import charge
+
+from dpdpca_owner import acts
+from dpdpca_owner.ledger import LedgerFile
+from dpdpca_owner.upload import Outcome, Settled, Watcher
+from dpdpca_protocol.bookkeeping import reserve
+from dpdpca_protocol.budget import Budget
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    DpdpcaError,
+    IntegrityError,
+    PolicyError,
+    UnavailableError,
+    UsageError,
+)
+from dpdpca_protocol.ledger import Ledger
+from dpdpca_protocol.ledger_charge import Content, SpendState
+from dpdpca_protocol.share import CohortMember
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def scene(make_scene: Callable[..., Any]) -> Any:
+    return make_scene()
+
+
+def join(scene: Any, data_set: str | None = None) -> Settled:
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location, data_set)
+    return acts.join(scene.desk, scene.address, prepared, Watcher())
+
+
+def ledger(scene: Any) -> Ledger:
+    read: Ledger = scene.desk.home.ledger.read()
+    return read
+
+
+def state(scene: Any) -> SpendState | None:
+    spend = ledger(scene).spend(scene.address.study)
+    return None if spend is None else spend.state
+
+
+def rho(scene: Any) -> Fraction:
+    found: Fraction = acts.review(scene.desk, scene.address, None).manifest.figures.rho
+    return found
+
+
+def book(scene: Any, number: int, price: Fraction, content: Content, data_set: str | None = None) -> None:
+    """Another study of this owner, booked without being run."""
+    budget = Budget.of_rho(Fraction(100), Fraction(1, 10**6))
+    with scene.desk.home.ledger.writing(NOW) as opened:
+        entries = reserve(opened.ledger, charge(number, price), content, data_set, budget, opened.time)
+        opened.record(entries)
+
+
+def content_of(scene: Any) -> Content:
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    return prepared.contribution.content
+
+
+def puts(scene: Any) -> list[str]:
+    return [line for line in scene.proxy.received if line.startswith("PUT")]
+
+
+def add_record(scene: Any) -> None:
+    with Path(scene.location.data).open("a", encoding="utf-8") as file:
+        file.write("1,100,3\n")
+
+
+def test_the_entry_is_on_the_disk_when_the_first_byte_leaves(scene: Any) -> None:
+    seen = []
+
+    def interfere(request: httpx.Request) -> None:
+        if request.method == "PUT":
+            seen.append((state(scene), scene.desk.home.ledger.read().live_rho))
+
+    scene.proxy.interfere = interfere
+    join(scene)
+    assert seen == [(SpendState.RESERVED, rho(scene))] * len(seen) != []
+    assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
+
+
+def test_nothing_is_booked_by_looking_or_refusing(scene: Any) -> None:
+    acts.review(scene.desk, scene.address, scene.location)
+    acts.prepare_join(scene.desk, scene.address, scene.location)
+    scene.proxy.state = "closed"
+    with pytest.raises(ConflictError):
+        join(scene)
+    assert ledger(scene).spends == []
+
+
+def test_a_share_that_is_replaced_or_sent_again_costs_nothing_more(scene: Any) -> None:
+    join(scene)
+    assert join(scene).outcome is Outcome.ALREADY
+    add_record(scene)
+    assert join(scene).receipt.version == 2
+    assert ledger(scene).live_rho == rho(scene)
+    assert len(ledger(scene).data_sets) == 1
+    assert [records for _, records, _ in ledger(scene).contents.values()] == [40, 41]
+
+
+def test_an_interrupted_join_is_paid_once(scene: Any) -> None:
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.method == "PUT":
+            raise httpx.ReadError("cut")
+        return None
+
+    scene.proxy.interfere = interfere
+    with pytest.raises(UnavailableError):
+        join(scene)
+    assert state(scene) is SpendState.RESERVED
+    scene.proxy.interfere = lambda request: None
+    join(scene)
+    assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
+
+
+def test_a_receipt_that_was_not_booked_is_booked_by_the_next_command(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerFile, "settle", lambda *_: None)
+        join(scene)
+    assert state(scene) is SpendState.RESERVED
+    acts.status(scene.desk, scene.address)
+    assert state(scene) is SpendState.COMMITTED
+
+
+def test_a_withdrawal_is_refunded_on_its_receipt_and_joining_again_is_paid_again(scene: Any) -> None:
+    join(scene)
+    acts.withdraw(scene.desk, scene.address)
+    assert (state(scene), ledger(scene).live_rho) == (SpendState.WITHDRAWN, 0)
+    acts.withdraw(scene.desk, scene.address)
+    join(scene)
+    assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
+    assert len(ledger(scene).spends) == 2
+
+
+def test_a_withdrawal_that_was_not_booked_does_not_refund_the_next_share(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join(scene)
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerFile, "settle", lambda *_: None)
+        acts.withdraw(scene.desk, scene.address)
+    join(scene)
+    kinds = [entry.kind for entry in ledger(scene).entries]
+    assert kinds[-4:] == ["commit", "refund", "reserve", "commit"]
+    assert ledger(scene).live_rho == rho(scene)
+
+
+def test_a_withdrawal_that_the_proxy_refuses_refunds_nothing(scene: Any) -> None:
+    join(scene)
+    scene.proxy.close()
+    with pytest.raises(ConflictError):
+        acts.withdraw(scene.desk, scene.address)
+    assert state(scene) is SpendState.COMMITTED
+
+
+def cancel(scene: Any) -> None:
+    scene.proxy.record("cancelled", {})
+    scene.proxy.state = "cancelled"
+
+
+def test_status_finds_a_cancellation_and_refunds_it(scene: Any) -> None:
+    join(scene)
+    cancel(scene)
+    report = acts.status(scene.desk, scene.address)
+    assert report.spend.state is SpendState.CANCELLED
+    assert ledger(scene).live_rho == 0
+    acts.status(scene.desk, scene.address)
+    add_record(scene)
+    with pytest.raises(ConflictError):
+        join(scene)
+
+
+@pytest.mark.parametrize("state_word", ["failed", "closed"])
+def test_a_study_that_fails_or_closes_stays_booked(scene: Any, state_word: str) -> None:
+    join(scene)
+    scene.proxy.close()
+    if state_word == "failed":
+        scene.proxy.record("failed", {"reason": "cohort-too-small"})
+        scene.proxy.state = "failed"
+    assert acts.status(scene.desk, scene.address).spend.state is SpendState.COMMITTED
+
+
+def test_a_cancellation_that_is_only_said_refunds_nothing(scene: Any) -> None:
+    join(scene)
+    scene.proxy.state = "cancelled"
+    with pytest.raises(AuthenticationError):
+        acts.status(scene.desk, scene.address)
+    assert state(scene) is SpendState.COMMITTED
+
+
+def test_a_cohort_that_holds_a_withdrawn_share_is_charged_again_and_reported(scene: Any) -> None:
+    taken = join(scene).receipt
+    acts.withdraw(scene.desk, scene.address)
+    scene.proxy.close(CohortMember(taken.owner, taken.version, taken.statement))
+    with pytest.raises(AuthenticationError, match="withdrew"):
+        acts.status(scene.desk, scene.address)
+    assert ledger(scene).live_rho == rho(scene)
+
+
+# The budget
+
+
+def test_what_was_spent_on_the_same_records_counts(scene: Any) -> None:
+    content, price = content_of(scene), rho(scene)
+    scene.desk.home.policy_path.write_text(f"[budget]\nrho = {float(price * 19 / 2):.6f}\n")
+    book(scene, 1, price * 9, content)
+    with pytest.raises(PolicyError) as refusal:
+        join(scene)
+    assert refusal.value.slug == "budget-exceeded"
+    assert not puts(scene)
+    add_record(scene)  # other records, and so another budget, unless the owner names them
+    with pytest.raises(PolicyError):
+        join(scene, ledger(scene).data_sets[0])
+    join(scene)
+    assert len(ledger(scene).data_sets) == 2
+
+
+def test_a_name_in_the_policy_holds_whatever_the_records(scene: Any) -> None:
+    price = rho(scene)
+    text = f'[budget]\nrho = {float(price * 3 / 2):.6f}\n[data]\ndataset = "patients"\n'
+    scene.desk.home.policy_path.write_text(text)
+    join(scene)
+    assert ledger(scene).data_sets == ("patients",)
+    add_record(scene)
+    assert "these records are the data set 'patients'" in sentences(scene)
+    content, budget = content_of(scene), scene.desk.home.policy().budget
+    with pytest.raises(PolicyError):
+        reserve(ledger(scene), charge(1, price), content, "patients", budget, "2026-01-01T00:00:00Z")
+
+
+def test_two_joins_that_were_both_allowed_do_not_both_pass(scene: Any) -> None:
+    price = rho(scene)
+    scene.desk.home.policy_path.write_text(f"[budget]\nrho = {float(price * 3 / 2):.6f}\n")
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    book(scene, 1, price, prepared.contribution.content)
+    with pytest.raises(PolicyError) as refusal:
+        acts.join(scene.desk, scene.address, prepared, Watcher())
+    assert refusal.value.slug == "budget-exceeded"
+    assert not puts(scene)
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 200])
+def test_a_bad_name_is_refused_before_anything_is_read(scene: Any, name: str) -> None:
+    with pytest.raises(UsageError):
+        acts.prepare_join(scene.desk, scene.address, scene.location, name or "\n")
+
+
+# The consent sheet
+
+
+def sentences(scene: Any, data_set: str | None = None, *, data: bool = True) -> str:
+    location = scene.location if data else None
+    return "\n".join(acts.review(scene.desk, scene.address, location, data_set).spending.lines())
+
+
+def test_the_sheet_says_what_was_spent_and_will_be(scene: Any) -> None:
+    assert "nothing was spent on these records yet" in sentences(scene)
+    book(scene, 1, rho(scene), content_of(scene))
+    text = sentences(scene)
+    assert f"spent before: ε = {float(epsilon(scene, 1)):.4g}" in text
+    assert f"with this study: ε = {float(epsilon(scene, 2)):.4g}" in text
+    assert "your budget: ε = 10" in text
+    facts = acts.review(scene.desk, scene.address, scene.location).to_json()["ledger"]
+    assert facts["before"]["epsilon"] < facts["after"]["epsilon"] < facts["budget"]["epsilon"]
+    assert json.dumps(facts)
+
+
+def epsilon(scene: Any, studies: int) -> Fraction:
+    return scene.desk.home.policy().budget.epsilon_of(rho(scene) * studies)  # type: ignore[no-any-return]
+
+
+def test_the_sheet_names_other_data_sets_that_may_be_the_same_people(scene: Any) -> None:
+    book(scene, 1, Fraction(1), Content(content_of(scene).fingerprint, 40), "patients")
+    add_record(scene)
+    text = sentences(scene)
+    assert "should they be about the same people as 'patients'" in text
+    assert "these records are the data set 'patients'" in sentences(scene, "patients")
+
+
+def test_without_records_the_sheet_says_what_it_can(scene: Any) -> None:
+    assert "0 data sets" in sentences(scene, data=False)
+    book(scene, 1, Fraction(1, 10), content_of(scene), "patients")
+    assert "these records are the data set 'patients'" in sentences(scene, data=False)
+    add_record(scene)
+    book(scene, 2, Fraction(1, 10), content_of(scene), "others")
+    assert "2 data sets" in sentences(scene, data=False)
+    facts = acts.review(scene.desk, scene.address, None).to_json()["ledger"]
+    assert (facts["data_set"], facts["fits"]) == (None, None)
+
+
+def test_a_study_that_is_booked_shows_itself_once(scene: Any) -> None:
+    join(scene)
+    text = sentences(scene)
+    assert "spent before: ε = 0 (ρ = 0)" in text
+    assert "costs nothing more" in text
+
+
+def test_a_merge_is_announced(scene: Any) -> None:
+    book(scene, 1, Fraction(1, 100), content_of(scene))
+    assert "becomes one with it" in sentences(scene, "patients")
+    join(scene, "patients")
+    assert ledger(scene).data_sets == ("patients",)
+    assert ledger(scene).spent("patients").rho == rho(scene) + Fraction(1, 100)
+
+
+def test_a_study_and_the_records_of_another_data_set_are_not_mixed_unasked(scene: Any) -> None:
+    join(scene)
+    add_record(scene)
+    content = acts.read_contribution(
+        scene.location, acts.review(scene.desk, scene.address, None).manifest, scene.desk.home.ledger.key()
+    ).content
+    book(scene, 1, Fraction(1, 100), content, "others")
+    with pytest.raises(ConflictError) as refusal:
+        join(scene)
+    assert refusal.value.slug == "two-data-sets"
+    join(scene, "others")
+    assert ledger(scene).data_sets == ("others",)
+
+
+# A ledger that is not in order
+
+
+def break_ledger(scene: Any) -> None:
+    path = scene.desk.home.ledger.entries_path
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def try_review(scene: Any) -> None:
+    acts.review(scene.desk, scene.address, scene.location)
+
+
+def try_join(scene: Any) -> None:
+    add_record(scene)
+    join(scene)
+
+
+def try_withdraw(scene: Any) -> None:
+    acts.withdraw(scene.desk, scene.address)
+
+
+@pytest.mark.parametrize("act", [try_review, try_join, try_withdraw])
+def test_nothing_is_done_on_a_ledger_that_is_not_in_order(scene: Any, act: Callable[[Any], None]) -> None:
+    join(scene)
+    scene.proxy.received.clear()
+    break_ledger(scene)
+    with pytest.raises(IntegrityError):
+        act(scene)
+    assert all(line.startswith("GET") for line in scene.proxy.received)
+
+
+def test_a_lost_ledger_folder_is_refused_and_not_begun_anew(scene: Any) -> None:
+    join(scene)
+    shutil.rmtree(scene.desk.home.ledger.folder)
+    with pytest.raises(IntegrityError) as refusal:
+        join(scene)
+    assert refusal.value.slug == "ledger-missing"
+
+
+def test_a_ledger_that_cannot_be_written_lets_nothing_leave(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpdpca_owner.ledger.append_synced", refuse)
+        with pytest.raises(UnavailableError) as refusal:
+            acts.join(scene.desk, scene.address, prepared, Watcher())
+    assert refusal.value.slug == "ledger-not-written"
+    assert not puts(scene)
+    assert scene.desk.home.study(scene.address.study).plan() is None
+    assert acts.join(scene.desk, scene.address, prepared, Watcher()).outcome is Outcome.DONE
+
+
+def test_times_of_the_books_are_the_desk_s(scene: Any) -> None:
+    join(scene)
+    times = {entry.time for entry in ledger(scene).entries}
+    assert all(datetime.fromisoformat(time) <= datetime.now(UTC) + timedelta(minutes=1) for time in times)
+
+
+def test_evidence_is_verified_again_when_it_is_booked(scene: Any) -> None:
+    join(scene)
+    acts.withdraw(scene.desk, scene.address)
+    folder = scene.desk.home.study(scene.address.study)
+    path = folder.path / "receipt-2.json"
+    path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":9'))
+    with pytest.raises(DpdpcaError):
+        scene.desk.home.ledger.settle(folder.last_receipt_statement(), NOW)
