@@ -4,13 +4,14 @@ Whatever interrupts it, running it again goes on where it stopped. What a statem
 machine's disk before it leaves; a share version never stands for two different shares.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from dpdpca_disk.workers import WorkerProcesses, core_count
 from dpdpca_http.answers import ShareFacts
 from dpdpca_http.client import ProxyClient
 from dpdpca_owner.contribution import Contribution
@@ -28,6 +29,8 @@ from dpdpca_protocol.study import StudyState
 
 _UNSENT_CHUNKS = 4
 """Sealed chunks that may wait for the network; more would only fill memory."""
+_WORTH_A_WORKER = 256
+"""Ciphertexts that take longer to make than a process takes to start."""
 
 
 class Outcome(Enum):
@@ -202,8 +205,9 @@ class ShareSender:
             sent.append(waiting.popleft().result())
             watcher.on_sent(sent[-1])
 
+        workers = self._worker_count()
         with (
-            ThreadPoolExecutor(os.cpu_count(), "encrypt") as encrypting,
+            WorkerProcesses(workers) if workers > 1 else nullcontext() as encrypting,
             ThreadPoolExecutor(1, "send") as sending,
         ):
             try:
@@ -213,6 +217,7 @@ class ShareSender:
                     self._folder,
                     self._randomness,
                     encrypting,
+                    workers,
                     watcher.on_encrypted,
                 )
                 for index, chunk in enumerate(chunks):
@@ -228,6 +233,11 @@ class ShareSender:
                 raise
         receipt = self._claim(version, digests)
         return Settled(Outcome.DONE, receipt, len(sent), sum(sent))
+
+    def _worker_count(self) -> int:
+        """Processes to encrypt in; 1 stands for this one, where starting others would take longer."""
+        enough = self._signed.manifest.figures.ciphertext_count // _WORTH_A_WORKER
+        return max(1, min(core_count(), enough))
 
     def _claim(self, version: int, digests: list[Digest]) -> Receipt:
         public = self._owner.key.public
