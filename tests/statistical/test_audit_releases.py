@@ -19,29 +19,31 @@ from dpdpca_protocol.mechanisms import Quantity, Setting, Wishart
 
 from .alpha import level
 
-RECORDS = 20
+RECORDS = 10
+DELTA = "0.09"
 LEAK_RUNS = 600  # what always differs shows at once
-HALF_RUNS = 12_000  # half the noise at ε = 2: expected bound 2.4, some six deviations above the claim
+HONEST_RUNS = 5_000
+HALF_RUNS = 20_000  # half the noise at ε = 2: the bound is 2.84 ± 0.12, seven deviations above the claim
 FEATURES = [{"name": "age", "lower": 0, "upper": 100}, {"name": "weight", "lower": 0, "upper": 200}]
 
 
 @pytest.fixture(scope="module")
 def masked(make_manifest):
     return make_manifest(
-        release="masked", features=FEATURES, epsilon=2, delta="0.04", max_records=RECORDS, min_records=RECORDS
+        release="masked", features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS, min_records=RECORDS
     )
 
 
 @pytest.fixture(scope="module")
 def joint(make_manifest):
     return make_manifest(
-        release="joint", features=FEATURES, epsilon=2, delta="0.04", max_records=RECORDS, min_records=RECORDS
+        release="joint", features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS, min_records=RECORDS
     )
 
 
-def against(manifest, release, runs, claim=None, alpha=None):
+def against(manifest, release, runs, claim=None, alpha=None, most_pairs=2):
     """The audit of a release that is not what `manifest` says, on the pairs of `manifest`."""
-    pairs = worst_pairs(manifest, arena_of(manifest), RECORDS)
+    pairs = worst_pairs(manifest, arena_of(manifest), RECORDS)[:most_pairs]
     return audit(release, pairs, claim or Claim.of(manifest), runs, alpha=alpha or level())
 
 
@@ -55,12 +57,12 @@ def failed(report):
 @pytest.mark.parametrize("kind", ["masked", "joint"])
 def test_the_release_holds_what_it_claims(kind, request):
     manifest = request.getfixturevalue(kind)
-    report = audit_manifest(manifest, HALF_RUNS, alpha=level())
+    report = audit_manifest(manifest, HONEST_RUNS, alpha=level())
     assert report.holds, report.facts()
-    # and the audit is no formality: it finds a good part of the ε that is spent
-    assert 0.4 < report.epsilon <= 2
-    assert max(pair.distance for pair in report.pairs) > 0.94 * report.claim.shift
-    assert all(pair.runs == HALF_RUNS for pair in report.pairs)
+    # and the audit is no formality: so few runs show 0.55 ± 0.05
+    assert 0.2 < report.epsilon <= 2
+    assert max(pair.distance for pair in report.pairs) > 0.89 * report.claim.shift  # (N − 1)/N of it
+    assert all(pair.runs == HONEST_RUNS for pair in report.pairs)
 
 
 # --- less noise -------------------------------------------------------------------------------------------
@@ -89,7 +91,7 @@ def with_noise_of(release, factor):
 def test_half_the_noise_is_refuted(kind, release, request):
     manifest = request.getfixturevalue(kind)
     fault = with_noise_of(release(manifest.figures), Fraction(1, 2))
-    report = against(manifest, fault, HALF_RUNS, alpha=ALPHA)
+    report = against(manifest, fault, HALF_RUNS, alpha=ALPHA, most_pairs=1)
     assert report.is_refuted
     assert failed(report) >= {"noise has the stated deviation", "measured shift"}
 
