@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.paillier.keys import LEAST_BITS
-
 if TYPE_CHECKING:
     from dpdpca_lab.audit.checks import Check
     from dpdpca_lab.audit.report import AuditReport
-    from dpdpca_protocol.manifest import Manifest
 
 app = typer.Typer(add_completion=False)
-
-MOST_BYTES = 64 * 2**20
 
 NOTE = (
     "The releases were made by the code that is installed here, encryption left out. What a proxy ran or how "
@@ -42,6 +36,7 @@ def audit(
 ) -> None:
     """Play the distinguishing game against a study's terms; exit status 1 if they promise too much."""
     from dpdpca_lab.audit.game import audit_manifest
+    from dpdpca_lab.audit.terms import read_terms
 
     end = time.monotonic() + seconds
     report = audit_manifest(
@@ -53,34 +48,6 @@ def audit(
         show(report)
     if not report.holds:
         raise typer.Exit(1)
-
-
-def read_terms(path: Path, *, least_modulus_bits: int = LEAST_BITS) -> "Manifest":
-    """The manifest in a signed statement, or the one that a draft would become.
-
-    Args:
-        path: of the file; what it holds is untrusted.
-        least_modulus_bits: lower only in tests.
-
-    Raises:
-        MessageError, PolicyError, AuthenticationError, CryptographicError: as every party would refuse it.
-        InputError: larger than any manifest.
-    """
-    from dpdpca_protocol.manifest import open_manifest
-    from dpdpca_user.command_parts import lint_file
-
-    if path.stat().st_size > MOST_BYTES:
-        raise InputError(
-            "too-large", f"{path.name} is larger than any manifest", "give a draft or a manifest"
-        )
-    content = path.read_bytes()
-    try:
-        members = json.loads(content)
-    except ValueError:
-        members = None
-    if isinstance(members, dict) and {"body", "signature"} <= members.keys():
-        return open_manifest(content.strip(), least_modulus_bits=least_modulus_bits).manifest
-    return lint_file(path)
 
 
 def show(report: "AuditReport") -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from dpdpca_cli import main as cli
-from dpdpca_lab.audit import commands, game
+from dpdpca_lab.audit import commands, game, terms
 from dpdpca_lab.audit.bound import EpsilonBound
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.manifest import sign_manifest
@@ -48,7 +48,10 @@ def draft_file(tmp_path):
 def test_a_draft_is_played_and_the_claim_stands_beside_the_bound(draft_file, capsys):
     assert run(draft_file, "--runs", 200, "--search", 20) == 0
     shown = capsys.readouterr().out
-    assert "claim   (ε, δ) = (2, 4e-08), masked, discrete gaussian (proved), noise by the proxy, replace-one" in shown
+    claimed = (
+        "claim   (ε, δ) = (2, 4e-08), masked, discrete gaussian (proved), noise by the proxy, replace-one"
+    )
+    assert claimed in shown
     assert "confidence 1 − 10⁻⁶" in shown
     assert "200 releases of each data set, 1,000 records" in shown
     assert "✓ noise has the stated deviation" in shown
@@ -79,8 +82,8 @@ def test_a_signed_manifest_is_played(tmp_path, capsys, make_manifest, parties, m
     manifest = make_manifest(release="joint", clip_norm=1)
     path = tmp_path / "manifest.json"
     path.write_bytes(sign_manifest(manifest, parties.user).encoded + b"\n")
-    read_terms = partial(commands.read_terms, least_modulus_bits=parties.secret.public.bits)
-    monkeypatch.setattr(commands, "read_terms", read_terms)
+    read_terms = partial(terms.read_terms, least_modulus_bits=parties.secret.public.bits)
+    monkeypatch.setattr(terms, "read_terms", read_terms)
     assert run(path, "--runs", 200, "--search", 0) == 0
     assert "joint" in capsys.readouterr().out
 
@@ -100,11 +103,11 @@ def test_what_is_neither_is_refused_in_a_line(tmp_path, capsys):
     assert run(path) == 1
     assert "not TOML" in capsys.readouterr().err
     assert run(tmp_path / "nowhere.toml") == 1
-    path.write_bytes(b" " * (commands.MOST_BYTES + 1))
+    path.write_bytes(b" " * (terms.MOST_BYTES + 1))
     assert run(path) == 1
     path.write_text("{}")
     with pytest.raises(MessageError):
-        commands.read_terms(path)
+        terms.read_terms(path)
 
 
 @pytest.mark.parametrize("arguments", [["--runs", "10"], ["--runs", "x"], ["--seconds", "0"]])

@@ -1,0 +1,35 @@
+"""What is to be audited, from a file: a draft, or a manifest that somebody has signed."""
+
+import json
+from pathlib import Path
+
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, open_manifest
+from dpdpca_user.command_parts import lint_file
+
+MOST_BYTES = 64 * 2**20
+
+
+def read_terms(path: Path, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> Manifest:
+    """The manifest in a signed statement, or the one that a draft would become.
+
+    Args:
+        path: of the file; what it holds is untrusted.
+        least_modulus_bits: lower only in tests.
+
+    Raises:
+        MessageError, PolicyError, AuthenticationError, CryptographicError: as every party would refuse it.
+        InputError: larger than any manifest.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(
+            "too-large", f"{path.name} is larger than any manifest", "give a draft or a manifest"
+        )
+    content = path.read_bytes()
+    try:
+        members = json.loads(content)
+    except (ValueError, RecursionError):
+        members = None
+    if isinstance(members, dict) and {"body", "signature"} <= members.keys():
+        return open_manifest(content.strip(), least_modulus_bits=least_modulus_bits).manifest
+    return lint_file(path)
