@@ -13,6 +13,7 @@ from dpdpca_owner.policy import PolicyLine
 from dpdpca_owner.spending import Spending
 from dpdpca_protocol.encoding import BatchReport
 from dpdpca_protocol.fields import decimal_text, time_text
+from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.parties import Participant
 from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
@@ -29,6 +30,11 @@ _UNIT = (
 _TOWARDS_PROXY = (
     "The proxy alone draws the noise, so the guarantee does not hold towards the proxy should it see the"
     " components; they travel sealed to the owners."
+)
+
+_OWNERS_DRAW = (
+    "It draws no noise and knows none, so the guarantee holds towards it too, and components may be published"
+    " in clear."
 )
 
 
@@ -114,25 +120,36 @@ class ConsentSheet:
             count = f"{proxy} learns the number of all owners' records together: the data user proves it."
         else:
             count = f"{proxy} does not learn the number of records."
+        towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
         return [
             f"{user} holds the secret key. It gets the sum over all owners only, once, with noise;"
             " the proxy keeps single shares from it.",
             f"{user} learns the number of all owners' records together exactly.",
-            f"{proxy} holds the ciphertexts and no key. {_TOWARDS_PROXY}",
+            f"{proxy} holds the ciphertexts and no key. {towards}",
             count,
             _COLLUSION,
         ]
 
     def promise(self) -> list[str]:
-        manifest = self.manifest
-        return [
-            f"ε = {decimal_text(manifest.epsilon)}, δ = {decimal_text(manifest.delta)} for this study,"
-            f" relation {manifest.relation}: towards the data user and whoever sees the result, replacing one"
-            " record by any other changes the chance of any result by a factor of at most e^ε, but for δ."
-            " The number of records counts as public.",
-            f"mechanism: discrete Gaussian noise, {manifest.release} release, drawn by the proxy",
-            _UNIT,
-        ]
+        manifest, guarantee = self.manifest, self.manifest.figures.guarantee
+        if guarantee.epsilon is None or guarantee.delta is None:
+            promised = f"NOTHING is promised for one record: {guarantee}"
+        else:
+            promised = (
+                f"ε = {float(guarantee.epsilon):.6g}, δ = {float(guarantee.delta):.6g} for this study,"
+                f" relation {guarantee.relation}: towards the data user and whoever sees the result,"
+                " replacing one record by any other changes the chance of any result by a factor of at most"
+                " e^ε, but for δ. The number of records counts as public."
+            )
+        lines = [promised, f"{manifest.release} release, noise drawn by the {manifest.noise_by}"]
+        if manifest.noise_by is NoiseBy.OWNERS:
+            colluding = manifest.max_colluding
+            lines.append(
+                "this machine draws its own part of the noise and adds it before it encrypts; it is enough"
+                f" that {manifest.min_owners - colluding} owners do and tell nobody, whatever {colluding}"
+                " others give away to the proxy or the data user"
+            )
+        return [*lines, *(f"mechanism {line}" for line in manifest.figures.statements), _UNIT]
 
     def honesty(self) -> list[str]:
         """How much hangs on the owners (protocol, Roles)."""
@@ -163,6 +180,8 @@ class ConsentSheet:
                 "Any enrolled owner may join: owners without data can make up the number, so it protects you"
                 " only as far as you trust the proxy's enrolment."
             )
+            if manifest.noise_by is NoiseBy.OWNERS:
+                lines.append("The same holds for their noise: an owner that was made up may have drawn none.")
         records = f"{manifest.min_records} to {manifest.max_records} records in all"
         if manifest.release is ReleaseKind.JOINT:
             records += ", which protects nobody from the data user: it is checked after the release only"
@@ -239,7 +258,10 @@ class ConsentSheet:
             },
             "release": str(manifest.release),
             "mechanism": manifest.mechanism,
-            "noise_by": manifest.noise_by,
+            "calibration": str(manifest.calibration),
+            "guarantee": str(figures.guarantee),
+            "noise_by": str(manifest.noise_by),
+            "max_colluding": manifest.max_colluding,
             "epsilon": decimal_text(manifest.epsilon),
             "delta": decimal_text(manifest.delta),
             "relation": str(manifest.relation),

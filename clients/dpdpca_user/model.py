@@ -15,6 +15,7 @@ import numpy as np
 
 from dpdpca_protocol.components import Components, EncodedSpace
 from dpdpca_protocol.errors import DpdpcaError, MessageError
+from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.mechanisms import GuaranteeKind
@@ -200,17 +201,30 @@ def claim(manifest: Manifest) -> str:
         if pure
         else f"({float(guarantee.epsilon):.6g}, {float(guarantee.delta):.3g})"
     )
-    return (
+    promised = (
         f"One record: {strength}-differential privacy, relation {guarantee.relation}, the number of records "
-        "public, towards the data user and whoever sees the result. Towards the proxy only while it does not "
-        "see the components: with its own noise it could compute exact, non-private figures from them, so "
-        "they go to the owners sealed."
+        "public, towards the data user and whoever sees the result"
+    )
+    if manifest.noise_by is NoiseBy.OWNERS:
+        shares, colluding = manifest.min_owners - manifest.max_colluding, manifest.max_colluding
+        return (
+            f"{promised}, the proxy included, which knows none of the noise: the owners drew it, and it is "
+            f"enough that {shares} of them did and told nobody, whatever {colluding} others give away. The "
+            "components may be published in clear."
+        )
+    return (
+        f"{promised}. Towards the proxy only while it does not see the components: with its own noise it "
+        "could compute exact, non-private figures from them, so they go to the owners sealed."
     )
 
 
 def assumptions(manifest: Manifest) -> tuple[str, ...]:
     """What the claim rests on."""
     joint = manifest.release == "joint"
+    draw = (
+        f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
+        "noise as the manifest says, and keep it to themselves.",
+    )
     honesty = (
         "Owners clip their records as the manifest says: an owner that does not voids the bound for its own "
         "rows only."
@@ -226,6 +240,7 @@ def assumptions(manifest: Manifest) -> tuple[str, ...]:
     )
     return (
         "Proxy and data user do not work together: together they can undo everything.",
+        *(draw if manifest.noise_by is NoiseBy.OWNERS else ()),
         honesty,
         count,
         "The unit is one record. Totals of one owner are not protected beyond the noise; two studies whose "

@@ -49,7 +49,8 @@ def outlook(manifest: Manifest, records: int) -> Outlook:
     """What `manifest` brings at N = `records`."""
     figures = manifest.figures
     d = figures.encoded_features
-    law, factor = figures.law(records), figures.mechanism.factor(records)
+    # Where owners draw there is more noise with each: what is shown is the most.
+    law, factor = figures.law(records, manifest.max_owners), figures.mechanism.factor(records)
     unit = 1 / figures.grid**2 / max(records - 1, 1) / factor
     return Outlook(
         release=manifest.release,

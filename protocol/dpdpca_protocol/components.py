@@ -152,7 +152,11 @@ class Components:
 
 
 def fit_components(
-    noisy: NoisyScatter, figures: Figures, space: EncodedSpace, count: int | None = None
+    noisy: NoisyScatter,
+    figures: Figures,
+    space: EncodedSpace,
+    count: int | None = None,
+    owners: int | None = None,
 ) -> Components:
     """The leading principal components of a noisy scatter.
 
@@ -161,6 +165,7 @@ def fit_components(
         figures: those of its study; their mechanism says what the noise is, q what the grid is.
         space: the axes; d of them.
         count: k in [1, d]; None for all d.
+        owners: of the cohort; needed where they drew the noise.
 
     Returns:
         Components in the metric's units, eigenvalues descending.
@@ -174,7 +179,7 @@ def fit_components(
         makes a component out of noise that stands above the edge.
     """
     d = len(space.names)
-    law, factor = figures.law(noisy.count), figures.mechanism.factor(noisy.count)
+    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
     scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
     if scatter.shape != (d, d) or (noisy.sum is not None and len(noisy.sum) != d):
         raise UsageError("wrong-shape", f"a scatter of {scatter.shape} does not fit {d} encoded features")
@@ -242,7 +247,7 @@ def settle_signs(vectors: Floats) -> Floats:
     return vectors * signs[:, None]
 
 
-def check_scatter(noisy: NoisyScatter, figures: Figures) -> None:
+def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = None) -> None:
     """Refuse a scatter that no set of honest records within the bound can have produced.
 
     A dishonest owner can encrypt anything; this catches what is impossible, not what is merely false.
@@ -255,7 +260,7 @@ def check_scatter(noisy: NoisyScatter, figures: Figures) -> None:
     d = len(noisy.scaled_scatter)
     if not 1 <= noisy.count <= figures.max_records:
         raise _implausible(f"it counts {noisy.count} records where the manifest allows {figures.max_records}")
-    law, factor = figures.law(noisy.count), figures.mechanism.factor(noisy.count)
+    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
     scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
     tail = law.triangle_bound / factor
     spread = np.full((d, d), tail)

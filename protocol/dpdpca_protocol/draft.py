@@ -23,7 +23,7 @@ from dpdpca_protocol.fields import (
     refused,
     time_text,
 )
-from dpdpca_protocol.figures import default_fraction_bits, figures_of
+from dpdpca_protocol.figures import NoiseBy, default_fraction_bits, figures_of
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.paillier.keys import PublicKey
@@ -53,7 +53,6 @@ _CHOICES = {
     "relation": "replace-one",
     "noise_by": "proxy",
     "closing": "at-time",
-    "max_colluding": 0,
 }
 
 
@@ -113,6 +112,7 @@ def complete_draft(
         "sum_weight": decimal_text(weight) if release == ReleaseKind.JOINT else "0",
         "noise_scale": "1",
         "min_owners": min_owners,
+        "max_colluding": draft.get("max_colluding", int(draft.get("noise_by") == NoiseBy.OWNERS)),
         "min_records": draft.get("min_records", min_owners),
         "max_records": draft["max_records"],
         "max_owners": draft.get("max_owners", len(named) or DEFAULT_MAX_OWNERS),

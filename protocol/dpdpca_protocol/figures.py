@@ -3,8 +3,11 @@
 All rounding goes to the safe side: δ down, ρ, noise and slot widths up. Integers and exact rationals only.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
+from itertools import repeat
 from math import ceil
 
 from dpdpca_protocol.accounting import (
@@ -17,6 +20,7 @@ from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.fields import decimal_text, refused
 from dpdpca_protocol.mechanisms import (
     Calibration,
+    Gaussian,
     Guarantee,
     GuaranteeKind,
     Mechanism,
@@ -24,6 +28,7 @@ from dpdpca_protocol.mechanisms import (
     PrivacyEvent,
     Quantity,
     Setting,
+    SharedGaussian,
     mechanism_class,
 )
 from dpdpca_protocol.packing import BlockLayout, FlatLayout, slots_for
@@ -34,6 +39,13 @@ _SCALE_GRID = 2**40
 _SCALE_UP = 1 + Fraction(1, 2**31)
 _SCALE_TOLERANCE = 1 + Fraction(1, 2**30)
 _SAMPLER_LIMIT = 2**63 - 1
+
+
+class NoiseBy(StrEnum):
+    """Who draws the noise: the proxy, or each owner a part of it."""
+
+    PROXY = "proxy"
+    OWNERS = "owners"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,9 @@ class Terms:
         max_records: N̄.
         modulus_bits: bits of the Paillier modulus.
         mechanism, calibration: name one of `dpdpca_protocol.mechanisms`.
+        noise_by: who draws.
+        assured_shares: m where owners draw: min_owners − max_colluding of them are assured.
+        max_owners: how many owners may draw.
     """
 
     release: ReleaseKind
@@ -64,6 +79,9 @@ class Terms:
     modulus_bits: int
     mechanism: str = "gaussian"
     calibration: Calibration = Calibration.PROVED
+    noise_by: NoiseBy = NoiseBy.PROXY
+    assured_shares: int = 1
+    max_owners: int = 1
 
     @property
     def grid(self) -> int:
@@ -143,6 +161,9 @@ class Figures:
         """What is proved for the noise; where it is calibrated as published, what is claimed for it too."""
         mechanism = self.mechanism
         proved = f"{mechanism.name} ({mechanism.calibration}), proved: {self.guarantee}"
+        if isinstance(mechanism, SharedGaussian):
+            shares = mechanism.setting.shares
+            proved += f"; drawn by the owners, each a part, of which any {shares} are enough"
         if mechanism.calibration is Calibration.PROVED:
             return (proved,)
         claimed = f"its paper claims {mechanism.claim}; {mechanism.reference}"
@@ -151,9 +172,32 @@ class Figures:
             return (proved, claimed)
         return (proved, claimed, f"continuous noise of this strength gives ε = {real:.4g} at the same δ")
 
-    def law(self, count: int) -> NoiseLaw:
-        """Moments and bounds of the noise on what is released, at N = `count`."""
-        return self.mechanism.law(count)
+    @property
+    def noise_by(self) -> NoiseBy:
+        return NoiseBy.OWNERS if isinstance(self.mechanism, SharedGaussian) else NoiseBy.PROXY
+
+    def law(self, count: int, owners: int | None = None) -> NoiseLaw:
+        """Moments and bounds of the noise on what is released.
+
+        Args:
+            count: N.
+            owners: of the cohort; needed where they draw the noise, for there is more of it with each.
+        """
+        if not isinstance(self.mechanism, SharedGaussian):
+            return self.mechanism.law(count)
+        if owners is None:
+            raise UsageError("bad-argument", "how much noise owners drew depends on how many they were")
+        return self.mechanism.law_of(owners)
+
+    def own_noise(self) -> Iterator[int]:
+        """What an owner adds to its own share, value by value; zeros where others draw the noise.
+
+        Each call draws anew: a value that was encrypted with one draw must not be encrypted with another
+        under the same share version.
+        """
+        if isinstance(self.mechanism, SharedGaussian):
+            return self.mechanism.share()
+        return repeat(0, self.value_count)
 
 
 def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
@@ -182,7 +226,10 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         refused("less than half of δ is left for the noise itself", "raise δ or lower ε")
     alpha_squared = terms.sum_weight * terms.record_bound
     mechanism = _mechanism(terms, alpha_squared, delta_zcdp, noise_scale)
-    widest = mechanism.law(terms.max_records)
+    if isinstance(mechanism, SharedGaussian):
+        widest = mechanism.law_of(terms.max_owners)
+    else:
+        widest = mechanism.law(terms.max_records)
     _check_noise(terms, widest)
     slot_bits = _slot_bits(terms, widest, mask_bits)
     slots = slots_for(terms.modulus_bits, slot_bits)
@@ -245,12 +292,32 @@ def _mechanism(
     try:
         chosen = mechanism_class(terms.mechanism, terms.calibration)
         chosen.check_quantity(quantity)
+        if terms.noise_by is NoiseBy.OWNERS:
+            chosen = _in_shares(chosen, quantity)
         setting = Setting(
-            quantity, terms.encoded_features, terms.record_bound, terms.epsilon, delta, alpha_squared
+            quantity,
+            terms.encoded_features,
+            terms.record_bound,
+            terms.epsilon,
+            delta,
+            alpha_squared,
+            terms.assured_shares if chosen.in_shares else 1,
         )
         return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
     except UsageError as error:
         refused(error.problem, error.next_step)
+
+
+def _in_shares(chosen: type[Mechanism], quantity: Quantity) -> type[Mechanism]:
+    if quantity is not Quantity.JOINT:
+        refused(
+            "noise_by owners: a masked release multiplies shares by N, so noise inside them would leave N·S "
+            "modulo N in clear",
+            "use the joint release, or noise_by proxy",
+        )
+    if chosen is not Gaussian:
+        refused("noise_by owners is proved for the gaussian mechanism alone", "use noise_by proxy")
+    return SharedGaussian
 
 
 def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
@@ -271,6 +338,8 @@ def _check_noise(terms: Terms, widest: NoiseLaw) -> None:
     draws = d * (d + 1) // 2 + (d if terms.release is ReleaseKind.JOINT else 0)
     if max(widest.triangle_bound, widest.sum_bound) >= _SAMPLER_LIMIT:
         refused("the noise passes the 63 bits of the sampler", "lower fraction_bits or raise ε")
+    if terms.noise_by is NoiseBy.OWNERS:
+        draws *= terms.max_owners
     if draws > MAX_NOISE_DRAWS:
         refused("the release takes more than 2⁴⁰ noise draws")
 

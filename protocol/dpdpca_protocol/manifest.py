@@ -31,7 +31,7 @@ from dpdpca_protocol.fields import (
     refused,
     time_text,
 )
-from dpdpca_protocol.figures import Figures, Terms, figures_of
+from dpdpca_protocol.figures import Figures, NoiseBy, Terms, figures_of
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.mechanisms import MECHANISMS, Calibration, Quantity, mechanism_class
 from dpdpca_protocol.paillier.keys import LEAST_BITS, PublicKey
@@ -101,7 +101,7 @@ class Manifest:
     relation: NeighbouringRelation
     epsilon: Fraction
     delta: Fraction
-    noise_by: str
+    noise_by: NoiseBy
     max_colluding: int
     sum_weight: Fraction
     noise_scale: Fraction
@@ -128,6 +128,9 @@ class Manifest:
             modulus_bits=self.key.bits,
             mechanism=self.mechanism,
             calibration=self.calibration,
+            noise_by=self.noise_by,
+            assured_shares=self.min_owners - self.max_colluding,
+            max_owners=self.max_owners,
         )
 
     @cached_property
@@ -205,7 +208,7 @@ class Manifest:
             relation=_read_relation(untrusted["relation"]),
             epsilon=read_decimal(untrusted["epsilon"], "epsilon"),
             delta=read_decimal(untrusted["delta"], "delta"),
-            noise_by=read_choice(untrusted["noise_by"], "noise_by", ("proxy",), not_offered=("owners",)),
+            noise_by=NoiseBy(read_choice(untrusted["noise_by"], "noise_by", [*NoiseBy])),
             max_colluding=read_integer(untrusted["max_colluding"], "max_colluding", 0, MAX_OWNERS),
             sum_weight=read_decimal(untrusted["sum_weight"], "sum_weight"),
             noise_scale=read_decimal(untrusted["noise_scale"], "noise_scale"),
@@ -356,8 +359,10 @@ def _check_privacy(manifest: Manifest) -> None:
         refused('sum_weight has no meaning in a masked study and must be "0" there')
     if manifest.release is ReleaseKind.JOINT and not 0 < manifest.sum_weight <= 2:
         refused("sum_weight is not above 0 and at most 2")
-    if manifest.max_colluding != 0:
+    if manifest.noise_by is NoiseBy.PROXY and manifest.max_colluding != 0:
         refused("max_colluding has no meaning where the proxy draws the noise and must be 0 there")
+    if manifest.noise_by is NoiseBy.OWNERS and not 1 <= manifest.max_colluding < manifest.min_owners:
+        refused("max_colluding is not between 1 and min_owners − 1, which noise_by owners asks for")
 
 
 def _check_cohort(manifest: Manifest) -> None:

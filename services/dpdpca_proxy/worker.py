@@ -21,7 +21,7 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.aggregate import multiply_shares
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.figures import Figures
+from dpdpca_protocol.figures import Figures, NoiseBy
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.cipher import rerandomize
@@ -81,7 +81,9 @@ def draw(place: Workplace, figures: Figures, records: int | None) -> str:
         figures: of the manifest.
         records: N in a masked study, else None.
     """
-    if figures.release is ReleaseKind.JOINT:
+    if figures.noise_by is NoiseBy.OWNERS:
+        drawn: dict[str, list[int]] = {"mask": [], "noise": []}  # it is in the shares
+    elif figures.release is ReleaseKind.JOINT:
         drawn = {"mask": [], "noise": figures.mechanism.draw(1)}
     else:
         assert records is not None
@@ -118,7 +120,10 @@ def make_release(
     files, public = FileStore(place.root), place.public
     drawn = json.loads(files.read_sealed(draw_name(place.study, token), place.data_key))
     aggregate = [ciphertext for name in products for ciphertext in place.read(name)]
-    if figures.release is ReleaseKind.JOINT:
+    if figures.noise_by is NoiseBy.OWNERS:
+        # As it is: the randomness of the aggregate is a sum of the owners' and says nothing about the data.
+        released = aggregate
+    elif figures.release is ReleaseKind.JOINT:
         released = make_joint_release(PaillierSuite(public, figures.slot_bits), aggregate, drawn["noise"])
     else:
         assert records is not None

@@ -269,6 +269,7 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
             signed.manifest.to_body(),
             chunks,
             verified.release.records,
+            len(verified.release.cohort),
             service.least_modulus_bits,
         )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)

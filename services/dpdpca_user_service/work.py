@@ -74,6 +74,7 @@ def open_release(
     manifest_body: dict[str, Any],
     chunks: list[bytes],
     records: int | None,
+    owners: int,
     least_bits: int,
 ) -> Opened:
     """Decrypts a verified release, refuses what honest records cannot have made, and fits.
@@ -83,6 +84,7 @@ def open_release(
         manifest_body: of the verified manifest.
         chunks: of the verified release, in order.
         records: N as answered in a masked study, else None.
+        owners: of the cohort.
         least_bits: lower only in tests.
 
     Raises:
@@ -104,7 +106,7 @@ def open_release(
         noisy = open_masked_release(
             key, BlockLayout(d, figures.slot_bits, figures.slots), ciphertexts, records
         )
-    check_scatter(noisy, figures)
+    check_scatter(noisy, figures, owners)
     if noisy.count < manifest.min_records:
         raise PolicyError(
             "cohort-too-small",
@@ -113,7 +115,8 @@ def open_release(
             " from the data user",
         )
     opened = time.monotonic()
-    components = fit_components(noisy, figures, EncodedSpace.of(manifest), min(d, MAX_COMPONENTS))
+    space = EncodedSpace.of(manifest)
+    components = fit_components(noisy, figures, space, min(d, MAX_COMPONENTS), owners)
     encoded = encode_components(manifest.study_id, components)
     return Opened(encoded, opened - begin, time.monotonic() - opened)
 

@@ -110,3 +110,32 @@ def test_masked_release_is_the_scaled_scatter_plus_the_noise_exactly(
     assert opened.count == count
     assert opened.sum is None
     assert opened.scaled_scatter == expected(d, pooled, noise)
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), cohort=cohorts())
+def test_noise_that_owners_bring_adds_up_and_leaves_the_count_exact(
+    toy_key: SecretKey, data: st.DataObject, cohort: tuple[int, list[Records]]
+) -> None:
+    """Whatever owners add to v and R before they encrypt, the aggregate is the pooled sums plus all of it."""
+    d, owners = cohort
+    suite = PaillierSuite(toy_key.public, data.draw(st.integers(30, 200), label="slot width"))
+    size = d + d * (d + 1) // 2
+    encryptor = suite.encryptor(1 + size)
+    parts = st.lists(st.integers(-99999, 99999), min_size=size, max_size=size)
+    shares, total = [], [0] * size
+    for records in owners:
+        n, v, r = moments(d, records)
+        exact = [*v, *(r[i][j] for i in range(d) for j in range(i, d))]
+        own = data.draw(parts)
+        noisy = [x + g for x, g in zip(exact, own, strict=True)]
+        total = [a + b for a, b in zip(total, noisy, strict=True)]
+        shares.append(suite.encrypt_vector([n, *noisy], encryptor))
+    released = multiply_shares(shares, toy_key.public)
+    opened = open_joint_release(suite, toy_key, released, d, max_records=100)
+    assert opened.count == sum(len(records) for records in owners)
+    assert opened.sum == tuple(total[:d])
+    r = full(d, total[d:])
+    assert opened.scaled_scatter == tuple(
+        tuple(opened.count * r[i][j] - total[i] * total[j] for j in range(d)) for i in range(d)
+    )

@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from dpdpca_protocol.accounting import (
@@ -12,6 +13,7 @@ from dpdpca_protocol.accounting import (
     delta_of_tails,
     epsilon_of_rho,
     gaussian_delta,
+    rho_of_shares,
     zcdp_rho,
 )
 from dpdpca_protocol.errors import UsageError
@@ -141,3 +143,42 @@ def test_ceiling_of_a_root_is_exact(value):
 def test_ceiling_of_a_root_of_a_fraction():
     assert ceil_sqrt(Fraction(9, 4)) == 2
     assert ceil_sqrt(Fraction(1, 10**9)) == 1
+
+
+def divergence_of_sums(variance, shares, shift, alpha):
+    """Rényi divergence of order α between the sum of discrete Gaussians and the same moved by `shift`."""
+    reach = math.ceil(16 * math.sqrt(variance)) + 2
+    one = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * variance))
+    law = one / one.sum()
+    total = law
+    for _ in range(shares - 1):
+        total = np.convolve(total, law)
+    p, q = total[shift:], total[:-shift]
+    seen = (p > 1e-250) & (q > 1e-250)
+    logs = alpha * np.log(p[seen]) + (1 - alpha) * np.log(q[seen])
+    return float((logs.max() + np.log(np.exp(logs - logs.max()).sum())) / (alpha - 1))
+
+
+@pytest.mark.parametrize("variance", [0.25, 0.5, 1.0, 4.0])
+@pytest.mark.parametrize("shares", [2, 3, 6])
+def test_a_sum_of_discrete_gaussians_costs_no_more_than_its_term(variance, shares):
+    term = float(rho_of_shares(shares, Fraction(variance), 1))
+    for shift in (1, 2):
+        for alpha in (1.01, 1.5, 2.0, 4.0):
+            bound = alpha * (shift**2 / (2 * shares * variance) + term)
+            assert divergence_of_sums(variance, shares, shift, alpha) <= bound * (1 + 1e-9)
+
+
+def test_the_term_of_shares_is_the_formula_rounded_up():
+    exact = 10 * sum(math.exp(-2 * math.pi**2 * k / (k + 1)) for k in range(1, 5))
+    assert float(rho_of_shares(5, Fraction(1), 7)) == pytest.approx(7 * exact, rel=1e-12)
+    assert rho_of_shares(5, Fraction(1), 7) > Fraction(7 * exact) * (1 - Fraction(1, 10**12))
+    assert rho_of_shares(1, Fraction(1), 7) == 0
+    # At the least scale that is admitted it is below m·2⁻²²⁴ a coordinate, and it only falls from there.
+    assert 0 < rho_of_shares(2, Fraction(16), 1) < Fraction(2, 2**224)
+    assert 0 < rho_of_shares(100_000, Fraction(16), 1) < Fraction(100_000, 2**224)
+    assert rho_of_shares(3, Fraction(10**30), 1) == Fraction(1, 2**256)
+    assert rho_of_shares(2_000, Fraction(1), 1) > rho_of_shares(1_001, Fraction(1), 1)
+    for arguments in ((0, Fraction(1), 1), (2, Fraction(1), 0), (2, Fraction(1, 5), 1)):
+        with pytest.raises(UsageError):
+            rho_of_shares(*arguments)

@@ -150,7 +150,8 @@ def test_what_has_no_default_is_asked_for(make_manifest, member):
         ({"closes_at": "tomorrow"}, MessageError),
         ({"closes_at": datetime(2030, 1, 1)}, MessageError),
         ({"relation": "add-or-remove"}, PolicyError),
-        ({"noise_by": "owners"}, PolicyError),
+        ({"noise_by": "nobody"}, PolicyError),
+        ({"noise_by": "owners", "release": "masked"}, PolicyError),
     ],
 )
 def test_bad_drafts_are_refused(make_manifest, change, error):

@@ -7,9 +7,9 @@ from fractions import Fraction
 import pytest
 
 from dpdpca_protocol.accounting import delta_of_tails, zcdp_rho
-from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.fields import decimal_text
-from dpdpca_protocol.figures import Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.figures import NoiseBy, Terms, default_fraction_bits, figures_of
 from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
 
@@ -141,6 +141,33 @@ def test_slots_hold_the_tails_of_any_mechanism(terms):
         half_mask = 2 ** (figures.mask_bits - 1)
         worst = (25000 * figures.sum_bound + half_mask) ** 2 + law.triangle_bound
         assert figures.slot_bits == max(2 * figures.mask_bits, bit_length_of_signed(worst))
+
+
+def test_owners_noise_has_the_same_claim_and_room_for_all_of_it():
+    """m = 4 shares are assured; 25 owners may add theirs: 2.5 times the deviation, and a slot for it."""
+    terms = replace(JOINT, noise_by=NoiseBy.OWNERS, assured_shares=4, max_owners=25, max_records=100)
+    shared, alone = figures_of(terms), figures_of(replace(JOINT, max_records=100))
+    assert alone.noise_scale <= shared.noise_scale <= alone.noise_scale * (1 + Fraction(1, 2**30))
+    assert (shared.guarantee.epsilon, shared.guarantee.delta) == (terms.epsilon, terms.delta)
+    assert shared.rho <= zcdp_rho(terms.epsilon, shared.delta_zcdp)
+    worst = max(
+        100 * BOUND + math.ceil(13 * shared.noise_scale * Fraction(5, 2)),
+        100 * shared.sum_bound + math.ceil(13 * 2.5 * float(shared.noise_scale) / shared.alpha_squared**0.5),
+    )
+    assert shared.slot_bits == bit_length_of_signed(worst)
+    assert shared.law(1, 25).diagonal == shared.noise_scale**2 * 25 / 4
+    with pytest.raises(UsageError, match="depends on how many"):
+        shared.law(1)
+    assert len(list(shared.own_noise())) == shared.value_count
+    assert list(alone.own_noise()) == [0] * alone.value_count
+    assert "drawn by the owners, each a part, of which any 4 are enough" in shared.statements[0]
+
+
+def test_draws_of_all_owners_count(monkeypatch):
+    terms = replace(JOINT, noise_by=NoiseBy.OWNERS, max_owners=2**40 // 65)
+    figures_of(terms)
+    with pytest.raises(PolicyError, match="2⁴⁰ noise draws"):
+        figures_of(replace(terms, max_owners=2**40 // 65 + 1))
 
 
 def test_delta_is_split_without_remainder():

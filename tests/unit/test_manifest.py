@@ -70,6 +70,34 @@ def test_a_mechanism_of_the_literature_survives_its_body(
         parse(body)
 
 
+def test_owners_may_draw_the_noise_of_a_joint_study(make_manifest):
+    made = make_manifest(noise_by="owners", min_owners=3, max_owners=9, participants=[])
+    body = made.to_body()
+    assert (body["noise_by"], body["max_colluding"]) == ("owners", 1)
+    assert parse(body) == made
+    assert made.figures.noise_by == "owners"
+    assert made.figures.mechanism.setting.shares == 2
+    # More owners may bring more noise, and a slot must hold it.
+    with pytest.raises(PolicyError, match="slot_bits is"):
+        parse(body | {"max_owners": 90_000})
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"release": "masked"}, "N·S modulo N in clear"),
+        ({"mechanism": "laplace"}, "gaussian mechanism alone"),
+        ({"mechanism": "mod-sulq", "calibration": "as-published"}, "gaussian mechanism alone"),
+        ({"max_colluding": 3}, "between 1 and min_owners"),
+        ({"max_colluding": 0}, "between 1 and min_owners"),
+        ({"min_owners": 1, "participants": []}, "between 1 and min_owners"),
+    ],
+)
+def test_noise_in_shares_that_would_not_hold_is_refused(make_manifest, change, reason):
+    with pytest.raises(PolicyError, match=reason):
+        make_manifest(**({"noise_by": "owners"} | change))
+
+
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "wishart"])
 def test_what_is_published_for_a_matrix_alone_is_refused_for_a_joint_release(make_manifest, mechanism):
     with pytest.raises(PolicyError, match="is made for scatter, second-moment, not for joint"):
@@ -177,7 +205,8 @@ def test_members_of_later_versions_are_named(body, member):
     [
         ("relation", "add-or-remove", "number of records is exact"),
         ("relation", "other", "relation is none of"),
-        ("noise_by", "owners", "not offered by this version"),
+        ("noise_by", "owners", "max_colluding is not between 1 and min_owners"),
+        ("noise_by", "nobody", "none of proxy, owners"),
         ("mechanism", "as-published", "none of gaussian, laplace, mod-sulq, wishart"),
         ("mechanism", "wishart", r"must be one of: gaussian \(proved\), .* wishart \(as-published\)"),
         ("mechanism", "mod-sulq", r"must be one of: .* mod-sulq \(as-published\)"),

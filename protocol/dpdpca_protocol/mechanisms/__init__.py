@@ -16,6 +16,7 @@ from dpdpca_protocol.mechanisms.interface import (
 from dpdpca_protocol.mechanisms.laplace import Laplace, PublishedLaplace
 from dpdpca_protocol.mechanisms.modsulq import ModSulq
 from dpdpca_protocol.mechanisms.published import PublishedDiscretizer, PublishedGaussian
+from dpdpca_protocol.mechanisms.shared import SharedGaussian
 from dpdpca_protocol.mechanisms.wishart import Wishart
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Quantity",
     "Sensitivity",
     "Setting",
+    "SharedGaussian",
     "Wishart",
     "mechanism_class",
 ]

@@ -122,7 +122,7 @@ def test_a_draft_is_taken_as_toml_or_json(client: TestClient) -> None:
             403,
             "manifest-refused",
         ),
-        (json.dumps(DRAFT | {"noise_by": "owners"}).encode(), "application/json", 403, "manifest-refused"),
+        (json.dumps(DRAFT | {"noise_by": "nobody"}).encode(), "application/json", 403, "manifest-refused"),
         (json.dumps(DRAFT | {"surprise": 1}).encode(), "application/json", 400, "malformed"),
         (json.dumps(DRAFT | {"features": []}).encode(), "application/json", 403, "manifest-refused"),
         (json.dumps(DRAFT | {"title": "a\x1b[31m"}).encode(), "application/json", 403, "manifest-refused"),
