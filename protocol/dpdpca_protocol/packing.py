@@ -131,7 +131,7 @@ class BlockLayout:
     @property
     def block_count(self) -> int:
         """Ciphertexts of the matrix."""
-        return sum(self._column_blocks - i // self.slots for i in range(self.d))
+        return sum(self.column_blocks - i // self.slots for i in range(self.d))
 
     @property
     def ciphertext_count(self) -> int:
@@ -144,7 +144,7 @@ class BlockLayout:
         return self.d + self.block_count
 
     @property
-    def _column_blocks(self) -> int:
+    def column_blocks(self) -> int:
         return -(-self.d // self.slots)
 
     def columns(self, block: int) -> range:
@@ -153,7 +153,7 @@ class BlockLayout:
 
     def blocks(self, row: int) -> list[tuple[int, range]]:
         """The blocks of a row in order, each as (J, its columns)."""
-        return [(block, self.columns(block)) for block in range(row // self.slots, self._column_blocks)]
+        return [(block, self.columns(block)) for block in range(row // self.slots, self.column_blocks)]
 
     def pack_rows(self, matrix: Sequence[Sequence[int]]) -> Iterator[int]:
         """The plaintexts of a symmetric d×d matrix, in order. Raises CryptographicError like `pack`."""

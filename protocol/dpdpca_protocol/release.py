@@ -6,12 +6,14 @@ Algorithm 1, with the corrections that docs/spec.md lists.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from gmpy2 import invert, mpz, powmod
+from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.packing import BlockLayout, pack
-from dpdpca_protocol.paillier.cipher import pack_ciphertexts, raw_encrypt, rerandomize
+from dpdpca_protocol.masked import Speed, masked_ciphertexts
+from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.paillier.cipher import raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.suite import PaillierSuite
@@ -102,11 +104,12 @@ def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz)
 def make_masked_release(
     public: PublicKey,
     layout: BlockLayout,
-    aggregate: Sequence[mpz],
+    aggregate: Iterable[mpz],
     count: int,
     mask: Sequence[int],
     noise: Sequence[int],
     randomness: Randomness,
+    speed: Speed | None = None,
 ) -> list[mpz]:
     """E[v′] and E[T] with T = N·R + v bᵀ + b vᵀ + b bᵀ + H, each under a fresh uniform n-th residue.
 
@@ -115,49 +118,23 @@ def make_masked_release(
         count: N, proved by the data user.
         mask: b, length d.
         noise: H as an upper triangle by rows, at the scale of N·S.
+        speed: workers and a pool of residues, where there are such.
 
     Returns:
         v′₁…v′_d, then T in R's order.
-
     """
-    d, slot_bits = layout.d, layout.slot_bits
-    if len(aggregate) != layout.ciphertext_count or len(mask) != d or len(noise) != d * (d + 1) // 2:
-        raise UsageError("wrong-shape", "aggregate, mask and noise do not fit the layout")
-    modulus, square = public.modulus, public.ciphertext_modulus
-    sums, blocks = aggregate[1 : 1 + d], iter(aggregate[1 + d :])
-    packed_sums: dict[int, mpz] = {}
-    packed_mask: dict[int, int] = {}
-    released = [
-        rerandomize(public, c * (1 + b * modulus) % square, randomness)
-        for c, b in zip(sums, mask, strict=True)
-    ]
-    for i in range(d):
-        for block, columns in layout.blocks(i):
-            if block not in packed_sums:
-                packed_sums[block] = pack_ciphertexts(public, [sums[j] for j in columns], slot_bits)
-                packed_mask[block] = pack([mask[j] for j in columns], slot_bits)
-            plain = mask[i] * packed_mask[block] + pack(noise_row(noise, d, i, columns), slot_bits)
-            ciphertext = (
-                _power(next(blocks), count, square)
-                * _power(sums[i], packed_mask[block], square)
-                * _power(packed_sums[block], mask[i], square)
-                * (1 + plain % modulus * modulus)
-            )
-            released.append(rerandomize(public, ciphertext % square, randomness))
-    return released
+    d = layout.d
+    if len(noise) != d * (d + 1) // 2:
+        raise UsageError("wrong-shape", "the noise does not fit the layout")
+    made = masked_ciphertexts(
+        public, layout, aggregate, count, mask, partial(noise_row, noise, d), randomness, speed or Speed()
+    )
+    return list(made)
 
 
 def noise_row(noise: Sequence[int], d: int, i: int, columns: Iterable[int]) -> list[int]:
     """H_ij for `columns` of row i; left of the diagonal H_ji again: fresh or no noise there would leak."""
     return [noise[triangle_index(d, min(i, j), max(i, j))] for j in columns]
-
-
-def _power(base: mpz, exponent: int, modulus: mpz) -> mpz:
-    return (
-        powmod(base, exponent, modulus)
-        if exponent >= 0
-        else powmod(invert(base, modulus), -exponent, modulus)
-    )
 
 
 def open_masked_release(

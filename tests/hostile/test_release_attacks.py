@@ -10,14 +10,17 @@ import gmpy2
 import pytest
 from gmpy2 import mpz
 
+from dpdpca_protocol import masked as masked_release
 from dpdpca_protocol import release
 from dpdpca_protocol.errors import CryptographicError
+from dpdpca_protocol.masked import Speed
 from dpdpca_protocol.mechanisms import Gaussian, Quantity, Setting
 from dpdpca_protocol.mechanisms.interface import sqrt_up
 from dpdpca_protocol.packing import BlockLayout, pack, slots_for, unpack
 from dpdpca_protocol.paillier.bases import derive_base
 from dpdpca_protocol.paillier.cipher import raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.residues import pool_size, uniform_residue
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 
 D = 3
@@ -174,7 +177,7 @@ def test_a_packed_v_sent_by_an_owner_would_give_the_mask_away(
     def sent_by_owner(public: PublicKey, _singles: object, slot_bits: int) -> mpz:
         return raw_encrypt(public, pack([v[0] + LIE, *v[1:]], slot_bits), unit(public))
 
-    monkeypatch.setattr(release, "pack_ciphertexts", sent_by_owner)
+    monkeypatch.setattr(masked_release, "pack_ciphertexts", sent_by_owner)
     released, mask, _ = masked(secret, NEIGHBOUR_A, COUNT)
     assert mask_from_asymmetry(secret, released) == mask[1]
 
@@ -297,17 +300,30 @@ def test_uniform_residues_hide_the_mask_from_a_smooth_key() -> None:
     assert mask_from_randomness(secret, factors, released) != mask[1]
 
 
+def test_products_over_a_pool_hide_the_mask_from_a_smooth_key() -> None:
+    secret, factors = smooth_key(1024)
+    public, layout = secret.public, layout_of(secret.public)
+    pool = [uniform_residue(public, OS_RANDOMNESS) for _ in range(pool_size(public, layout.release_count))]
+    for _ in range(3):
+        mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
+        aggregate = aggregate_in_the_group_of_h(secret, factors)
+        released = release.make_masked_release(
+            public, layout, aggregate, COUNT, mask, drawn_noise(COUNT), OS_RANDOMNESS, Speed(pool)
+        )
+        assert mask_from_randomness(secret, factors, released) != mask[1]
+
+
 def test_powers_of_h_would_show_the_mask_to_a_smooth_key(monkeypatch: pytest.MonkeyPatch) -> None:
     secret, factors = smooth_key(1024)
     layout = layout_of(secret.public)
     mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
     noise = drawn_noise(COUNT)
 
-    def by_power_of_h(public: PublicKey, ciphertext: mpz, _randomness: object) -> mpz:
+    def power_of_h(public: PublicKey, _randomness: object) -> mpz:
         power = OS_RANDOMNESS.below(1 << public.bits // 2)
-        return ciphertext * gmpy2.powmod(derive_base(public), power, public.ciphertext_modulus)
+        return gmpy2.powmod(derive_base(public), power, public.ciphertext_modulus)
 
-    monkeypatch.setattr(release, "rerandomize", by_power_of_h)
+    monkeypatch.setattr(masked_release, "uniform_residue", power_of_h)
     aggregate = aggregate_in_the_group_of_h(secret, factors)
     released = release.make_masked_release(
         secret.public, layout, aggregate, COUNT, mask, noise, OS_RANDOMNESS

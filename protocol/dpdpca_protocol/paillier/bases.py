@@ -18,7 +18,7 @@ _BASE_TAG = b"dpdpca/base/v1"
 _MOST_TEETH = 12
 _MOST_SPLITS = 32
 _MOST_TABLE_BYTES = 64 * 2**20
-_OBJECT_BYTES = 48  # what an integer takes beside its digits, its place in a list included
+OBJECT_BYTES = 48  # what an integer takes beside its digits, its place in a list included
 
 
 def hash_to_residue(tag: bytes, modulus: mpz, width: int, counter: int) -> mpz:
@@ -76,7 +76,7 @@ class Comb:
             if step:
                 power = gmpy2.powmod(power, 1 << splits, modulus)
             starts.append(power)
-        self._tables = [_products(starts[table::count], modulus) for table in range(count)]
+        self._tables = [subset_products(starts[table::count], modulus) for table in range(count)]
 
     @property
     def exponent_bits(self) -> int:
@@ -121,7 +121,7 @@ class Comb:
         return power
 
 
-def _products(factors: list[mpz], modulus: mpz) -> list[mpz]:
+def subset_products(factors: list[mpz], modulus: mpz) -> list[mpz]:
     """All subset products, indexed by the subset as a bit mask."""
     products = [mpz(1)]
     for factor in factors:
@@ -144,7 +144,7 @@ def best_shape(exponent_bits: int, uses: int, element_bytes: int) -> tuple[int, 
         return exponent_bits + (tables << teeth) + uses * (tables * splits + splits - 2)
 
     shapes = [(teeth, splits) for teeth in range(1, _MOST_TEETH + 1) for splits in range(1, _MOST_SPLITS + 1)]
-    room = _MOST_TABLE_BYTES // (element_bytes + _OBJECT_BYTES)
+    room = _MOST_TABLE_BYTES // (element_bytes + OBJECT_BYTES)
     return min(
         (shape for shape in shapes if -(-exponent_bits // (shape[0] * shape[1])) << shape[0] <= room),
         key=work,
