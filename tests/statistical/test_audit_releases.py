@@ -13,7 +13,7 @@ import pytest
 from dpdpca_lab.audit.game import ALPHA, audit, audit_manifest, whole_checks
 from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
-from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, release_of
+from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, integers, release_of
 from dpdpca_lab.audit.report import Claim
 from dpdpca_protocol.mechanisms import Quantity, Setting, Wishart
 
@@ -41,6 +41,20 @@ def joint(make_manifest):
     )
 
 
+@pytest.fixture(scope="module")
+def owners(make_manifest):
+    """A joint study of three owners, two of whom are assured; they draw the noise."""
+    return make_manifest(
+        release="joint",
+        features=FEATURES,
+        epsilon=2,
+        delta=DELTA,
+        max_records=RECORDS,
+        min_records=RECORDS,
+        noise_by="owners",
+    )
+
+
 def against(manifest, release, runs, claim=None, alpha=None, most_pairs=2):
     """The audit of a release that is not what `manifest` says, on the pairs of `manifest`."""
     pairs = worst_pairs(manifest, arena_of(manifest), RECORDS)[:most_pairs]
@@ -54,7 +68,7 @@ def failed(report):
 # --- nothing is planted -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["masked", "joint"])
+@pytest.mark.parametrize("kind", ["masked", "joint", "owners"])
 def test_the_release_holds_what_it_claims(kind, request):
     manifest = request.getfixturevalue(kind)
     report = audit_manifest(manifest, HONEST_RUNS, alpha=level())
@@ -94,6 +108,18 @@ def test_half_the_noise_is_refuted(kind, release, request):
     report = against(manifest, fault, HALF_RUNS, alpha=ALPHA, most_pairs=1)
     assert report.is_refuted
     assert failed(report) >= {"noise has the stated deviation", "measured shift"}
+
+
+class OneShareMissing(JointRelease):
+    """One owner more than may collude brings no noise."""
+
+    def draw_noise(self, count, runs):
+        return integers(list(self.mechanism.share(self.sample)) for _ in range(runs))
+
+
+def test_a_share_of_the_owners_noise_that_is_missing_is_seen(owners):
+    report = against(owners, OneShareMissing(owners.figures), LEAK_RUNS)
+    assert failed(report) >= {"noise has the stated deviation"}
 
 
 def test_nine_tenths_of_the_noise_are_seen_by_their_deviation_not_by_the_bound(masked):

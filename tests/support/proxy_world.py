@@ -277,12 +277,13 @@ class OpenStudy:
         return f"/v1/studies/{self.study.hex()}"
 
     def plain_chunks(self, values: Values) -> list[bytes]:
-        """The chunks of a share, unsealed, freshly encrypted."""
+        """The chunks of a share, unsealed, freshly encrypted; with the owner's noise where owners draw it."""
         public, figures = self.world.secret.public, self.manifest.figures
         encryptor = Encryptor(public, figures.ciphertext_count)
         ciphertexts: list[mpz]
         if self.manifest.release == "joint":
-            ciphertexts = PaillierSuite(public, figures.slot_bits).encrypt_vector(values.flat, encryptor)
+            noisy = [x + g for x, g in zip(values.flat, figures.own_noise(), strict=True)]
+            ciphertexts = PaillierSuite(public, figures.slot_bits).encrypt_vector(noisy, encryptor)
         else:
             layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
             rows = symmetric_rows(self.d, values.upper)

@@ -1,7 +1,7 @@
 """A whole joint study whose owners draw the noise: the proxy adds none, and knows none of it."""
 
 import pytest
-from proxy_world import OpenStudy, ProxyWorld, Values, values_of
+from proxy_world import OpenStudy, ProxyWorld, values_of
 
 from dpdpca_protocol.aggregate import multiply_shares
 from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
@@ -23,11 +23,6 @@ def study(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> OpenStudy:
     return world.open_study(D, noise_by="owners", max_colluding=1)
 
 
-def noisy(study: OpenStudy, values: Values) -> Values:
-    flat = [x + g for x, g in zip(values.flat, study.manifest.figures.own_noise(), strict=True)]
-    return Values(flat[0], flat[1 : 1 + D], flat[1 + D :])
-
-
 def released(study: OpenStudy) -> list[int]:
     client = study.world.client(study.world.user)
     count = study.manifest.figures.chunk_count
@@ -39,7 +34,7 @@ def test_the_release_is_the_aggregate_as_it_is(study: OpenStudy) -> None:
     public = study.world.secret.public
     sent = []
     for seed, owner in enumerate(study.world.owners):
-        chunks = study.plain_chunks(noisy(study, values_of(D, seed)))
+        chunks = study.plain_chunks(values_of(D, seed))
         study.upload(owner, chunks)
         study.world.client(owner).complete_share(study.study, study.claim(owner, chunks))
         sent.append([c for chunk in chunks for c in decode_chunk(chunk, public)])
@@ -52,7 +47,7 @@ def test_the_user_reads_the_sums_under_all_owners_noise(study: OpenStudy) -> Non
     world, figures = study.world, study.manifest.figures
     shares = [values_of(D, seed) for seed in range(3)]
     for owner, share in zip(world.owners, shares, strict=True):
-        study.deliver(owner, noisy(study, share))
+        study.deliver(owner, share)
     study.close()
     study.wait_state("released")
     suite = PaillierSuite(world.secret.public, figures.slot_bits)

@@ -93,7 +93,7 @@ def make_model(real_key: SecretKey, people: dict[str, list[Any]]) -> Callable[..
             for i in range(d)
         )
         noisy = NoisyScatter(n, scaled, tuple(total) if manifest.release == "joint" else None)
-        components = fit_components(noisy, figures, EncodedSpace.of(manifest))
+        components = fit_components(noisy, figures, EncodedSpace.of(manifest), owners=3)
         return Model(
             manifest.study_id,
             manifest,

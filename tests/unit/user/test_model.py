@@ -1,5 +1,6 @@
 import io
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.publication import encode_components
 from dpdpca_user.model import Model, assumptions, claim
+from dpdpca_user.report import render_report
+from dpdpca_user.report_figures import escaped
 
 
 @pytest.mark.parametrize("kind", ["joint_model", "masked_model"])
@@ -60,6 +63,54 @@ def test_claim_and_assumptions_say_towards_whom(joint_model: Model, masked_model
         assert any("do not work together" in line for line in assumptions(model.manifest))
     assert any("Every owner is honest" in line for line in assumptions(masked_model.manifest))
     assert any("own rows only" in line for line in assumptions(joint_model.manifest))
+
+
+def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[..., Model]) -> None:
+    model = make_model(noise_by="owners")
+    text = claim(model.manifest)
+    assert text.startswith("One record: (2, 4e-08)-differential privacy, relation replace-one")
+    assert "the proxy included, which knows none of the noise" in text
+    assert "2 of them did and told nobody, whatever 1 others give away" in text
+    assert "published in clear" in text
+    assert any(
+        "At least 2 owners of the cohort add their part" in line for line in assumptions(model.manifest)
+    )
+    assert model.privacy["noise_by"] == "owners"
+    assert Model.from_bytes(model.to_bytes()).manifest == model.manifest
+
+
+@pytest.mark.parametrize(
+    ("terms", "said", "statements"),
+    [
+        (
+            {"mechanism": "laplace"},
+            "One record: pure 2-differential privacy",
+            ["laplace (proved), proved: pure ε = 2, replace-one"],
+        ),
+        (
+            {"release": "masked", "mechanism": "wishart", "calibration": "as-published"},
+            "Nothing is promised for one record: no differential privacy: with probability",
+            ["wishart (as-published), proved: no differential privacy", "its paper claims pure ε = 2"],
+        ),
+        (
+            {"release": "masked", "mechanism": "gaussian", "calibration": "as-published"},
+            "One record: (8.",
+            ["gaussian (as-published), proved: (ε, δ) = (8.", "its paper claims (ε, δ) = (2, 4e-08)", "ε = "],
+        ),
+    ],
+)
+def test_what_is_proved_stands_beside_what_is_claimed(
+    make_model: Callable[..., Model], terms: dict[str, str], said: str, statements: list[str]
+) -> None:
+    model = make_model(**terms)
+    facts = model.facts()
+    assert facts["claim"].startswith(said)
+    shown = facts["privacy"]["statements"]
+    assert len(shown) == len(statements)
+    assert all(part in line for part, line in zip(statements, shown, strict=True))
+    page = render_report([model], "now")
+    for line in shown:
+        assert escaped(line, 200) in page
 
 
 def test_facts_are_plain_json(joint_model: Model, masked_model: Model) -> None:

@@ -40,9 +40,13 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
     made.service.close()
 
 
-@pytest.mark.parametrize("release", ["joint", "masked"])
-def test_a_study_goes_from_draft_to_published_components(user: UserWorld, release: str) -> None:
-    row = user.create(release=release)
+@pytest.mark.parametrize(
+    ("release", "noise_by"), [("joint", "proxy"), ("joint", "owners"), ("masked", "proxy")]
+)
+def test_a_study_goes_from_draft_to_published_components(
+    user: UserWorld, release: str, noise_by: str
+) -> None:
+    row = user.create(release=release, noise_by=noise_by)
     assert study_facts(row)["state"] == "drafted"
     row = user.advance_to(row, Stage.OPEN)
     assert row.study is not None
@@ -59,6 +63,9 @@ def test_a_study_goes_from_draft_to_published_components(user: UserWorld, releas
     exact = exact + np.triu(exact, 1).T - np.outer(total, total) / n
     noise = float(model.manifest.figures.noise_scale)
     assert np.abs(model.components.total_variance * (n - 1) * q * q - np.trace(exact)) < 60 * noise
+    owners = 3 if noise_by == "owners" else None
+    deviation = float(model.manifest.figures.law(1, owners).diagonal) ** 0.5
+    assert model.components.noise_scale * (n - 1) * q * q == pytest.approx(deviation)
     assert (model.components.mean is None) == (release == "masked")
     told = user.world.client(user.world.user).study(row.known_study)
     assert Digest.parse(model.provenance.cohort) == told.cohort
