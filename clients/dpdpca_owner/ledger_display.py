@@ -31,16 +31,14 @@ def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: C
     names = _chosen(ledger, data_set)
     for name in names:
         table = Table(
-            "when", "study", "title", "for", "ρ", "ε of this study", f"total ε at δ = {delta}", "state",
-            title=Text(f"{_title(ledger, name)}"), title_justify="left",
+            "when", "study", "ρ", "ε (δ) of it", f"ε in all at δ = {delta}", "state",
+            title=Text(_title(ledger, name)), title_justify="left",
         )  # fmt: skip
         for spend, total in _with_totals(ledger, name):
             charge = spend.charge
             table.add_row(
-                spend.reserved_at,
-                f"{charge.study.hex()[:_STUDY_DIGITS]}…",
-                Text(charge.title),
-                Text(charge.user),
+                spend.reserved_at.replace("T", "\n"),
+                Text(f"{charge.title}\nfor {charge.user}\n{charge.study.hex()[:_STUDY_DIGITS]}…"),
                 "" if charge.cost.unproved else f"{float(charge.cost.rho):.4g}",
                 _privacy(charge),
                 f"{float(budget.epsilon_of(total)):.4g}" if spend.is_live else "",

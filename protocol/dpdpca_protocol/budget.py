@@ -7,6 +7,7 @@ never as rounded ε: ten costs of a tenth of it fit, and an eleventh of any size
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 from typing import Any, Self
 
 from dpdpca_protocol.accounting import delta_of_tails, epsilon_of_rho, zcdp_rho
@@ -14,6 +15,8 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.fields import malformed
 from dpdpca_protocol.figures import Figures
 
+_GRID = 2**160
+"""Costs of studies are multiples of its inverse, so that a sum of thousands of them is no longer than one."""
 OUTSIDE_SHARE = Fraction(1, 1024)
 """Part of a budget's δ that is kept for what ρ does not cover: redrawn tails, re-randomisation, masks."""
 
@@ -39,11 +42,11 @@ class Cost:
 
     @classmethod
     def of(cls, figures: Figures) -> Self:
-        """The cost of one study's release."""
+        """The cost of one study's release, rounded up to the grid of the books."""
         event = figures.event
         if event is None:
             return cls(Fraction(0), Fraction(0), 1, 1)
-        return cls(event.rho, figures.delta_mask + event.extra_delta, 1)
+        return cls(_up(event.rho), _up(figures.delta_mask + event.extra_delta), 1)
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -118,6 +121,10 @@ class Budget:
     def epsilon_of(self, rho: Fraction) -> Fraction:
         """ε that a cost of `rho` comes to at this budget's δ, rounded up; to be shown, never compared."""
         return epsilon_of_rho(rho, self.delta * (1 - OUTSIDE_SHARE)) if rho else Fraction(0)
+
+
+def _up(value: Fraction) -> Fraction:
+    return Fraction(ceil(value * _GRID), _GRID)
 
 
 def rational_text(value: Fraction) -> str:

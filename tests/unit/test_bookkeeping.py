@@ -19,7 +19,7 @@ from ledger_world import (
 )
 
 from dpdpca_protocol.bookkeeping import charge_again, find, place, refund_cancelled, reserve, settle
-from dpdpca_protocol.budget import Budget, Cost
+from dpdpca_protocol.budget import NO_COST, Budget, Cost
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -50,10 +50,45 @@ def test_a_charge_is_the_manifest_s_own(make_manifest) -> None:  # type: ignore[
     owner = PartyId.of(b"x")
     asked = Charge.of(manifest, owner)
     figures = manifest.figures
-    assert asked.cost == Cost(figures.rho, figures.delta_mask + figures.delta_tails, 1)
-    assert asked.cost.outside_delta > 0
+    assert figures.event is not None
+    outside = figures.delta_mask + figures.event.extra_delta
+    assert 0 <= asked.cost.rho - figures.event.rho < Fraction(1, 2**160)
+    assert 0 <= asked.cost.outside_delta - outside < Fraction(1, 2**160)
+    assert (asked.cost.releases, asked.cost.unproved) == (1, 0)
     assert (asked.epsilon, asked.delta) == (manifest.epsilon, manifest.delta)
     assert (asked.study, asked.proxy) == (manifest.study_id, manifest.proxy.ed25519)
+
+
+def test_sums_of_many_studies_stay_short(make_manifest) -> None:  # type: ignore[no-untyped-def]  # a factory
+    costs = [Cost.of(make_manifest(epsilon=f"0.{number}1").figures) for number in range(1, 8)]
+    total = sum(costs, NO_COST)
+    assert total.rho.denominator <= 2**160
+    assert total.outside_delta.denominator <= 2**160
+
+
+def test_a_study_without_a_proved_privacy_is_counted_apart(make_manifest) -> None:  # type: ignore[no-untyped-def]  # a factory
+    manifest: Manifest = make_manifest(
+        release="masked", participants=None, mechanism="wishart", calibration="as-published"
+    )
+    asked = Charge.of(manifest, OWNER)
+    assert (asked.epsilon, asked.delta, asked.cost) == (None, None, Cost(Fraction(0), Fraction(0), 1, 1))
+    ledger = new_ledger()
+    pay(ledger, 1)
+    ledger.add_all(reserve(ledger, asked, content(0), None, BUDGET, NOW))
+    again = Ledger.parse(lines(ledger))
+    assert again.spends == ledger.spends
+    spent = again.spent(*again.data_sets)
+    assert (spent.rho, spent.unproved) == (Fraction(1, 10), 1)
+
+
+def test_a_published_formula_is_booked_with_what_it_really_gives(make_manifest) -> None:  # type: ignore[no-untyped-def]  # a factory
+    manifest: Manifest = make_manifest(release="masked", participants=None, calibration="as-published")
+    asked = Charge.of(manifest, OWNER)
+    guarantee = manifest.figures.guarantee
+    assert asked.epsilon is not None
+    assert guarantee.epsilon is not None
+    assert asked.epsilon >= guarantee.epsilon > manifest.epsilon
+    assert asked.cost.rho > Cost.of(make_manifest(release="masked", participants=None).figures).rho
 
 
 def test_a_study_is_booked_once_however_often_it_is_reserved() -> None:
