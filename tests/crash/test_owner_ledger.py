@@ -1,0 +1,152 @@
+"""Every write of an owner may be its last: nothing is spent twice, nothing leaves unpaid, nothing is lost."""
+
+import shutil
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from owner_world import CHILDREN, DONE, REFUSED, Errand, desk_of, do, run, send
+from proxy_world import OpenStudy, ProxyWorld
+
+from dpdpca_owner.home import OwnerHome
+from dpdpca_protocol.budget import Cost
+from dpdpca_protocol.ledger_charge import SpendState
+from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+
+TOY_BITS = 512
+KILLED = -9
+MOST_FAILPOINTS = 200
+ROUNDS_OF_A_STUDY = 20
+"""A proxy takes a limited number of versions of one share."""
+
+
+def make_home(path: Path, world: ProxyWorld) -> Path:
+    """The first owner of the world, enrolled."""
+    home = OwnerHome(path, path.parent / "witness")
+    home.create("Hospital A", None)
+    (path / "identity.pem").write_bytes(world.owners[0].to_pem())
+    card = ProxyCard(world.proxy.settings.name, world.url, world.proxy.key.public).sign(world.proxy.key)
+    home.pins.pin_proxy(world.url, card)
+    home.policy_path.write_text("[study]\nmin_owners = 2\n")
+    return path
+
+
+@pytest.fixture
+def home(world: ProxyWorld, tmp_path: Path) -> Path:
+    return make_home(tmp_path / "owner", world)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "records.csv"
+    rows = "\n".join(f"0.{i}1,0.{9 - i}5,0.5" for i in range(10))
+    path.write_text(f"f0,f1,f2\n{rows}\n", encoding="utf-8")
+    return path
+
+
+def with_new_key(world: ProxyWorld) -> None:
+    """The next study of this world has a modulus of its own."""
+    world.secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+    world.proof = prove_key(world.secret, world.user.public.ed25519)
+
+
+def spent(home: Path) -> Fraction:
+    """What is live, by a ledger that must be in order."""
+    return desk_of(home).home.ledger.read().live_rho
+
+
+def at_the_proxy(world: ProxyWorld, study: OpenStudy) -> Any:
+    return world.client(world.owners[0]).share(study.study)
+
+
+def test_an_owner_killed_anywhere_in_joining_and_withdrawing(
+    world: ProxyWorld, home: Path, data: Path
+) -> None:
+    deaths = {"join": 0, "withdraw": 0}
+    unhurt: set[str] = set()
+    study, price = world.open_study(), Fraction(0)
+    for failpoint in range(1, MOST_FAILPOINTS):
+        if failpoint % ROUNDS_OF_A_STUDY == 0:
+            with_new_key(world)
+            study = world.open_study()
+        to_do = Errand("join", home, world.url, study.study.hex(), data)
+        dying = replace(to_do, die_at=failpoint)
+        before = at_the_proxy(world, study).version or 0
+
+        status = send(dying)
+        assert status in (DONE, KILLED)
+        deaths["join"] += status == KILLED
+        unhurt |= {"join"} if status == DONE else set()
+        facts = at_the_proxy(world, study)
+        assert spent(home) in (0, price or spent(home))
+        if (facts.version or 0) > before:
+            assert spent(home) > 0, "something left that was not paid for"
+        do(to_do)
+        assert at_the_proxy(world, study).state == "complete"
+        price = price or spent(home)
+        assert spent(home) == price == Cost.of(study.manifest.figures).rho
+        (live,) = [spend for spend in desk_of(home).home.ledger.read().spends if spend.is_live]
+        assert live.state is SpendState.COMMITTED
+
+        status = send(replace(dying, act="withdraw"))
+        assert status in (DONE, KILLED)
+        deaths["withdraw"] += status == KILLED
+        unhurt |= {"withdraw"} if status == DONE else set()
+        if spent(home) == 0:
+            assert at_the_proxy(world, study).state == "withdrawn", "given back before it was taken back"
+        do(replace(to_do, act="withdraw"))
+        assert spent(home) == 0
+        if unhurt == {"join", "withdraw"}:
+            break
+    else:
+        pytest.fail("there is no end of failpoints")
+    print(f"killed at {deaths['join']} points of joining and {deaths['withdraw']} of withdrawing")
+    assert deaths["join"] > 20
+    assert deaths["withdraw"] > 10
+
+
+def test_of_joins_at_once_only_as_many_pass_as_the_budget_holds(
+    world: ProxyWorld, home: Path, data: Path
+) -> None:
+    studies = []
+    for _ in range(4):
+        studies.append(world.open_study())
+        with_new_key(world)
+    rho = studies[0].manifest.figures.rho
+    assert rho is not None
+    (home / "policy.toml").write_text(
+        f"[study]\nmin_owners = 2\n[budget]\nrho = {float(rho) * 2.5:.9f}\n", encoding="utf-8"
+    )
+    barrier = CHILDREN.Barrier(len(studies))
+    children = []
+    for study in studies:
+        errand = Errand("join", home, world.url, study.study.hex(), data)
+        children.append(CHILDREN.Process(target=run, args=(errand, barrier)))
+        children[-1].start()
+    for child in children:
+        child.join(60)
+    assert sorted(child.exitcode or 0 for child in children) == [DONE, DONE, REFUSED, REFUSED]
+    states = sorted(at_the_proxy(world, study).state for study in studies)
+    assert states == ["absent", "absent", "complete", "complete"]
+    ledger = desk_of(home).home.ledger.read()
+    assert 2 * rho <= ledger.live_rho < 2 * rho + Fraction(1, 2**100)
+    assert len(ledger.data_sets) == 1
+
+
+def test_an_owner_put_back_from_a_backup_does_not_spend_again(
+    world: ProxyWorld, home: Path, data: Path, tmp_path: Path
+) -> None:
+    first = world.open_study()
+    with_new_key(world)
+    second = world.open_study()
+    shutil.copytree(home, tmp_path / "backup")
+    assert send(Errand("join", home, world.url, first.study.hex(), data)) == DONE
+    shutil.rmtree(home)
+    shutil.copytree(tmp_path / "backup", home)
+    assert send(Errand("join", home, world.url, second.study.hex(), data)) not in (DONE, KILLED)
+    assert at_the_proxy(world, second).state == "absent"

@@ -1,0 +1,116 @@
+"""An owner in a process of its own, which a test lets die at any write, sync, rename or send.
+
+Functions here run in children that are forked from a server process: they import quickly, and share nothing
+with the test but files and the proxy's socket.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from dpdpca_http.address import StudyAddress
+from dpdpca_http.client import ProxyClient
+from dpdpca_http.retry import Patience
+from dpdpca_owner import acts
+from dpdpca_owner.acts import Desk
+from dpdpca_owner.home import OwnerHome
+from dpdpca_owner.sources import DataLocation
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.identifiers import StudyId
+
+TOY_BITS = 512
+DONE, REFUSED, FAILED = 0, 3, 4
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["owner_world"])
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a child is sent to do.
+
+    Attributes:
+        act: "join" or "withdraw".
+        die_at: the failpoint at which it kills itself, from 1; 0 for none.
+    """
+
+    act: str
+    home: Path
+    url: str
+    study: str
+    data: Path
+    die_at: int = 0
+
+
+def desk_of(home: Path) -> Desk:
+    place = OwnerHome(home, home.parent / "witness")
+    owner = place.load()
+
+    def connect(url: str, pinned: bytes | None, _seconds: float) -> ProxyClient:
+        return ProxyClient(url, owner.key, pinned, patience=Patience(seconds=0.0))
+
+    return Desk(place, owner, connect, least_modulus_bits=TOY_BITS)
+
+
+def run(errand: Errand, barrier: Barrier | None = None) -> None:
+    """The child's whole life; its exit status is DONE, REFUSED (by the budget) or FAILED."""
+    try:
+        do(errand, barrier)
+    except DpdpcaError as error:
+        sys.stderr.write(f"{errand.act}: {error.slug}: {error}\n")
+        os._exit(REFUSED if error.slug == "budget-exceeded" else FAILED)
+    os._exit(DONE)
+
+
+def do(errand: Errand, barrier: Barrier | None = None) -> None:
+    """The errand in this process; it waits at the barrier once everything is read and shown."""
+    desk, address = desk_of(errand.home), StudyAddress(errand.url, StudyId.parse(errand.study))
+    if errand.act == "withdraw":
+        _set_failpoints(errand.die_at)
+        acts.withdraw(desk, address)
+        return
+    prepared = acts.prepare_join(desk, address, DataLocation(str(errand.data)))
+    if barrier is not None:
+        barrier.wait(60)
+    _set_failpoints(errand.die_at)
+    acts.join(desk, address, prepared, Watcher())
+
+
+def send(errand: Errand) -> int:
+    """Run an errand in a child; its exit status, −9 where it died."""
+    child = CHILDREN.Process(target=run, args=(errand,))
+    child.start()
+    child.join(60)
+    assert child.exitcode is not None, "the child hangs"
+    return child.exitcode
+
+
+def _set_failpoints(die_at: int) -> None:
+    """Before each write, sync and rename of a file and each request; the `die_at`-th is not made any more."""
+    passed = 0
+
+    def point() -> None:
+        nonlocal passed
+        passed += 1
+        if passed == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(*args: Any, **options: Any) -> Any:
+            point()
+            return act(*args, **options)
+
+        return acting
+
+    if die_at:
+        # Set on the modules themselves: this process does nothing else any more.
+        for owner, name in ((os, "write"), (os, "fsync"), (Path, "replace"), (httpx.Client, "send")):
+            setattr(owner, name, watched(getattr(owner, name)))
