@@ -25,7 +25,10 @@ from dpdpca_cli.demo_processes import ChildFailedError, Household
 from dpdpca_cli.demo_records import bundled_draft, bundled_records, read_records, split, write_parts
 from dpdpca_cli.demo_results import POOLED_NOTE, facts, result_tables, terminal_table
 from dpdpca_disk.private import private_dir
+from dpdpca_owner.policy import mechanism_name
+from dpdpca_protocol.budget import Cost
 from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.fields import decimal_text
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.parties import Party, ProxyParty
 from dpdpca_user.drafts import TOML_MEDIA_TYPE, lint, parse_draft
@@ -36,6 +39,9 @@ RELEASES = ("masked", "joint")
 
 _KEY_BITS = 3072
 _MOST_OWNERS = 50
+_LEAST_RHO = 1e-6
+_ROUNDING = 1.001
+"""Of two releases one has a little more ρ: its δ pays for no mask."""
 
 app = typer.Typer(add_completion=False)
 
@@ -144,7 +150,7 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
     parts = write_parts(split(plan.records, len(plan.owners)), private_dir(folder / "records"))
     runs = []
     with _progress(console) as say, Household(folder, {}) as household:
-        federation = Federation(household, folder, plan.owners, parts, say)
+        federation = Federation(household, folder, plan.owners, parts, _owner_policy(plan), say)
         try:
             federation.found()
             for release in RELEASES:
@@ -154,6 +160,24 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
         finally:
             federation.close()
     return runs
+
+
+def _owner_policy(plan: Plan) -> str:
+    """Each owner agrees to the demo's two studies and to nothing beyond."""
+    terms = plan.terms
+    both = 2 * Cost.of(terms.figures).rho
+    return f"""\
+[study]
+max_epsilon = "{decimal_text(terms.epsilon)}"
+max_delta = "{decimal_text(terms.delta)}"
+max_features = {terms.figures.encoded_features}
+min_owners = {len(plan.owners)}
+min_records = {terms.min_records}
+mechanisms = ["{mechanism_name(terms)}"]
+
+[budget]
+rho = {max(float(both) * _ROUNDING, _LEAST_RHO):.6g}
+"""
 
 
 def _write_report(out: Path, runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> None:

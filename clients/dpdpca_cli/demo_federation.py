@@ -69,16 +69,24 @@ class Federation:
         folder: private; one home a party.
         owners: names, in the order of `parts`.
         parts: one data file an owner.
+        policy: what each owner agrees to, as its policy file says it.
         say: told about progress.
     """
 
     def __init__(
-        self, household: Household, folder: Path, owners: Sequence[str], parts: Sequence[Path], say: Say
+        self,
+        household: Household,
+        folder: Path,
+        owners: Sequence[str],
+        parts: Sequence[Path],
+        policy: str,
+        say: Say,
     ) -> None:
         self._household = household
         self._folder = folder
         self._owners = tuple(owners)
         self._parts = tuple(parts)
+        self._policy = policy
         self._say = say
         ports = [free_port() for _ in range(3)]
         self.proxy_url = f"http://127.0.0.1:{ports[0]}"
@@ -104,6 +112,8 @@ class Federation:
         for name, home in zip(self._owners, self._owner_settings(), strict=True):
             made.append(self._start(f"init {name}", ["owner", "init", "--name", name], home))
         self._household.wait_for(made, _START_SECONDS)
+        for home in self._owner_settings():
+            write_private(Path(home["DPDPCA_OWNER_HOME"]) / "policy.toml", self._policy.encode())
 
         self._say("Starting the proxy", None)
         proxy = self._household.start("proxy", ["proxy", "serve"], self._proxy_settings, is_server=True)
@@ -203,7 +213,10 @@ class Federation:
 
     def _owner_settings(self) -> list[dict[str, str]]:
         return [
-            {"DPDPCA_OWNER_HOME": str(self._folder / f"owner-{number}")}
+            {
+                "DPDPCA_OWNER_HOME": str(self._folder / f"owner-{number}"),
+                "DPDPCA_OWNER_WITNESS": str(self._folder / "witnesses"),
+            }
             for number in range(1, len(self._owners) + 1)
         ]
 

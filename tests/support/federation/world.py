@@ -29,6 +29,17 @@ from federation.processes import STOP_SECONDS, Machine, Server, free_port, tail,
 KEY_BITS = 2048
 """The least that the product takes: nothing here hangs on the size, and the default takes longer."""
 
+POLICY = """\
+[study]
+max_epsilon = 1000
+max_delta = 0.01
+min_owners = 1
+
+[budget]
+rho = 1e6
+"""
+"""Of owners who run many studies of little privacy, as tests must that look into results."""
+
 
 @dataclass
 class Owner(Machine):
@@ -151,6 +162,7 @@ class Federation:
         machine = self._machine("owner")
         owner = Owner(name, machine.home, machine.environment, self.logs)
         owner.ask("owner", "init", "--name", name)
+        (owner.home / "policy.toml").write_text(POLICY)
         token = self._invitation_file(owner.home, "owner", name)
         owner.ask("owner", "enrol", url or self.url, "--invitation-file", token, "--yes")
         return owner
