@@ -44,6 +44,7 @@ def draft_from_sample(path: Path) -> str:
         'missing = "midpoint"',
         f"max_records = {max(10_000, 10 ** len(str(len(rows))))}",
         "min_owners = 3",
+        '# noise_by = "owners"        # joint only: then the proxy knows none of the noise',
         '# participants = ["Owner A", "Owner B", "Owner C"]',
         "# closes_at = 2030-01-01T00:00:00Z",
     ]
