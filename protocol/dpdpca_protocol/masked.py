@@ -26,7 +26,7 @@ from dpdpca_protocol.randomness import Randomness
 
 _TASK_CIPHERTEXTS = 16
 """Ciphertexts that a worker makes at a time, at least."""
-_POOL_BYTES = 128 * 2**20
+POOL_BYTES = 128 * 2**20
 _BLOCK_BYTES = 32 * 2**20
 _ROW_BYTES = 16 * 2**20
 _ALL_POOLS_BYTES = 512 * 2**20
@@ -245,7 +245,7 @@ class _Maker:
     def _pool(self) -> ResidueProducts:
         terms = self._terms
         uses = -(-terms.layout.release_count // terms.workers)
-        room = min(_POOL_BYTES, _ALL_POOLS_BYTES // terms.workers)
+        room = min(POOL_BYTES, _ALL_POOLS_BYTES // terms.workers)
         return ResidueProducts(terms.public, terms.pool, uses, room)
 
     def _plain(self, value: int) -> mpz:

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.masked import Speed, masked_ciphertexts
@@ -132,9 +134,9 @@ def make_masked_release(
     return list(made)
 
 
-def noise_row(noise: Sequence[int], d: int, i: int, columns: Iterable[int]) -> list[int]:
+def noise_row(noise: Sequence[int] | NDArray[np.int64], d: int, i: int, columns: Iterable[int]) -> list[int]:
     """H_ij for `columns` of row i; left of the diagonal H_ji again: fresh or no noise there would leak."""
-    return [noise[triangle_index(d, min(i, j), max(i, j))] for j in columns]
+    return [int(noise[triangle_index(d, min(i, j), max(i, j))]) for j in columns]
 
 
 def open_masked_release(

@@ -49,7 +49,8 @@ def chunk_length(ciphertext_count: int, index: int) -> int:
 
 
 def encode_chunk(ciphertexts: Iterable[mpz], public: PublicKey) -> bytes:
-    return b"".join(int(c).to_bytes(public.ciphertext_bytes, "big") for c in ciphertexts)
+    width = public.ciphertext_bytes
+    return b"".join(ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts)
 
 
 def encode_chunks(ciphertexts: Iterable[mpz], public: PublicKey) -> Iterator[bytes]:
@@ -62,7 +63,7 @@ def encode_chunks(ciphertexts: Iterable[mpz], public: PublicKey) -> Iterator[byt
 def decode_chunk(chunk: bytes, public: PublicKey) -> list[mpz]:
     """The ciphertexts in bytes that this process has checked before."""
     width = public.ciphertext_bytes
-    return [mpz(int.from_bytes(chunk[at : at + width], "big")) for at in range(0, len(chunk), width)]
+    return [mpz.from_bytes(chunk[at : at + width], "big") for at in range(0, len(chunk), width)]
 
 
 def parse_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_count: int) -> list[mpz]:

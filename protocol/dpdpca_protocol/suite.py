@@ -89,6 +89,17 @@ class PaillierSuite:
             for ciphertext, plain in zip(ciphertexts, plains, strict=True)
         ]
 
+    def add_plain_stream(
+        self, ciphertexts: Iterable[mpz], values: Iterable[int], value_count: int
+    ) -> Iterator[mpz]:
+        """The same one at a time, from what is made as it is asked for.
+
+        Raises:
+            ValueError: at the end, if there were not as many ciphertexts as the values take.
+        """
+        for ciphertext, plain in zip(ciphertexts, self.plaintexts(values, value_count), strict=True):
+            yield add_plain(self.public, ciphertext, plain)
+
     def decrypt_vector(
         self, secret: SecretKey, ciphertexts: Sequence[mpz], count: int, executor: Executor | None = None
     ) -> list[int]:

@@ -19,6 +19,8 @@ from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, ReleaseKind, StudyEvent, StudyState
 from dpdpca_proxy.enrolment import forget_old_nonces
+from dpdpca_proxy.meanwhile import Meanwhile, workplace
+from dpdpca_proxy.preparing import read_groups, usable_groups
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import chunk_name, product_name, release_folder, release_name
 from dpdpca_proxy.store.releases import (
@@ -41,19 +43,15 @@ from dpdpca_proxy.store.studies import (
     set_study,
 )
 from dpdpca_proxy.studies import close_if_due, fail, sweep
-from dpdpca_proxy.worker import (
-    Worker,
-    Workplace,
-    draw,
-    make_release,
-    multiply_chunk,
-    rerandomized_count,
-)
+from dpdpca_proxy.worker import Worker, draw, make_release, multiply_chunks, rerandomized_count
+from dpdpca_proxy.workplace import Workplace
 
 _POLL_SECONDS = 1.0
 _MOST_BACKOFF_SECONDS = 60.0
 _TIDYING_SECONDS = 30.0
 _ORPHAN_SECONDS = 24 * 3600.0
+_CHUNKS_AT_ONCE = 512
+"""Chunks that one step of the aggregation multiplies: some seconds of work."""
 
 _logger = logging.getLogger("dpdpca.jobs")
 
@@ -74,6 +72,7 @@ class Jobs:
     def __init__(self, proxy: Proxy, worker: Worker) -> None:
         self._proxy = proxy
         self._worker = worker
+        self._meanwhile = Meanwhile(proxy, worker)
         self._progress: dict[StudyId, JobProgress] = {}
         self._released_phase: StudyId | None = None
         self._not_before: dict[StudyId, float] = {}
@@ -169,7 +168,13 @@ class Jobs:
                 return False
             if time.monotonic() >= self._not_before.get(row.study, 0.0):
                 moved = self._attempt(row) or moved
-        return moved
+        return moved or (not stop() and self._prepare())
+
+    def _prepare(self) -> bool:
+        """One step ahead for the first open study that has one."""
+        with self._proxy.database.reading("list studies to prepare") as connection:
+            rows = list_studies(connection, (StudyState.OPEN,))
+        return self._meanwhile.step(rows)
 
     def _guarded(self, act: Callable[..., None], *args: Any) -> None:
         try:
@@ -228,9 +233,8 @@ class Jobs:
             token = find_draw(connection, study)
         figures = proxy.terms(study).manifest.figures
         if len(products) < figures.chunk_count:
-            position = next(k for k in range(figures.chunk_count) if k not in products)
             self._say(study, "aggregate", len(products), figures.chunk_count)
-            self._aggregate(row, position)
+            self._aggregate(row, [k for k in range(figures.chunk_count) if k not in products])
             return True
         if row.release_kind is ReleaseKind.MASKED and row.state is StudyState.CLOSED:
             if challenge is not None:
@@ -248,18 +252,27 @@ class Jobs:
         self._release(row, names, token)
         return True
 
-    def _aggregate(self, row: StudyRow, position: int) -> None:
-        study, proxy = row.study, self._proxy
+    def _aggregate(self, row: StudyRow, missing: list[int]) -> None:
+        """The next products, as many as take some seconds."""
+        study, proxy, place = row.study, self._proxy, self._place(row.study)
         with proxy.database.reading("list chunks to multiply") as connection:
-            names = [
-                chunk_name(study, member.owner, member.version, position, digests[position])
-                for member in frozen_cohort(connection, study)
-                for digests in [chunk_digests(connection, study, member.owner, member.version)]
-            ]
-        digest = self._worker.call(multiply_chunk, self._place(study), position, names)
+            members = {(member.owner, member.version) for member in frozen_cohort(connection, study)}
+            digests = {member: chunk_digests(connection, study, *member) for member in members}
+        groups = usable_groups(read_groups(place), frozenset(members))
+        wanted = []
+        for position in missing[: max(1, _CHUNKS_AT_ONCE // len(members))]:
+            made = [group for group in groups if position in group.positions]
+            alone = sorted(members - {member for group in made for member in group.members})
+            names = [group.product_name(position) for group in made]
+            names += [chunk_name(study, *member, position, digests[member][position]) for member in alone]
+            wanted.append((position, names))
+        products = self._worker.call(multiply_chunks, place, wanted)
         with proxy.database.transaction("store product") as connection:
-            if self._still(connection, row) and position not in product_digests(connection, study):
-                insert_product(connection, study, position, digest)
+            there = product_digests(connection, study)
+            if self._still(connection, row):
+                for (position, _), digest in zip(wanted, products, strict=True):
+                    if position not in there:
+                        insert_product(connection, study, position, digest)
 
     def _ask_count(self, row: StudyRow, name: str) -> None:
         study, proxy = row.study, self._proxy
@@ -320,9 +333,7 @@ class Jobs:
         self._progress[study] = JobProgress(phase, done, total)
 
     def _place(self, study: StudyId) -> Workplace:
-        proxy = self._proxy
-        modulus = int(proxy.terms(study).public_key.modulus)
-        return Workplace(proxy.files.root, study, modulus, proxy.data_key(study))
+        return workplace(self._proxy, study)
 
     def _is_where_it_was(self, row: StudyRow) -> bool:
         """False where another process took the study further: it removes what a step here still reads."""

@@ -10,62 +10,72 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import ExitStack
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from dpdpca_protocol.aggregate import multiply_shares
+from dpdpca_protocol.ahead import results_ahead
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.figures import Figures, NoiseBy
-from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.masked import Speed, masked_ciphertexts
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.cipher import rerandomize
-from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.residues import forget_products
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import draw_mask, make_joint_release, make_masked_release
-from dpdpca_protocol.share import decode_chunk, encode_chunk, encode_chunks
+from dpdpca_protocol.release import draw_mask, noise_row
+from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, encode_chunks
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.suite import PaillierSuite
-from dpdpca_proxy.store.files import FileStore, draw_name, product_name, release_name
+from dpdpca_proxy.preparing import residues_for
+from dpdpca_proxy.store.files import draw_name, product_name, release_name
+from dpdpca_proxy.workplace import Workplace
 
 Outcome = TypeVar("Outcome")
 Progress = Callable[[int, int], None]
 
-
-@dataclass(frozen=True, slots=True)
-class Workplace:
-    """Where a study's files are and what opens them. Its repr shows no key."""
-
-    root: Path
-    study: StudyId
-    modulus: int
-    data_key: bytes
-
-    def __repr__(self) -> str:
-        return f"Workplace({self.study!r})"
-
-    @property
-    def public(self) -> PublicKey:
-        return PublicKey(mpz(self.modulus))
-
-    def read(self, name: str) -> list[mpz]:
-        return decode_chunk(FileStore(self.root).read_sealed(name, self.data_key), self.public)
-
-    def write(self, name: str, content: bytes) -> None:
-        FileStore(self.root).write_sealed(name, content, self.data_key, OS_RANDOMNESS)
+_GROUP_CHUNKS = 32
+"""Chunks that are multiplied at a time."""
+_MULTIPLICATIONS_A_CIPHERTEXT = 500
+"""In a masked release, about."""
+_COURTESY = 10
+"""Niceness of long work: requests come first."""
 
 
-def multiply_chunk(place: Workplace, position: int, names: list[str]) -> Digest:
-    """Stores the products of chunk `position` over the cohort, whose chunk files are `names`."""
-    product = encode_chunk(multiply_shares((place.read(name) for name in names), place.public), place.public)
-    digest = Digest.of(product)
-    place.write(product_name(place.study, position, digest), product)
-    return digest
+def multiply_chunks(place: Workplace, wanted: list[tuple[int, list[str]]]) -> list[Digest]:
+    """Stores products over the cohort.
+
+    Args:
+        place: where.
+        wanted: a position of chunks, and the names of the files whose product belongs there.
+
+    Returns:
+        Digests of the products, in the order of `wanted`.
+    """
+    chunks = sum(len(names) for _, names in wanted)
+    digests = []
+    with place.hands(chunks * CHUNK_CIPHERTEXTS) as (executor, workers):
+        # few groups lose nothing: the products of groups are multiplied here
+        size = max(1, min(_GROUP_CHUNKS, -(-chunks // (4 * workers)))) if executor else chunks
+        groups = [
+            [names[start : start + size] for start in range(0, len(names), size)] for _, names in wanted
+        ]
+        calls = (partial(place.multiply, group) for position in groups for group in position)
+        products = results_ahead(executor, 3 * workers, calls)
+        for (position, _), parts in zip(wanted, groups, strict=True):
+            partial_products = (decode_chunk(next(products), place.public) for _ in parts)
+            product = encode_chunk(multiply_shares(partial_products, place.public), place.public)
+            digests.append(Digest.of(product))
+            place.write(product_name(place.study, position, digests[-1]), product)
+    return digests
 
 
 def rerandomized_count(place: Workplace, name: str) -> bytes:
@@ -81,18 +91,20 @@ def draw(place: Workplace, figures: Figures, records: int | None) -> str:
         figures: of the manifest.
         records: N in a masked study, else None.
     """
+    mask: list[int] = []
+    noise: list[int] = []
     if figures.noise_by is NoiseBy.OWNERS:
-        drawn: dict[str, list[int]] = {"mask": [], "noise": []}  # it is in the shares
+        pass  # it is in the shares
     elif figures.release is ReleaseKind.JOINT:
-        drawn = {"mask": [], "noise": figures.mechanism.draw(1)}
+        noise = figures.mechanism.draw(1)
     else:
         assert records is not None
-        drawn = {
-            "mask": draw_mask(figures.encoded_features, figures.mask_bits, OS_RANDOMNESS),
-            "noise": figures.mechanism.draw(records),
-        }
+        mask = draw_mask(figures.encoded_features, figures.mask_bits, OS_RANDOMNESS)
+        noise = figures.mechanism.draw(records)
     token = secrets.token_hex(16)
-    place.write(draw_name(place.study, token), json.dumps(drawn).encode())
+    # No sampler passes 64 bits; a large draw takes several times that as Python's integers.
+    drawn = np.array(noise, dtype="<i8").tobytes()
+    place.write(draw_name(place.study, token), json.dumps(mask).encode() + b"\n" + drawn)
     return token
 
 
@@ -104,7 +116,7 @@ def make_release(
     token: str,
     progress: Progress | None = None,
 ) -> tuple[str, tuple[Digest, ...]]:
-    """Computes the release and stores its chunks in a new folder.
+    """Computes the release and stores its chunks in a new folder, one as soon as it is done.
 
     Args:
         place: where.
@@ -117,43 +129,64 @@ def make_release(
     Returns:
         The folder's token and the digests of its chunks.
     """
-    files, public = FileStore(place.root), place.public
-    drawn = json.loads(files.read_sealed(draw_name(place.study, token), place.data_key))
-    aggregate = [ciphertext for name in products for ciphertext in place.read(name)]
-    if figures.noise_by is NoiseBy.OWNERS:
-        # As it is: the randomness of the aggregate is a sum of the owners' and says nothing about the data.
-        released = aggregate
-    elif figures.release is ReleaseKind.JOINT:
-        released = make_joint_release(PaillierSuite(public, figures.slot_bits), aggregate, drawn["noise"])
-    else:
-        assert records is not None
-        layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
-        randomness = _CountingRandomness(progress or _tell, layout.release_count)
-        released = make_masked_release(
-            public, layout, aggregate, records, drawn["mask"], drawn["noise"], randomness
-        )
+    mask_line, _, noise_bytes = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
+    noise = np.frombuffer(noise_bytes, dtype="<i8")
+    aggregate = (ciphertext for name in products for ciphertext in place.read(name))
     folder, digests = secrets.token_hex(16), []
-    for position, chunk in enumerate(encode_chunks(released, public)):
-        files.write(release_name(place.study, folder, position), chunk)
-        digests.append(Digest.of(chunk))
+    with ExitStack() as stack:
+        if figures.noise_by is NoiseBy.OWNERS:
+            # As it is: the randomness of the aggregate is a sum of the owners' and tells nothing of the data.
+            released: Iterable[mpz] = aggregate
+        elif figures.release is ReleaseKind.JOINT:
+            suite = PaillierSuite(place.public, figures.slot_bits)
+            released = suite.add_plain_stream(aggregate, _integers(noise), len(noise))
+        else:
+            assert records is not None
+            mask = json.loads(mask_line)
+            released = _masked(stack, place, figures, records, aggregate, mask, noise, progress or _tell)
+        for position, chunk in enumerate(encode_chunks(released, place.public)):
+            place.files.write(release_name(place.study, folder, position), chunk)
+            digests.append(Digest.of(chunk))
     return folder, tuple(digests)
 
 
-class _CountingRandomness:
-    """The operating system's randomness; each released ciphertext draws from it once, which tells."""
+def _masked(
+    stack: ExitStack,
+    place: Workplace,
+    figures: Figures,
+    records: int,
+    aggregate: Iterable[mpz],
+    mask: list[int],
+    noise: NDArray[np.int64],
+    progress: Progress,
+) -> Iterator[mpz]:
+    layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
+    outgoing, done = layout.release_count, 0
+    executor, workers = stack.enter_context(place.hands(outgoing * _MULTIPLICATIONS_A_CIPHERTEXT))
+    stack.callback(forget_products)
+    residues, pool = residues_for(place, outgoing, executor, workers)
 
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
-        self._total = total
-        self._done = 0
+    def on_done(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(done, outgoing)
 
-    def bytes(self, count: int) -> bytes:
-        return OS_RANDOMNESS.bytes(count)
+    return masked_ciphertexts(
+        place.public,
+        layout,
+        aggregate,
+        records,
+        mask,
+        partial(noise_row, noise, layout.d),
+        OS_RANDOMNESS,
+        Speed(residues, pool, executor, workers, on_done),
+    )
 
-    def below(self, bound: int) -> int:
-        self._done += 1
-        self._progress(min(self._done, self._total), self._total)
-        return OS_RANDOMNESS.below(bound)
+
+def _integers(noise: NDArray[np.int64]) -> Iterator[int]:
+    """Python's integers, some at a time."""
+    for start in range(0, len(noise), 65536):
+        yield from noise[start : start + 65536].tolist()
 
 
 class Worker(Protocol):
@@ -214,6 +247,7 @@ def _settle(counts: Any) -> None:
     global _counts
     _counts = counts
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_COURTESY)
     parent = multiprocessing.parent_process()
     if parent is not None:
 

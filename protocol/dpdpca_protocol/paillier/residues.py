@@ -111,6 +111,11 @@ def uniform_residues(public: PublicKey, count: int, randomness: Randomness) -> l
         return [uniform_residue(public, randomness) for _ in range(count)]
 
 
+def forget_products() -> None:
+    """Drops the pool that `residue_products` went on with in this process."""
+    _products_here.cache_clear()
+
+
 @lru_cache(maxsize=1)
 def _products_here(public: PublicKey, pool: tuple[mpz, ...], uses: int, most_bytes: int) -> ResidueProducts:
     return ResidueProducts(public, pool, uses, most_bytes)

@@ -101,6 +101,13 @@ class FileStore:
         path = self.root / study.hex()
         return [f"{study.hex()}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
 
+    def entries(self, folder: str) -> list[str]:
+        """Names of what is in a folder, as far as it is whole; nothing where there is no folder."""
+        path = self.root / folder
+        if not path.is_dir():
+            return []
+        return sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
+
     def age(self, name: str) -> float:
         """Seconds since the entry last changed; 0 where it is gone."""
         try:

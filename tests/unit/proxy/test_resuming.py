@@ -41,7 +41,7 @@ def finish(study: OpenStudy) -> bytes:
 
 @pytest.mark.parametrize("release", ["joint", "masked"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("step", ["multiply_chunk", "rerandomized_count", "draw", "make_release"])
+@pytest.mark.parametrize("step", ["multiply_chunks", "rerandomized_count", "draw", "make_release"])
 def test_a_step_that_is_cut_off_is_done_again(
     stopped_world: ProxyWorld, release: str, step: str, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
