@@ -4,7 +4,8 @@ The functions take noise and mask as arguments; a mechanism draws the noise. Pap
 Algorithm 1, with the corrections that docs/spec.md lists.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.masked import Speed, masked_ciphertexts
 from dpdpca_protocol.packing import BlockLayout
-from dpdpca_protocol.paillier.cipher import raw_encrypt
+from dpdpca_protocol.paillier.cipher import decrypt_many, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.suite import PaillierSuite
@@ -56,23 +57,31 @@ def make_joint_release(suite: PaillierSuite, aggregate: Sequence[mpz], noise: Se
 
 
 def open_joint_release(
-    suite: PaillierSuite, secret: SecretKey, ciphertexts: Sequence[mpz], d: int, max_records: int
+    suite: PaillierSuite,
+    secret: SecretKey,
+    ciphertexts: Sequence[mpz],
+    d: int,
+    max_records: int,
+    executor: Executor | None = None,
 ) -> NoisyScatter:
-    """Decrypts a joint release and forms N·S̃ = N·R̃ − ṽ ṽᵀ.
+    """Decrypts a joint release, over the threads of `executor` if given, and forms N·S̃ = N·R̃ − ṽ ṽᵀ.
 
     Raises:
         CryptographicError: N is not in [1, max_records], or a slot overflowed into the rest.
     """
-    count, *rest = suite.decrypt_vector(secret, ciphertexts, 1 + d + d * (d + 1) // 2)
+    count, *rest = suite.decrypt_vector(secret, ciphertexts, 1 + d + d * (d + 1) // 2, executor)
     check_count_range(count, 1, max_records)
     total, triangle = rest[:d], rest[d:]
-    rows = tuple(
-        tuple(
-            count * triangle[triangle_index(d, min(i, j), max(i, j))] - total[i] * total[j] for j in range(d)
-        )
-        for i in range(d)
-    )
+    rows = _symmetric(d, lambda i, j: count * triangle[triangle_index(d, i, j)] - total[i] * total[j])
     return NoisyScatter(count, rows, tuple(total))
+
+
+def _symmetric(d: int, entry: Callable[[int, int], int]) -> tuple[tuple[int, ...], ...]:
+    """The matrix of entry(i, j), i ≤ j; mirrored entries are one object, which halves a large matrix."""
+    rows: list[list[int]] = []
+    for i in range(d):
+        rows.append([row[i] for row in rows] + [entry(i, j) for j in range(i, d)])
+    return tuple(map(tuple, rows))
 
 
 def check_count_range(count: int, least: int, most: int) -> None:
@@ -140,17 +149,17 @@ def noise_row(noise: Sequence[int] | NDArray[np.int64], d: int, i: int, columns:
 
 
 def open_masked_release(
-    secret: SecretKey, layout: BlockLayout, ciphertexts: Sequence[mpz], count: int
+    secret: SecretKey,
+    layout: BlockLayout,
+    ciphertexts: Sequence[mpz],
+    count: int,
+    executor: Executor | None = None,
 ) -> NoisyScatter:
-    """Decrypts v′ and T and forms N·S̃ = T − v′ v′ᵀ (step 5).
+    """Decrypts v′ and T, over the threads of `executor` if given, and forms N·S̃ = T − v′ v′ᵀ (step 5).
 
     Raises:
         CryptographicError: T is not symmetric, or a slot overflowed into the rest.
     """
-    masked_sums, rows = layout.unpack_release([int(secret.decrypt(c)) for c in ciphertexts])
-    d = layout.d
-    return NoisyScatter(
-        count,
-        tuple(tuple(rows[i][j] - masked_sums[i] * masked_sums[j] for j in range(d)) for i in range(d)),
-        None,
-    )
+    masked_sums, rows = layout.unpack_release(decrypt_many(secret, ciphertexts, executor))
+    scatter = _symmetric(layout.d, lambda i, j: rows[i][j] - masked_sums[i] * masked_sums[j])
+    return NoisyScatter(count, scatter, None)

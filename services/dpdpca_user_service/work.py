@@ -10,12 +10,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from gmpy2 import mpz
 
+from dpdpca_disk.workers import core_count
 from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_protocol.manifest import Manifest
@@ -98,14 +100,15 @@ def open_release(
     figures = manifest.figures
     d = figures.encoded_features
     ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
-    if figures.release is ReleaseKind.JOINT:
-        suite = PaillierSuite(key.public, figures.slot_bits)
-        noisy = open_joint_release(suite, key, ciphertexts, d, figures.max_records)
-    else:
-        assert records is not None
-        noisy = open_masked_release(
-            key, BlockLayout(d, figures.slot_bits, figures.slots), ciphertexts, records
-        )
+    # Threads, since the secret key stays in this process and its powers let others run.
+    with ThreadPoolExecutor(core_count(), "decrypt") as threads:
+        if figures.release is ReleaseKind.JOINT:
+            suite = PaillierSuite(key.public, figures.slot_bits)
+            noisy = open_joint_release(suite, key, ciphertexts, d, figures.max_records, threads)
+        else:
+            assert records is not None
+            layout = BlockLayout(d, figures.slot_bits, figures.slots)
+            noisy = open_masked_release(key, layout, ciphertexts, records, threads)
     check_scatter(noisy, figures, owners)
     if noisy.count < manifest.min_records:
         raise PolicyError(
