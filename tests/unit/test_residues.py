@@ -83,7 +83,7 @@ def test_products_differ_and_are_residues_in_every_process(secret: SecretKey) ->
     [(2048, 100, 278), (2048, 10**5, 296), (3072, 14000, 408), (3072, 10**6, 409), (8192, 10**6, 1049)],
 )
 def test_the_pool_holds_enough_for_the_stated_distance(bits: int, outgoing: int, size: int) -> None:
-    """docs/claims.md, C7: (|G|·CP − 1) ≤ 2^(−2(79 + log₂ C)), whatever the number of primes in n."""
+    """docs/claims.md, C8: (|G|·CP − 1) ≤ 2^(−2(79 + log₂ C)), whatever the number of primes in n."""
     assert pool_size(PublicKey((mpz(1) << (bits - 1)) + 1), outgoing) == size
     same = Fraction(2**bits, 2 ** (8 * size))
     primes = bits // 20

@@ -2,7 +2,7 @@
 
 One costs a whole power. Where many are needed, each is a random product over a secret pool of them,
 Π g_i^(x_i), x_i uniform in [0, 2^8). Over the choice of the pool, C of these are within 2^(−80) of uniform
-and independent, also for whoever knows the factors of n (docs/claims.md, C7).
+and independent, also for whoever knows the factors of n (docs/claims.md, C8).
 """
 
 from collections.abc import Sequence
