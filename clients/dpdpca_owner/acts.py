@@ -289,8 +289,8 @@ def status(desk: Desk, address: StudyAddress) -> Report:
             book.record(charge_again(book.ledger, address.study, book.time))
         raise
     _book_receipt(desk, folder)
-    ledger.refund_cancelled(address.study, transcript, desk.now())
-    return Report(address, facts, standing, ledger.read().spend(address.study))
+    booked = ledger.refund_cancelled(address.study, transcript, desk.now())
+    return Report(address, facts, standing, booked.spend(address.study))
 
 
 def joined(home: OwnerHome) -> list[StudyAddress]:

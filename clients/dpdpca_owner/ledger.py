@@ -195,17 +195,22 @@ class LedgerFile:
         """By what a ledger knows its key of fingerprints again."""
         return Digest.of(b"dpdpca/fingerprint-key\x00" + key)
 
-    def settle(self, receipt: bytes | None, now: datetime) -> None:
+    def settle(self, receipt: bytes | None, now: datetime) -> Ledger:
         """Book what a receipt says, if it is news. Raises like `bookkeeping.settle`."""
-        if receipt is not None and settle(self.read(), receipt, time_text(now)):
-            with self.writing(now) as book:
-                book.record(settle(book.ledger, receipt, book.time))
+        return self._book(lambda ledger, time: settle(ledger, receipt, time) if receipt else [], now)
 
-    def refund_cancelled(self, study: StudyId, transcript: Sequence[bytes], now: datetime) -> None:
+    def refund_cancelled(self, study: StudyId, transcript: Sequence[bytes], now: datetime) -> Ledger:
         """Book the refund of a cancelled study, if it is one and that is news."""
-        if refund_cancelled(self.read(), study, transcript, time_text(now)):
-            with self.writing(now) as book:
-                book.record(refund_cancelled(book.ledger, study, transcript, book.time))
+        return self._book(lambda ledger, time: refund_cancelled(ledger, study, transcript, time), now)
+
+    def _book(self, make: Callable[[Ledger, str], list[Entry]], now: datetime) -> Ledger:
+        """What `make` has to say, written only if there is anything; the ledger with it."""
+        ledger = self.read()
+        if not make(ledger, time_text(now)):
+            return ledger
+        with self.writing(now) as book:
+            book.record(make(book.ledger, book.time))
+            return book.ledger
 
     def witness_path(self, ledger: Digest) -> Path | None:
         """Where the head of the ledger with this id is once more."""

@@ -124,6 +124,29 @@ def test_each_line_stops_what_does_not_keep_it(
     parse_policy("[study]\nmin_owners = 1\n").check(manifest, owner.public.ed25519)
 
 
+def test_a_mechanism_without_a_proof_needs_its_name(parties: Any, make_manifest: MakeManifest) -> None:
+    manifest = make_manifest(release="masked", mechanism="wishart", calibration="as-published")
+    me = parties.owners[0].public.ed25519
+    with pytest.raises(PolicyError, match="no privacy is proved"):
+        parse_policy("").check(manifest, me)
+    with pytest.raises(PolicyError):
+        parse_policy('[study]\nmechanisms = ["wishart"]\n').check(manifest, me)
+    parse_policy('[study]\nmechanisms = ["wishart as-published"]\n').check(manifest, me)
+
+
+def test_a_published_formula_is_held_to_what_it_really_gives(
+    parties: Any, make_manifest: MakeManifest
+) -> None:
+    manifest = make_manifest(release="masked", calibration="as-published")
+    me = parties.owners[0].public.ed25519
+    named = '[study]\nmechanisms = ["gaussian as-published"]\n'
+    with pytest.raises(PolicyError) as refusal:
+        parse_policy(f"{named}max_epsilon = 1\n").check(manifest, me)
+    assert refusal.value.slug == "policy-epsilon"
+    assert manifest.epsilon == 1
+    parse_policy(named).check(manifest, me)
+
+
 def test_all_lines_that_break_are_said_at_once(parties: Any, make_manifest: MakeManifest) -> None:
     policy = parse_policy("[study]\nmax_epsilon = 0.5\nmin_owners = 9\n")
     with pytest.raises(PolicyError, match=r"ε is 1, at most 0\.5; .*9 or more"):
@@ -214,3 +237,37 @@ def test_a_policy_that_was_changed_during_the_question_is_the_one_that_holds(
         acts.join(scene.desk, scene.address, prepared, Watcher())
     assert refusal.value.slug == "budget-exceeded"
     assert not any(line.startswith("PUT") for line in scene.proxy.received)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[study]\nmax_epsilon = 0.5\n", "ε is 1, at most 0.5"),
+        ("[budget]\nrho = 0.0001\n", "above this owner's budget"),
+        ("[study]\nmax_epsilom = 1\n", "unknown"),
+    ],
+)
+def test_yes_passes_no_line(run: Callable[..., tuple[int, str, str]], text: str, words: str) -> None:
+    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    write(scene, text)
+    status, out, err = run("join", str(scene.address), "--data", scene.location.data, "--yes", "--json")
+    assert status != 0
+    assert out == ""
+    assert words in err
+    assert err.count("\n") == 1
+    assert not any(line.startswith("PUT") for line in scene.proxy.received)
+
+
+def test_init_writes_the_policy_and_keeps_one_that_is_there(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    home = tmp_path / "new"
+    home.mkdir(mode=0o700)
+    (home / "policy.toml").write_text("[study]\nmax_epsilon = 0.1\n", encoding="utf-8")
+    assert run("init", "--name", "B", "--home", str(home))[0] == 0
+    assert "0.1" in (home / "policy.toml").read_text(encoding="utf-8")
+    other = tmp_path / "other"
+    status, out, _ = run("init", "--name", "B", "--home", str(other), "--json")
+    assert status == 0
+    assert f"{other}/policy.toml" in out
+    assert (other / "policy.toml").read_text(encoding="utf-8") == DEFAULT_POLICY

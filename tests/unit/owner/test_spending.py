@@ -16,7 +16,7 @@ from dpdpca_owner import acts
 from dpdpca_owner.ledger import LedgerFile
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.bookkeeping import reserve
-from dpdpca_protocol.budget import Budget
+from dpdpca_protocol.budget import Budget, Cost
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -54,8 +54,7 @@ def state(scene: Any) -> SpendState | None:
 
 
 def rho(scene: Any) -> Fraction:
-    found: Fraction = acts.review(scene.desk, scene.address, None).manifest.figures.rho
-    return found
+    return Cost.of(acts.review(scene.desk, scene.address, None).manifest.figures).rho
 
 
 def book(scene: Any, number: int, price: Fraction, content: Content, data_set: str | None = None) -> None:
