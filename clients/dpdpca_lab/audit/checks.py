@@ -39,12 +39,12 @@ class Check:
 def pair_checks(lens: Lens, first: Observed, second: Observed) -> list[Check]:
     """All checks on the releases of one pair, both sides together."""
     own = own_coordinates(lens.coordinates)
-    noise = [side.noise[:, own] for side in (first, second)]
+    noise = [lens.noise(observed, side)[:, own] for side, observed in enumerate((first, second))]
     scales = lens.scales[own]
     checks = [
         noise_present(first.zeros[own] + second.zeros[own], 2 * first.runs, scales),
         noise_granular(np.gcd(first.divisors, second.divisors)[own], scales),
-        noise_fresh(noise, scales),
+        noise_fresh([observed.seen[:, own] for observed in (first, second)], scales),
     ]
     if lens.law is Law.GAUSSIAN:
         checks += [
@@ -140,7 +140,7 @@ def noise_independent(sides: Sequence[Floats]) -> Check:
 
 
 def noise_fresh(sides: Sequence[Floats], scales: Floats) -> Check:
-    """No two releases have the same noise on all coordinates more often than chance has it."""
+    """No two releases of a data set agree on all coordinates more often than chance has it."""
     repeats = sum(len(side) - len(np.unique(side, axis=0)) for side in sides)
     meeting = float(np.exp(-np.log(np.maximum(1.0, scales)).sum()))
     expected = sum(len(side) ** 2 / 2 for side in sides) * meeting

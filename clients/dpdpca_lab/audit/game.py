@@ -143,10 +143,10 @@ def whole_checks(release: Release, totals: Totals) -> list[Check]:
     found = [
         checks.noise_present(seen.zeros[own], runs, scales),
         checks.noise_distinct(integers, scales),
-        checks.noise_fresh([seen.noise[:, own]], scales),
+        checks.noise_fresh([seen.seen[:, own]], scales),
     ]
     if release.law is Law.GAUSSIAN:
-        found.append(checks.noise_scale(seen.noise[:, own], scales))
+        found.append(checks.noise_scale(seen.seen[:, own], scales))
     if len(own) < len(coordinates):
         found.append(checks.copies_equal(seen.asymmetric, runs))
     return found

@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 
-from dpdpca_lab.audit.releases import Coordinate, Law, Totals, Views, integers, triangle, upper
+from dpdpca_lab.audit.releases import Coordinate, DrawnAhead, Law, Totals, Views, integers, triangle, upper
 from dpdpca_protocol.mechanisms import Mechanism, Quantity
 
 
 class MechanismRelease:
-    """R, N·S or (v, R) under a mechanism's own noise, drawn release by release.
+    """R, N·S or (v, R) under a mechanism's own noise.
 
     Args:
         mechanism: with its setting; its features are all played.
@@ -21,6 +21,7 @@ class MechanismRelease:
         self.mechanism = mechanism
         self.d = mechanism.setting.encoded_features
         self.law = Law.of(mechanism)
+        self.sample = DrawnAhead().samplers
 
     def granularity(self, count: int) -> int | None:
         """Not stated: the mechanisms are played without the mask, on R and N·S alike."""
@@ -42,7 +43,7 @@ class MechanismRelease:
         return (*(v if self.mechanism.setting.quantity is Quantity.JOINT else ()), *upper(r))
 
     def play(self, totals: Totals, runs: int) -> Views:
-        noise = integers(self.mechanism.draw(totals.count) for _ in range(runs))
+        noise = integers(self.mechanism.draw(totals.count, self.sample) for _ in range(runs))
         if self.mechanism.setting.quantity is Quantity.JOINT:
             noise = noise[:, 1:]
         return Views(integers([self.truth(totals)]) + noise, np.empty((runs, 0), dtype=object))

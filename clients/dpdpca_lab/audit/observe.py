@@ -1,6 +1,8 @@
 """From views to numbers: noise in units of its stated scale, residues, matches, copies; and the statistics.
 
 Integers are compared before anything is rounded: a leak can sit in the last bit of a number of 200 bits.
+A statistic may depend on the view alone. One that was computed from the noise, and moved by the difference of
+the data sets afterwards, would be rounded otherwise on either side: the audit would find its own rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +26,7 @@ class Observed:
     """What was seen on one side of a pair.
 
     Attributes:
-        noise: (runs, m) the noise in units of its stated scale.
+        seen: (runs, m) distance from the first data set's truth, on either side, in units of stated scale.
         exact, residues, veiled_residues: (runs,) how many coordinates agree with the second data set's
             truth but not the first's, minus the reverse: wholly; modulo the granularity; v′ modulo N.
         veiled_most: (runs,) the largest step of a v′ᵢ from the first sum towards the second, in units of
@@ -37,7 +39,7 @@ class Observed:
         asymmetric: runs in which a copy of an entry differed from it.
     """
 
-    noise: Floats
+    seen: Floats
     exact: Floats
     residues: Floats
     veiled_residues: Floats
@@ -51,13 +53,13 @@ class Observed:
 
     @property
     def runs(self) -> int:
-        return len(self.noise)
+        return len(self.seen)
 
     @classmethod
     def joined(cls, parts: "Sequence[Observed]") -> Self:
         """The runs of all parts in order."""
         return cls(
-            noise=np.concatenate([part.noise for part in parts]),
+            seen=np.concatenate([part.seen for part in parts]),
             exact=np.concatenate([part.exact for part in parts]),
             residues=np.concatenate([part.residues for part in parts]),
             veiled_residues=np.concatenate([part.veiled_residues for part in parts]),
@@ -107,7 +109,7 @@ class Lens:
         )
         n = self.count
         return Observed(
-            noise=noise.astype(np.float64) / self.scales,
+            seen=(views.values - self.truths[0]).astype(np.float64) / self.scales,
             exact=exact,
             residues=residues,
             veiled_residues=_agreement(views.veiled % n, *(s % n for s in sums)),
@@ -122,14 +124,18 @@ class Lens:
             asymmetric=int(self._asymmetric(views.values).sum()),
         )
 
+    def noise(self, observed: Observed, side: int) -> Floats:
+        """(runs, m) the noise in units of its stated scale; for checks of its law, not for statistics."""
+        return observed.seen - self.shift if side else observed.seen
+
     def statistics(self, first: Observed, second: Observed) -> tuple[dict[str, Floats], dict[str, Floats]]:
         """Statistics of both sides; what must be estimated is estimated on the first half of the runs."""
         half = first.runs // 2
-        weights = _discriminant(first.noise[:half], second.noise[:half] + self.shift)
+        weights = _discriminant(first.seen[:half], second.seen[:half])
         between = self._matrices(self.shift[None])
         sides: list[dict[str, Floats]] = []
-        for observed, shift in ((first, 0.0), (second, self.shift)):
-            seen = observed.noise + shift
+        for observed in (first, second):
+            seen = observed.seen
             matrix = self._matrices(seen)
             sides.append(
                 {

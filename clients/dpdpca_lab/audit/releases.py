@@ -140,6 +140,10 @@ class DrawnAhead:
     def __init__(self) -> None:
         self._stock: dict[tuple[Fraction, int | None], list[int]] = {}
 
+    @property
+    def samplers(self) -> Samplers:
+        return Samplers(self.gaussian, self.laplace)
+
     def gaussian(self, variance: Fraction, count: int, bound: int) -> list[int]:
         return self._taken((variance, bound), count, lambda least: discrete_gaussian(variance, least, bound))
 
@@ -168,8 +172,7 @@ class _Played:
         setting = replace(figures.mechanism.setting, encoded_features=self.d)
         self.mechanism = replace(figures.mechanism, setting=setting)
         self.law = Law.of(self.mechanism)
-        ahead = DrawnAhead()
-        self.sample = Samplers(ahead.gaussian, ahead.laplace)
+        self.sample = DrawnAhead().samplers
 
     def stated(self, count: int) -> NoiseLaw:
         return self.mechanism.law(count)
