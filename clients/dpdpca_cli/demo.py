@@ -125,7 +125,7 @@ def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
         "closing": "when-complete",
     }
     draft.pop("closes_at", None)
-    terms = _lint(draft)
+    terms = terms_of(draft)
     records = bundled_records() if data is None else read_records(data, terms.features)
     if not terms.min_records <= records.num_rows <= terms.max_records:
         raise InputError(
@@ -137,7 +137,7 @@ def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
     return Plan(draft, terms, records, owners)
 
 
-def _lint(draft: dict[str, Any]) -> Manifest:
+def terms_of(draft: dict[str, Any]) -> Manifest:
     """The masked manifest of a draft, after the joint one was found good too."""
     user = Party(USER_NAME, b"\xfe" * 32, b"\xfe" * 32)
     proxy = ProxyParty(PROXY_NAME, "http://127.0.0.1:8440", b"\xff" * 32, b"\xff" * 32)
@@ -150,7 +150,7 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
     parts = write_parts(split(plan.records, len(plan.owners)), private_dir(folder / "records"))
     runs = []
     with _progress(console) as say, Household(folder, {}) as household:
-        federation = Federation(household, folder, plan.owners, parts, _owner_policy(plan), say)
+        federation = Federation(household, folder, plan.owners, parts, owner_policy(plan), say)
         try:
             federation.found()
             for release in RELEASES:
@@ -162,7 +162,7 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
     return runs
 
 
-def _owner_policy(plan: Plan) -> str:
+def owner_policy(plan: Plan) -> str:
     """Each owner agrees to the demo's two studies and to nothing beyond."""
     terms = plan.terms
     both = 2 * Cost.of(terms.figures).rho

@@ -59,6 +59,11 @@ PARTS = {
         "lab",
         is_group=False,
     ),
+    "bench": Part(
+        "Measures each phase beside the floor of its arithmetic and beside other libraries.",
+        ("dpdpca_lab.bench.commands", "dpdpca_cli.bench_study"),
+        "bench",
+    ),
     "experiments": Part(
         "Small experiments on the mechanisms of the literature.", ("dpdpca_lab.commands",), "lab"
     ),

@@ -29,7 +29,7 @@ from dpdpca_protocol.study import StudyState
 
 _UNSENT_CHUNKS = 4
 """Sealed chunks that may wait for the network; more would only fill memory."""
-_WORTH_A_WORKER = 256
+WORTH_A_WORKER = 256
 """Ciphertexts that take longer to make than a process takes to start."""
 
 
@@ -236,7 +236,7 @@ class ShareSender:
 
     def _worker_count(self) -> int:
         """Processes to encrypt in; 1 stands for this one, where starting others would take longer."""
-        enough = self._signed.manifest.figures.ciphertext_count // _WORTH_A_WORKER
+        enough = self._signed.manifest.figures.ciphertext_count // WORTH_A_WORKER
         return max(1, min(core_count(), enough))
 
     def _claim(self, version: int, digests: list[Digest]) -> Receipt:

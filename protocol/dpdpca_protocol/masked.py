@@ -183,14 +183,7 @@ class _Maker:
             pack([terms.mask[j] for j in layout.columns(block)], layout.slot_bits)
             for block in range(layout.column_blocks)
         ]
-        self._block_shape = SegmentShape.best(
-            1,
-            terms.mask_bits,
-            0,
-            -(-layout.d // terms.workers),
-            element_bytes,
-            _BLOCK_BYTES // layout.column_blocks,
-        )
+        self._block_shape = _block_shape(layout, terms.mask_bits, terms.workers, element_bytes)
         self._blocks: dict[int, tuple[SubsetTables, mpz]] = {}
         self._exponents: dict[tuple[int, SegmentShape], list[list[int]]] = {}
 
@@ -277,6 +270,36 @@ def _each(ciphertexts: Iterable[mpz], residues: Iterable[mpz]) -> Iterator[tuple
 @lru_cache(maxsize=4096)
 def _row_shape(slots: int, mask_bits: int, slot_bits: int, uses: int, element_bytes: int) -> SegmentShape:
     return SegmentShape.best(slots, mask_bits, slot_bits, uses, element_bytes, _ROW_BYTES)
+
+
+def _block_shape(layout: BlockLayout, mask_bits: int, workers: int, element_bytes: int) -> SegmentShape:
+    room = _BLOCK_BYTES // layout.column_blocks
+    return SegmentShape.best(1, mask_bits, 0, -(-layout.d // workers), element_bytes, room)
+
+
+def multiplications(
+    public: PublicKey, layout: BlockLayout, mask_bits: int, count: int, workers: int = 1
+) -> int:
+    """Multiplications mod n² that a masked release takes whose residues were made ahead.
+
+    Args:
+        public: the key.
+        layout: of the shares.
+        mask_bits: β.
+        count: N.
+        workers: processes, each of which builds the tables of all blocks.
+    """
+    element_bytes = public.ciphertext_bytes
+    short = _block_shape(layout, mask_bits, workers, element_bytes)
+    packing = sum(layout.slot_bits * (len(layout.columns(b)) - 1) for b in range(layout.column_blocks))
+    total = packing + 2 * layout.d + workers * layout.column_blocks * (short.building() + mask_bits)
+    for i in range(layout.d):
+        uses = layout.column_blocks - i // layout.slots
+        shape = _row_shape(layout.slots, mask_bits, layout.slot_bits, uses, element_bytes)
+        squarings = max(shape.steps, short.steps, count.bit_length()) - 1
+        factors = shape.table_count * shape.steps + short.table_count * short.steps + count.bit_count() + 4
+        total += shape.building() + shape.bits + uses * (squarings + factors)
+    return total
 
 
 @lru_cache(maxsize=1)

@@ -26,7 +26,7 @@ from dpdpca_protocol.ahead import results_ahead
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.figures import Figures, NoiseBy
 from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.masked import Speed, masked_ciphertexts
+from dpdpca_protocol.masked import Speed, masked_ciphertexts, multiplications
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.cipher import rerandomize
 from dpdpca_protocol.paillier.residues import forget_products
@@ -44,8 +44,6 @@ Progress = Callable[[int, int], None]
 
 _GROUP_CHUNKS = 32
 """Chunks that are multiplied at a time."""
-_MULTIPLICATIONS_A_CIPHERTEXT = 500
-"""In a masked release, about."""
 _COURTESY = 10
 """Niceness of long work: requests come first."""
 
@@ -162,7 +160,8 @@ def _masked(
 ) -> Iterator[mpz]:
     layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
     outgoing, done = layout.release_count, 0
-    executor, workers = stack.enter_context(place.hands(outgoing * _MULTIPLICATIONS_A_CIPHERTEXT))
+    work = multiplications(place.public, layout, figures.mask_bits, records)
+    executor, workers = stack.enter_context(place.hands(work))
     stack.callback(forget_products)
     residues, pool = residues_for(place, outgoing, executor, workers)
 

@@ -107,7 +107,7 @@ def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Any) -> Non
 
 
 def by_processes(monkeypatch: pytest.MonkeyPatch, kind: type[WorkerProcesses]) -> None:
-    monkeypatch.setattr(upload, "_WORTH_A_WORKER", 1)
+    monkeypatch.setattr(upload, "WORTH_A_WORKER", 1)
     monkeypatch.setattr(upload, "core_count", lambda: 3)
     monkeypatch.setattr(upload, "WorkerProcesses", kind)
 

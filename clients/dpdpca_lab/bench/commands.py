@@ -1,0 +1,125 @@
+"""`dpdpca bench`: one phase at one size, beside its floor and beside another library."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from dpdpca_protocol.errors import UsageError
+
+app = typer.Typer(help="Measure a phase beside the floor of its arithmetic.", no_args_is_help=True)
+
+Features = Annotated[int, typer.Option(min=1, max=20_000, help="Encoded features d.")]
+Owners = Annotated[int, typer.Option(min=1, max=100_000, help="Owners L; many are simulated.")]
+KeyBits = Annotated[int, typer.Option("--key-bits", min=2048, max=8192, help="Length of the modulus.")]
+Release = Annotated[str, typer.Option(help="joint or masked.")]
+Against = Annotated[str, typer.Option(help="phe, pypaillier, heu or none.")]
+Workers = Annotated[int, typer.Option(min=0, help="Cores; 0 for all.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Turns; medians count.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
+
+
+def _bench(
+    phase: str,
+    features: int,
+    owners: int,
+    key_bits: int,
+    release: str,
+    against: str,
+    workers: int,
+    rounds: int,
+    as_json: bool,
+) -> None:
+    from dpdpca_disk.workers import core_count
+    from dpdpca_lab.bench import phases
+    from dpdpca_lab.bench.peers import PEERS, load_peer
+    from dpdpca_protocol.study import ReleaseKind
+
+    if against not in PEERS or release not in tuple(ReleaseKind) or key_bits % 8:
+        raise UsageError(
+            "bad-option",
+            "no such peer, release or key length",
+            f"--against {'|'.join(PEERS)}, --release joint|masked, --key-bits a multiple of 8",
+        )
+    cores = min(workers or core_count(), core_count())
+    size = phases.Size(features, owners, key_bits, ReleaseKind(release), cores, rounds)
+    measure = getattr(phases, f"bench_{phase}")
+    measured = measure(size, load_peer(against, key_bits, cores))
+    facts = {
+        **measured.facts(),
+        "features": features,
+        "owners": owners,
+        "key_bits": key_bits,
+        "release": release,
+    }
+    show(facts, as_json)
+
+
+def show(facts: dict[str, object], as_json: bool) -> None:
+    """Prints what was measured."""
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        if value is not None and value != []:
+            typer.echo(f"{name:<24} {f'{value:.6g}' if isinstance(value, float) else value}")
+
+
+@app.command(epilog="Example: dpdpca bench encrypt --features 617 --against phe --json")
+def encrypt(
+    features: Features = 64,
+    owners: Owners = 1,
+    key_bits: KeyBits = 3072,
+    release: Release = "joint",
+    against: Against = "none",
+    workers: Workers = 0,
+    rounds: Rounds = 3,
+    as_json: AsJson = False,
+) -> None:
+    """One owner's whole share, from its integers to chunks of ciphertexts."""
+    _bench("encrypt", features, owners, key_bits, release, against, workers, rounds, as_json)
+
+
+@app.command(epilog="Example: dpdpca bench aggregate --features 617 --owners 10 --json")
+def aggregate(
+    features: Features = 64,
+    owners: Owners = 3,
+    key_bits: KeyBits = 3072,
+    release: Release = "joint",
+    against: Against = "none",
+    workers: Workers = 0,
+    rounds: Rounds = 3,
+    as_json: AsJson = False,
+) -> None:
+    """All shares, from their sealed files to the stored products."""
+    _bench("aggregate", features, owners, key_bits, release, against, workers, rounds, as_json)
+
+
+@app.command(epilog="Example: dpdpca bench release --features 617 --release masked --against phe --json")
+def release(
+    features: Features = 64,
+    owners: Owners = 3,
+    key_bits: KeyBits = 3072,
+    release: Release = "masked",
+    against: Against = "none",
+    workers: Workers = 0,
+    rounds: Rounds = 3,
+    as_json: AsJson = False,
+) -> None:
+    """The release, from products and noise to its stored chunks."""
+    _bench("release", features, owners, key_bits, release, against, workers, rounds, as_json)
+
+
+@app.command(epilog="Example: dpdpca bench decrypt --features 617 --json")
+def decrypt(
+    features: Features = 64,
+    owners: Owners = 3,
+    key_bits: KeyBits = 3072,
+    release: Release = "joint",
+    against: Against = "none",
+    workers: Workers = 0,
+    rounds: Rounds = 3,
+    as_json: AsJson = False,
+) -> None:
+    """The release, from its ciphertexts to the noisy scatter."""
+    _bench("decrypt", features, owners, key_bits, release, against, workers, rounds, as_json)

@@ -1,0 +1,140 @@
+"""Time, memory and the cost of one bare multiplication, taken in turns with what they are compared with."""
+
+import os
+import secrets
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gmpy2 import mpz
+
+_MULTIPLICATIONS = 2000
+_LOOK_SECONDS = 0.02
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One phase at one size.
+
+    Attributes:
+        seconds: wall time on `workers` cores; of a whole run, or scaled up from `sample` of `ciphertexts`.
+        values: that the phase is about, all owners together.
+        bytes: of the ciphertexts that it makes or reads.
+        peak_memory_bytes: of all processes of the run together, interpreter and libraries included.
+        multiplications: mod n² that the algorithm needs.
+        multiplication_seconds: one bare multiplication in the same run.
+        peer: library, or None.
+        peer_seconds: for the same values on as many cores, scaled up from `peer_sample` values.
+        notes: what was simulated or extrapolated.
+    """
+
+    phase: str
+    seconds: float
+    values: int
+    bytes: int
+    peak_memory_bytes: int
+    multiplications: float
+    multiplication_seconds: float
+    workers: int
+    peer: str | None = None
+    peer_seconds: float | None = None
+    peer_sample: int = 0
+    notes: tuple[str, ...] = ()
+    details: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def floor_seconds(self) -> float:
+        """The multiplications one after the other, shared by the workers without loss."""
+        return self.multiplications * self.multiplication_seconds / self.workers
+
+    def facts(self) -> dict[str, object]:
+        peer = self.peer_seconds
+        return {
+            "phase": self.phase,
+            "seconds": self.seconds,
+            "values_per_second": self.values / self.seconds,
+            "bytes": self.bytes,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "floor_seconds": self.floor_seconds,
+            "ratio_to_floor": self.seconds / self.floor_seconds if self.floor_seconds else None,
+            "ratio_to_peer": None if peer is None else peer / self.seconds,
+            "peer": self.peer,
+            "peer_seconds": peer,
+            "peer_sample": self.peer_sample,
+            "workers": self.workers,
+            "values": self.values,
+            "multiplications": self.multiplications,
+            "multiplication_seconds": self.multiplication_seconds,
+            "notes": list(self.notes),
+            **self.details,
+        }
+
+
+def multiplication_seconds(modulus: mpz) -> float:
+    """One product mod `modulus` with gmpy2, the loop around it included."""
+    factors = [mpz(secrets.randbelow(int(modulus))) for _ in range(50)]
+    product = factors[0]
+    begin = time.perf_counter()
+    for _ in range(_MULTIPLICATIONS // len(factors)):
+        for factor in factors:
+            product = product * factor % modulus
+    return (time.perf_counter() - begin) / _MULTIPLICATIONS
+
+
+def in_turns(rounds: int, *acts: Callable[[], float]) -> list[float]:
+    """Medians of what each of `acts` returns, called one after the other in each of `rounds`."""
+    found: list[list[float]] = [[] for _ in acts]
+    for _ in range(rounds):
+        for act, values in zip(acts, found, strict=True):
+            values.append(act())
+    return [statistics.median(values) for values in found]
+
+
+def seconds_of(act: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    act()
+    return time.perf_counter() - begin
+
+
+@dataclass
+class Peak:
+    """The largest resident memory of this process with its descendants, looked at 50 times a second."""
+
+    bytes: int = 0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(_LOOK_SECONDS):
+                self.bytes = max(self.bytes, resident_bytes(os.getpid()))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+            self.bytes = max(self.bytes, resident_bytes(os.getpid()))
+
+
+def resident_bytes(process: int) -> int:
+    """Of a process with its descendants."""
+    folder = Path("/proc") / str(process)
+    try:
+        total = int((folder / "statm").read_text().split()[1]) * _PAGE_BYTES
+        children = [
+            int(child)
+            for task in (folder / "task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except (OSError, IndexError, ValueError):
+        return 0
+    return total + sum(map(resident_bytes, children))
