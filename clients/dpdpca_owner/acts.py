@@ -4,11 +4,12 @@
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_http.address import StudyAddress, parse_proxy_url, parse_study_address
 from dpdpca_http.answers import StudyFacts
 from dpdpca_http.client import ProxyClient
@@ -19,11 +20,12 @@ from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.opening import OpenedStudy, check_names, check_participant, open_study, pin_names
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, save_model
+from dpdpca_owner.share_chunks import prepare_blindings
 from dpdpca_owner.sources import DataLocation
 from dpdpca_owner.spending import check_data_set, foresee
 from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, judge_standing
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_owner.upload import Settled, ShareSender, Watcher
+from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
 from dpdpca_protocol.bookkeeping import charge_again, reserve, settle
 from dpdpca_protocol.components import Components
 from dpdpca_protocol.errors import ConflictError, PolicyError
@@ -31,6 +33,7 @@ from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.ledger_charge import Charge, Spend
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import StudyState
 
 _ASKING_SECONDS = 20.0
@@ -160,6 +163,30 @@ def _sheet(
 
 def _charge(desk: Desk, opened: OpenedStudy) -> Charge:
     return Charge.of(opened.manifest, desk.owner.key.public.party_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """What `work_ahead` has made: encryptions of 0, of `total` that a share needs."""
+
+    made: int
+    total: int
+
+
+def work_ahead(desk: Desk, address: StudyAddress, on_made: Callable[[int], None]) -> Ahead:
+    """The slow part of encrypting a share, without any data; nothing is sent and nothing is spent.
+
+    Raises:
+        NotAllowedError: the study names its owners, and this one is not among them.
+        ConflictError: the study takes no shares.
+    """
+    with desk.study(address) as (client, opened):
+        check_participant(opened.manifest, desk.owner)
+        check_open(client.study(address.study).state)
+    folder, workers = desk.home.study(address.study), worker_count(opened.manifest)
+    with folder.locked(), WorkerProcesses(workers) if workers > 1 else nullcontext() as executor:
+        made = prepare_blindings(opened.signed, folder, OS_RANDOMNESS, executor, workers, on_made)
+    return Ahead(made, opened.manifest.figures.ciphertext_count)
 
 
 @dataclass(frozen=True, slots=True)

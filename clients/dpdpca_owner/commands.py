@@ -145,6 +145,27 @@ def review(
         show_sheet(sheet, make_console())
 
 
+@app.command(epilog=f"Example: dpdpca owner prepare {_STUDY}")
+def prepare(
+    address: Address,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do the slow part of encrypting ahead, so that `join` takes seconds; needs no data, sends nothing."""
+    from dpdpca_owner import acts
+    from dpdpca_owner.display import counting
+
+    desk = open_desk(home, ca_file, passphrase_file)
+    with counting("Preparing", quiet=as_json) as on_made:
+        ahead = acts.work_ahead(desk, parse_address(address), on_made)
+    text = (
+        f"{ahead.made:,} of {ahead.total:,} randomizers made; each serves one ciphertext and is then deleted"
+    )
+    print_facts(as_json, {"made": ahead.made, "total": ahead.total}, text)
+
+
 @app.command(epilog=f"Example: dpdpca owner join {_STUDY} --data records.parquet")
 def join(
     address: Address,

@@ -1,7 +1,7 @@
 """Consent sheet, dry run, progress and components on a terminal; texts of others are never interpreted."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -112,6 +112,18 @@ def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Wat
         yield Watcher(
             lambda count: progress.advance(encrypting, count), lambda sent: progress.advance(sending, sent)
         )
+
+
+@contextmanager
+def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A line with how many are done, and how fast, where stderr is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TaskProgressColumn(show_speed=True))
+    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.advance(task, count)
 
 
 def show_components(components: Components, console: Console) -> None:

@@ -13,11 +13,11 @@ from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.manifest import SignedManifest
 from dpdpca_protocol.packing import BlockLayout
-from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.scatter import SecondMoments
-from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, encode_chunk
+from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.suite import PaillierSuite
 
@@ -39,6 +39,7 @@ def share_chunks(
     """The unsealed chunks of a share in order, in the layout that the manifest's release asks for.
 
     A chunk that an earlier run has made comes from the disk; a new one is on the disk before it is given.
+    Where `prepare_blindings` has worked ahead, only plaintexts are added.
 
     Args:
         signed: opened and checked.
@@ -56,14 +57,56 @@ def share_chunks(
     for index in count():
         if part := list(islice(plains, CHUNK_CIPHERTEXTS)):
             kept = folder.chunk(index)
-            if kept is not None and len(kept) == len(part) * public.ciphertext_bytes:
+            width = len(part) * public.ciphertext_bytes
+            if kept is not None and len(kept) == width:
                 begun.append(_Begun(index, len(part), kept, iter(())))
+            elif (blindings := folder.take_blindings(index)) is not None and len(blindings) == width:
+                slices = iter([_encrypt_with(public, part, decode_chunk(blindings, public))])
+                begun.append(_Begun(index, len(part), None, slices))
             else:
                 begun.append(_Begun(index, len(part), None, encryptor.encrypt_slices(part, executor)))
         elif not begun:
             return
         if len(begun) == _CHUNKS_AHEAD or not part:
             yield _finish(begun.popleft(), public, folder, on_encrypted)
+
+
+def prepare_blindings(
+    signed: SignedManifest,
+    folder: StudyFolder,
+    randomness: Randomness,
+    executor: Executor | None = None,
+    workers: int = 1,
+    on_made: OnEncrypted = lambda count: None,
+) -> int:
+    """Makes encryptions of 0 ahead for every ciphertext of a share that has none; how many are new.
+
+    Adding a plaintext to one is a matter of microseconds. Each serves one ciphertext.
+
+    Args:
+        signed, folder, randomness, executor, workers: as for `share_chunks`.
+        on_made: told how many are new since it was last told.
+    """
+    public, total = signed.public_key, signed.manifest.figures.ciphertext_count
+    encryptor = Encryptor(public, -(-total // workers), randomness)
+    made = 0
+    for index in range(-(-total // CHUNK_CIPHERTEXTS)):
+        if not folder.has_blindings(index):
+            size = min(CHUNK_CIPHERTEXTS, total - index * CHUNK_CIPHERTEXTS)
+            encoded = []
+            for blindings in encryptor.encrypt_slices([0] * size, executor):
+                encoded.append(encode_chunk(blindings, public))
+                on_made(len(blindings))
+            folder.save_blindings(index, b"".join(encoded))
+            made += size
+    return made
+
+
+def _encrypt_with(public: PublicKey, plains: list[int], blindings: list[mpz]) -> list[mpz]:
+    return [
+        add_plain(public, blinding, encode_signed(public, plain))
+        for plain, blinding in zip(plains, blindings, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

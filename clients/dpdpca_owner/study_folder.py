@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_disk.private import private_dir, read_private, remove_private, write_private
 from dpdpca_owner.local_files import load, own_file, save
 from dpdpca_protocol.errors import ConflictError, IntegrityError
 from dpdpca_protocol.identifiers import Digest, StudyId
@@ -119,6 +119,28 @@ class StudyFolder:
     def drop_chunks(self) -> None:
         if self._chunks_path.exists():
             shutil.rmtree(self._chunks_path)
+
+    # Randomizers made ahead
+
+    def has_blindings(self, index: int) -> bool:
+        return self._blindings_path(index).exists()
+
+    def save_blindings(self, index: int, encoded: bytes) -> None:
+        """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads them can open that chunk."""
+        private_dir(self._blindings_path(index).parent)
+        write_private(self._blindings_path(index), encoded)
+
+    def take_blindings(self, index: int) -> bytes | None:
+        """Those for a chunk, once: they are off the disk before anything is made with them."""
+        path = self._blindings_path(index)
+        if not path.exists():
+            return None
+        encoded = read_private(path)
+        remove_private(path)
+        return encoded
+
+    def _blindings_path(self, index: int) -> Path:
+        return self.path / "blindings" / f"{index}.bin"
 
     # Statements and receipts
 

@@ -20,7 +20,7 @@ from dpdpca_owner.share_chunks import share_chunks
 from dpdpca_owner.study_folder import Plan, StudyFolder
 from dpdpca_protocol.errors import AuthenticationError, ConflictError
 from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import SignedManifest
+from dpdpca_protocol.manifest import Manifest, SignedManifest
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.sealing import chunk_info, seal
 from dpdpca_protocol.share import Receipt, ShareStatement, Withdrawal
@@ -103,7 +103,8 @@ class ShareSender:
             and plan.moments == contribution.digest
         ):
             return Settled(Outcome.ALREADY, receipt)
-        self._check_open()
+        # Asked first, so that no share is encrypted and kept for a study that takes none.
+        check_open(self._client.study(self._signed.study_id).state)
         reserve()
         plan = self._next_plan(plan, contribution.digest, facts, receipt)
         self._folder.save_plan(plan)
@@ -138,16 +139,6 @@ class ShareSender:
         self._folder.save_receipt(receipt, acknowledged)
         self._folder.drop_chunks()
         return Settled(Outcome.DONE, receipt)
-
-    def _check_open(self) -> None:
-        """Asked first, so that no share is encrypted and kept for a study that takes none."""
-        state = self._client.study(self._signed.study_id).state
-        if state != StudyState.OPEN:
-            raise ConflictError(
-                "study-closed",
-                f"the study is {state}: it takes no more shares",
-                "ask the data user for a new study",
-            )
 
     def _receipt_of(self, facts: ShareFacts) -> Receipt | None:
         """The newest receipt that either side holds, stored if it is news; for our own statement only."""
@@ -205,7 +196,7 @@ class ShareSender:
             sent.append(waiting.popleft().result())
             watcher.on_sent(sent[-1])
 
-        workers = self._worker_count()
+        workers = worker_count(self._signed.manifest)
         with (
             WorkerProcesses(workers) if workers > 1 else nullcontext() as encrypting,
             ThreadPoolExecutor(1, "send") as sending,
@@ -234,11 +225,6 @@ class ShareSender:
         receipt = self._claim(version, digests)
         return Settled(Outcome.DONE, receipt, len(sent), sum(sent))
 
-    def _worker_count(self) -> int:
-        """Processes to encrypt in; 1 stands for this one, where starting others would take longer."""
-        enough = self._signed.manifest.figures.ciphertext_count // WORTH_A_WORKER
-        return max(1, min(core_count(), enough))
-
     def _claim(self, version: int, digests: list[Digest]) -> Receipt:
         public = self._owner.key.public
         statement = ShareStatement(
@@ -257,6 +243,21 @@ class ShareSender:
         if said != (self._signed.study_id, self._owner.key.public.party_id, version, subject, sent):
             raise _contradiction("the proxy's receipt is for something else than what was sent")
         return receipt
+
+
+def check_open(state: str) -> None:
+    """Raises ConflictError unless a study takes shares."""
+    if state != StudyState.OPEN:
+        raise ConflictError(
+            "study-closed",
+            f"the study is {state}: it takes no more shares",
+            "ask the data user for a new study",
+        )
+
+
+def worker_count(manifest: Manifest) -> int:
+    """Processes to encrypt in; 1 stands for this one, where starting others would take longer."""
+    return max(1, min(core_count(), manifest.figures.ciphertext_count // WORTH_A_WORKER))
 
 
 def _contradiction(what: str) -> AuthenticationError:

@@ -93,6 +93,12 @@ def read_private(path: Path) -> bytes:
         return file.read()
 
 
+def remove_private(path: Path) -> None:
+    """Takes the file at `path` away; it stays away whatever happens after this returns."""
+    path.unlink()
+    _sync_folder(path.parent)
+
+
 def _link_new(temporary: Path, path: Path) -> None:
     try:
         path.hardlink_to(temporary)

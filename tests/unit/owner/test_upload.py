@@ -16,6 +16,7 @@ from dpdpca_protocol import share
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, UnavailableError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.paillier.cipher import Encryptor, add_plain
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.release import open_joint_release
 from dpdpca_protocol.share import Receipt, decode_chunk
@@ -148,6 +149,60 @@ def test_a_worker_that_dies_leaves_whole_chunks_and_the_next_join_goes_on(
     by_processes(monkeypatch, WorkerProcesses)
     assert join(scene).receipt.version == 1
     assert set(kept.values()) <= set(scene.proxy.chunks.values())
+
+
+def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves_once(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = scene.desk.home.study(scene.address.study)
+    made: list[int] = []
+    ahead = acts.work_ahead(scene.desk, scene.address, made.append)
+    assert ahead.made == ahead.total == sum(made)
+    assert acts.work_ahead(scene.desk, scene.address, made.append).made == 0
+    blindings = {path.name: path.read_bytes() for path in (folder.path / "blindings").iterdir()}
+    assert {path.stat().st_mode & 0o777 for path in (folder.path / "blindings").iterdir()} == {0o600}
+
+    def never(self: Encryptor) -> None:
+        raise AssertionError("all of it was made ahead")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Encryptor, "comb", property(never))
+        join(scene)
+    assert not list((folder.path / "blindings").iterdir())
+    public = scene.parties.secret.public
+    signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    plains = iter(share_chunks._plaintexts(signed, prepared.contribution.moments))
+    for index, chunk in sorted(scene.proxy.chunks.items()):
+        kept = decode_chunk(blindings[f"{index}.bin"], public)
+        for ciphertext, blinding in zip(decode_chunk(chunk, public), kept, strict=True):
+            plain = next(plains)
+            assert scene.parties.secret.decrypt(ciphertext) == plain
+            assert ciphertext == add_plain(public, blinding, plain)
+    add_record(scene)
+    first = dict(scene.proxy.chunks)
+    join(scene)
+    assert not set(first.values()) & set(scene.proxy.chunks.values())
+
+
+def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Any) -> None:
+    acts.work_ahead(scene.desk, scene.address, lambda count: None)
+    scene.proxy.interfere = cut_after(1)
+    with pytest.raises(UnavailableError):
+        join(scene)
+    folder = scene.desk.home.study(scene.address.study)
+    taken = {path.name for path in (folder.path / "chunks").iterdir()}
+    assert taken
+    assert not taken & {path.name for path in (folder.path / "blindings").iterdir()}
+    scene.proxy.interfere = lambda request: None
+    assert join(scene).receipt.version == 1
+
+
+def test_nothing_is_prepared_for_a_study_that_takes_no_shares(scene: Any) -> None:
+    scene.proxy.state = "closed"
+    with pytest.raises(ConflictError) as refused:
+        acts.work_ahead(scene.desk, scene.address, lambda count: None)
+    assert refused.value.slug == "study-closed"
 
 
 def test_a_join_whose_receipt_was_lost_gets_it_without_sending_again(scene: Any) -> None:
