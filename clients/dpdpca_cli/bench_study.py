@@ -124,7 +124,7 @@ def _measured(size: Size, run: StudyRun, seconds: float, peak: int, peer: Peer |
         peer.name if peer else None,
         peer_seconds,
         _PEER_SAMPLE if peer else 0,
-        ("from the first owner's command to the model; the making of the key is told apart",)
+        notes=("from the first owner's command to the model; the making of the key is told apart",)
         + (
             (f"{peer.name}: its arithmetic alone, extrapolated from {_PEER_SAMPLE} operations",)
             if peer

@@ -30,6 +30,8 @@ class Measured:
         multiplication_seconds: one bare multiplication in the same run.
         peer: library, or None.
         peer_seconds: for the same values on as many cores, scaled up from `peer_sample` values.
+        cpu_seconds: of all processes together; a busy machine does not move it much.
+        cpu_multiplication_seconds: one bare multiplication by the same clock.
         notes: what was simulated or extrapolated.
     """
 
@@ -44,6 +46,8 @@ class Measured:
     peer: str | None = None
     peer_seconds: float | None = None
     peer_sample: int = 0
+    cpu_seconds: float = 0.0
+    cpu_multiplication_seconds: float = 0.0
     notes: tuple[str, ...] = ()
     details: dict[str, float] = field(default_factory=dict)
 
@@ -51,6 +55,11 @@ class Measured:
     def floor_seconds(self) -> float:
         """The multiplications one after the other, shared by the workers without loss."""
         return self.multiplications * self.multiplication_seconds / self.workers
+
+    @property
+    def _cpu_ratio(self) -> float | None:
+        floor = self.multiplications * self.cpu_multiplication_seconds
+        return self.cpu_seconds / floor if floor else None
 
     def facts(self) -> dict[str, object]:
         peer = self.peer_seconds
@@ -67,6 +76,8 @@ class Measured:
             "peer_seconds": peer,
             "peer_sample": self.peer_sample,
             "workers": self.workers,
+            "cpu_seconds": self.cpu_seconds,
+            "cpu_ratio_to_floor": self._cpu_ratio,
             "values": self.values,
             "multiplications": self.multiplications,
             "multiplication_seconds": self.multiplication_seconds,
@@ -75,15 +86,20 @@ class Measured:
         }
 
 
-def multiplication_seconds(modulus: mpz) -> float:
+def multiplication_seconds(modulus: mpz, clock: Callable[[], float] = time.perf_counter) -> float:
     """One product mod `modulus` with gmpy2, the loop around it included."""
     factors = [mpz(secrets.randbelow(int(modulus))) for _ in range(50)]
     product = factors[0]
-    begin = time.perf_counter()
+    begin = clock()
     for _ in range(_MULTIPLICATIONS // len(factors)):
         for factor in factors:
             product = product * factor % modulus
-    return (time.perf_counter() - begin) / _MULTIPLICATIONS
+    return (clock() - begin) / _MULTIPLICATIONS
+
+
+def cpu_seconds() -> float:
+    """That this process and its children that have ended have used so far."""
+    return sum(os.times()[:4])
 
 
 def in_turns(rounds: int, *acts: Callable[[], float]) -> list[float]:

@@ -6,6 +6,7 @@ compute with and less to make. Owners whose shares are the same files over again
 
 import os
 import secrets
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,13 +22,21 @@ import numpy as np
 from gmpy2 import mpz
 
 from dpdpca_disk.workers import WorkerProcesses
-from dpdpca_lab.bench.measure import Measured, Peak, in_turns, multiplication_seconds, seconds_of
+from dpdpca_lab.bench.measure import (
+    Measured,
+    Peak,
+    cpu_seconds,
+    in_turns,
+    multiplication_seconds,
+    seconds_of,
+)
 from dpdpca_lab.bench.peers import Peer, random_plain
 from dpdpca_owner.upload import WORTH_A_WORKER
 from dpdpca_protocol.figures import Figures, Terms, default_fraction_bits, figures_of
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.masked import multiplications
 from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.paillier.bases import best_shape
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -39,6 +48,8 @@ from dpdpca_protocol.suite import PaillierSuite
 from dpdpca_proxy.preparing import prepare_residues
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks
 from dpdpca_proxy.workplace import Workplace
+
+Clock = Callable[[], float]
 
 MAX_RECORDS = 10_000
 RECORDS = 7797
@@ -110,20 +121,28 @@ class Size:
         peer_act: Callable[[], object] | None,
         peer_operations: int,
         notes: tuple[str, ...] = (),
-        bare: Callable[[], float] | None = None,
+        bare: Callable[[Clock], float] | None = None,
     ) -> Measured:
         """Our run, the bare multiplication and the peer's operation in turns."""
-        peak = Peak()
+        peak, used = Peak(), []
         modulus = self.secret.public.ciphertext_modulus
+
+        def once_through() -> float:
+            before = cpu_seconds()
+            taken = seconds_of(run)
+            used.append(cpu_seconds() - before)
+            return taken
+
         acts: list[Callable[[], float]] = [
-            lambda: seconds_of(run),
-            bare or partial(multiplication_seconds, modulus),
+            once_through,
+            partial(bare or partial(multiplication_seconds, modulus), time.perf_counter),
+            partial(bare or partial(multiplication_seconds, modulus), time.process_time),
         ]
         if peer_act is not None:
             once = peer_act
             acts.append(lambda: seconds_of(lambda: [once() for _ in range(self.peer_sample)]))
         with peak.watching():
-            seconds, bare_seconds, *other = in_turns(self.rounds, *acts)
+            seconds, bare_seconds, bare_cpu_seconds, *other = in_turns(self.rounds, *acts)
         peer_seconds = None
         if peer is not None and other:
             cores = 1 if peer.threads else self.workers
@@ -141,6 +160,8 @@ class Size:
             peer.name if peer_seconds is not None and peer is not None else None,
             peer_seconds,
             self.peer_sample if peer_seconds is not None else 0,
+            statistics.median(used),
+            bare_cpu_seconds,
             notes,
         )
 
@@ -171,8 +192,10 @@ def bench_encrypt(size: Size, peer: Peer | None) -> Measured:
     if peer is not None:
         encrypt = peer.encrypt
         act = lambda: encrypt(plain if peer.packs else 12345)  # noqa: E731 # one line, one operation
-    # half-length exponents in combs of twelve teeth, and three more
-    floor = count * (-(-size.key_bits // 2 // 12) + 3)
+    teeth, splits = best_shape(-(-size.key_bits // 2), -(-count // workers), public.ciphertext_bytes)
+    tables = -(-size.key_bits // 2 // (teeth * splits))
+    # the comb's products and squarings, the plaintext's two, and the tables of each process
+    floor = count * (tables * splits + splits) + workers * (size.key_bits // 2 + (tables << teeth))
     operations = count if peer is not None and peer.packs else figures.value_count
     return size.measured(
         "encrypt", run, floor, figures.value_count, figures.share_bytes, peer, act, operations
@@ -298,6 +321,13 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
 
     square = secret.p * secret.p
     base = some[0] % square
+
+    def half_power(clock: Clock) -> float:
+        begin = clock()
+        for _ in range(10):
+            gmpy2.powmod_sec(base, secret.p - 1, square)
+        return (clock() - begin) / 10
+
     act = None
     if peer is not None:
         number, decrypt = peer.encrypt(random_plain(size.key_bits) if peer.packs else 5), peer.decrypt
@@ -313,7 +343,7 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
         act,
         operations,
         ("multiplications are half-size powers here",),
-        lambda: seconds_of(lambda: [gmpy2.powmod_sec(base, secret.p - 1, square) for _ in range(10)]) / 10,
+        half_power,
     )
 
 

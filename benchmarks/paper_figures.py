@@ -1,0 +1,90 @@
+"""Data for Fig. 3 and Fig. 4 of the DPDPCA paper from runs of our own, PrivateLocalPCA beside ours, as JSON.
+
+    python benchmarks/paper_figures.py > figures.json
+
+Fig. 3: seconds over the number of owners. The chain's owners wait for each other, so their seconds add up;
+ours encrypt at the same time: one share, the aggregation of all, the release and the decryption add up.
+Fig. 4: share of the pooled variance that the leading components capture, over the records of each owner.
+"""
+
+import argparse
+import json
+import statistics
+from fractions import Fraction
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from dpdpca_lab.bench.local_pca import private_local_pca
+from dpdpca_lab.bench.phases import Size, bench_aggregate, bench_decrypt, bench_encrypt, bench_release
+from dpdpca_lab.central.result import captured_share
+from dpdpca_lab.comparison import additive_directions
+from dpdpca_lab.tables import EncodedTable, encode_table
+from dpdpca_protocol.mechanisms import Calibration
+from dpdpca_protocol.study import ReleaseKind
+
+EPSILON, DELTA, RANK = Fraction(1), Fraction(1, 10**6), 5
+
+
+def encoded(rows: np.ndarray) -> EncodedTable:
+    return encode_table(rows, np.array([[0.0, 16.0]] * rows.shape[1]), clip_norm=4.0)
+
+
+def parts(rows: np.ndarray, owners: int, records: int) -> list[np.ndarray]:
+    """Owners' records, drawn in turn from the table; the same record may serve two owners."""
+    return [np.take(rows, range(k * records, (k + 1) * records), axis=0, mode="wrap") for k in range(owners)]
+
+
+def running_time(rows: np.ndarray, counts: list[int], key_bits: int) -> list[dict[str, float]]:
+    d, found = rows.shape[1], []
+    for owners in counts:
+        chain = private_local_pca(list(map(encoded, parts(rows, owners, 200))), EPSILON, DELTA, RANK)
+        point: dict[str, float] = {"owners": owners, "private_local_pca": sum(chain.seconds)}
+        for kind in ReleaseKind:
+            size = Size(d, owners, key_bits, kind, 1, rounds=1)
+            phases = (bench_encrypt, bench_aggregate, bench_release, bench_decrypt)
+            point[str(kind)] = sum(phase(size, None).seconds for phase in phases)
+        found.append(point)
+    return found
+
+
+def utility(rows: np.ndarray, owners: int, records: list[int], repeats: int) -> list[dict[str, object]]:
+    found = []
+    ours = additive_directions("gaussian", Calibration.PROVED)
+    for count in records:
+        tables = list(map(encoded, parts(rows, owners, count)))
+        pooled = encoded(np.concatenate(parts(rows, owners, count)))
+        chains = {
+            calibration: [
+                private_local_pca(tables, EPSILON, DELTA, RANK, calibration) for _ in range(repeats)
+            ]
+            for calibration in (Calibration.PROVED, Calibration.AS_PUBLISHED)
+        }
+        point: dict[str, object] = {"owners": owners, "records_of_each": count}
+        shares = [captured_share(ours(pooled, EPSILON, DELTA), pooled.second_moment) for _ in range(repeats)]
+        point["one noise for all"] = statistics.mean(shares)
+        for calibration, runs in chains.items():
+            shares = [captured_share(run.directions, pooled.second_moment) for run in runs]
+            point[f"private_local_pca, {calibration}"] = statistics.mean(shares)
+            point[f"guarantee, {calibration}"] = str(runs[0].guarantee)
+        found.append(point)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--owners", type=int, nargs="+", default=[2, 4, 8, 16])
+    parser.add_argument("--records", type=int, nargs="+", default=[50, 200, 1000])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--key-bits", type=int, default=2048)
+    options = parser.parse_args()
+    rows = load_digits().data[:, 18:46]  # 28 pixels of the middle
+    figures = {
+        "figure 3": running_time(rows, options.owners, options.key_bits),
+        "figure 4": utility(rows, 10, options.records, options.repeats),
+    }
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
