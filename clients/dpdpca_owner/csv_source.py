@@ -7,6 +7,7 @@ rows, and no error can repeat a value.
 import codecs
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -26,6 +27,8 @@ from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.features import Feature
 
 _DELIMITERS = (",", ";", "\t", "|")
+_RAGGED = re.compile(r"(?:Row #([0-9]+): )?Expected [0-9]+ columns, got ([0-9]+)")
+"""What Arrow says of a row with too few or too many fields."""
 _HEADER_BYTES = 1 << 23
 _BLOCK_BYTES = 1 << 20
 """Least size of a block; the reader holds a few dozen of them. A record must fit into one."""
@@ -59,12 +62,7 @@ class CsvSource(RecordSource):
         records: int,
         listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
-        first_record, bad_rows = 0, []
-
-        def note(row: pa.csv.InvalidRow) -> str:
-            bad_rows.append((row.number, row.actual_columns))
-            return "error"
-
+        first_record = 0
         columns = [f"{position}" for position in range(len(self.names))]
         wanted = [columns[position] for position in positions]
         included = wanted if listener is None else columns
@@ -80,28 +78,29 @@ class CsvSource(RecordSource):
                         skip_rows_after_names=1,
                         encoding=self._encoding,
                     ),
-                    parse_options=pa.csv.ParseOptions(
-                        delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=note
-                    ),
+                    parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
                     convert_options=pa.csv.ConvertOptions(
                         include_columns=included,
                         column_types=types,
                         strings_can_be_null=False,
                     ),
                 )
-                for block in reader:
-                    for start in range(0, block.num_rows, records):
-                        batch = block.slice(start, records)
-                        if listener is not None:
-                            listener([_with_points(column, self._decimal) for column in batch.columns])
-                        yield [
-                            self._column(batch.column(name), feature, first_record)
-                            for name, feature in zip(wanted, features, strict=True)
-                        ]
-                        first_record += batch.num_rows
+                with reader:
+                    for block in reader:
+                        for start in range(0, block.num_rows, records):
+                            batch = block.slice(start, records)
+                            if listener is not None:
+                                listener([_with_points(column, self._decimal) for column in batch.columns])
+                            yield [
+                                self._column(batch.column(name), feature, first_record)
+                                for name, feature in zip(wanted, features, strict=True)
+                            ]
+                            first_record += batch.num_rows
         except (pa.ArrowException, UnicodeError, OSError) as error:
-            if bad_rows:
-                number, fields = bad_rows[0]
+            # Read from the message: a handler of ours would be called by Arrow's reading thread, which may
+            # outlive the interpreter and then brings the process down.
+            if ragged := _RAGGED.search(str(error)):
+                number, fields = ragged.groups()
                 place = f"row {number}" if number else "a row"
                 raise InputError(
                     "ragged-row",
