@@ -22,8 +22,6 @@ from dpdpca_protocol.sealing import chunk_info, seal
 from dpdpca_protocol.share import ShareStatement
 from dpdpca_protocol.signing import IdentityKey
 
-pytestmark = pytest.mark.xdist_group("phe")
-
 
 class PheOwner:
     """An enrolled owner that knows the protocol's text, `phe`, and how to speak to a proxy."""

@@ -26,8 +26,6 @@ from federation.records import (
 )
 from federation.world import Federation, tree
 
-pytestmark = pytest.mark.xdist_group("bad records")
-
 SECRET = "hush-4711"
 """A value in refused records: no message may repeat it."""
 

@@ -16,8 +16,6 @@ from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.identifiers import StudyId
 
-pytestmark = pytest.mark.xdist_group("restarts")
-
 SLOW_POLL_SECONDS = 4.0
 """Between two looks of the data user's service: time enough to stop it between two of its steps."""
 

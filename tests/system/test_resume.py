@@ -6,7 +6,6 @@ import random
 import signal
 from pathlib import Path
 
-import pytest
 from federation.bare_user import BareUser
 from federation.relay import relaying
 from federation.world import Federation
@@ -15,8 +14,6 @@ from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.packing import unpack
 from dpdpca_protocol.share import ShareStatement
 from dpdpca_protocol.signing import verify_statement
-
-pytestmark = pytest.mark.xdist_group("resume")
 
 COLUMNS = 500
 """Wide enough for a share of three chunks."""

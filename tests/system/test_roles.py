@@ -19,8 +19,6 @@ from dpdpca_protocol.share import Withdrawal
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE
 
-pytestmark = pytest.mark.xdist_group("roles")
-
 SUMS = add_up(patients(20, seed=91))
 
 STRANGER, UNSIGNED = "stranger", "unsigned"

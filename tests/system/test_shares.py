@@ -8,8 +8,6 @@ from federation.checks import assert_release
 from federation.records import add_up, patients, write_csv, write_parquet
 from federation.world import Federation
 
-pytestmark = pytest.mark.xdist_group("shares")
-
 
 @pytest.mark.parametrize("release", ["joint", "masked"])
 def test_strong_privacy_brings_the_noise_that_it_promises(

@@ -34,8 +34,6 @@ from sklearn.decomposition import PCA
 
 from dpdpca_user import FederatedPCA
 
-pytestmark = pytest.mark.xdist_group("whole studies")
-
 SIZES = (5000, 4000, 2500, 500)
 LEADING = 3
 """The records have three directions that stand out."""

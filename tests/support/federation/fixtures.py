@@ -1,4 +1,7 @@
-"""One federation a session (a worker's session, under pytest-xdist), for the tests that can share it."""
+"""One federation a session (a worker's session, under pytest-xdist), for the tests that can share it.
+
+Tests of one file share studies as well: `--dist loadfile` spares a second worker making them again.
+"""
 
 from collections.abc import Generator, Iterator
 from typing import Any
