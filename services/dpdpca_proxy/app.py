@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from dpdpca_asgi.limits import InFlightLimit, LargeBodies
 from dpdpca_asgi.observe import Labels, ObserveMiddleware, install_health
 from dpdpca_asgi.problems import install_problem_handlers
+from dpdpca_asgi.stall import StallWatch
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES
 from dpdpca_proxy.jobs import Jobs
@@ -66,6 +67,8 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     proxy = replace(proxy, wake=wake)
     jobs = Jobs(proxy, hands)
     watch = Watch(proxy, jobs, proxy.settings.max_streams)
+    stalls = StallWatch()
+    proxy.metrics.gauge("dpdpca_loop_stall_seconds", lambda: {(): stalls.longest_seconds})
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -74,6 +77,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
         tasks = [
             asyncio.create_task(jobs.run(stopping), name="jobs"),
             asyncio.create_task(watch.run(stopping), name="watch"),
+            asyncio.create_task(stalls.run(stopping), name="stalls"),
         ]
         app.state.tasks = tasks
         try:
