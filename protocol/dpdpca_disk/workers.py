@@ -29,7 +29,8 @@ _PROGRAM = "from dpdpca_disk.workers import work; work()"
 
 def core_count() -> int:
     """Cores that this process may use, at most `MOST_WORKERS`."""
-    return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    allowed = getattr(os, "sched_getaffinity", None)  # Linux alone tells which cores are ours
+    return min(len(allowed(0)) if allowed else os.cpu_count() or 1, MOST_WORKERS)
 
 
 class WorkerProcesses(Executor):

@@ -166,3 +166,11 @@ def test_ctrl_c_comes_to_the_parent_alone() -> None:
 
 def test_the_number_of_cores_is_one_that_can_be_used() -> None:
     assert 1 <= core_count() <= len(os.sched_getaffinity(0))
+
+
+def test_where_no_cores_are_assigned_all_of_them_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert core_count() == 1
+    monkeypatch.setattr(os, "cpu_count", lambda: 500)
+    assert core_count() == 32
