@@ -14,7 +14,8 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import IO, Any, TypeVar
 
@@ -93,14 +94,17 @@ class WorkerProcesses(Executor):
         self.shutdown()
 
     def _cancel(self) -> None:
-        jobs = []
-        while not self._jobs.empty():
-            jobs.append(self._jobs.get())
-        for job in jobs:
-            if job is None:
-                self._jobs.put(None)
-            else:
-                job[0].cancel()
+        ends = 0
+        with suppress(Empty):
+            while True:
+                # without waiting: a worker may take the last job between a look and a grasp
+                job = self._jobs.get_nowait()
+                if job is None:
+                    ends += 1
+                else:
+                    job[0].cancel()
+        for _ in range(ends):
+            self._jobs.put(None)
 
     def _end_all(self) -> None:
         with self._lock:

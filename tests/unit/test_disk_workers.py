@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -100,6 +101,21 @@ def test_an_exception_in_the_block_ends_the_workers_at_once() -> None:
         running.result(timeout=0)
     with pytest.raises(CancelledError):
         waiting.result(timeout=0)
+
+
+def test_cancelling_never_waits_for_a_job_that_a_worker_takes_first() -> None:
+    for _ in range(20):
+        workers = WorkerProcesses(2)
+        for _ in range(5):
+            workers.submit(abs, -1)
+        done = threading.Thread(
+            target=lambda ending: ending.shutdown(wait=True, cancel_futures=True),
+            args=(workers,),
+            daemon=True,
+        )
+        done.start()
+        done.join(60)
+        assert not done.is_alive()
 
 
 def test_nothing_is_taken_after_the_end() -> None:
