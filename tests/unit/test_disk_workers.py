@@ -174,6 +174,7 @@ def test_ctrl_c_comes_to_the_parent_alone() -> None:
     )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
+    time.sleep(0.2)  # so that the signal finds it waiting, as a person's would, and not between two locks
     os.killpg(parent.pid, signal.SIGINT)
     _, errors = parent.communicate(timeout=20)
     assert errors.count("KeyboardInterrupt") == 1, errors
