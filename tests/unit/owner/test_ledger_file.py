@@ -317,7 +317,7 @@ def test_what_cannot_be_written_is_not_recorded(
     file: LedgerFile, monkeypatch: pytest.MonkeyPatch, failure: Callable[..., object]
 ) -> None:
     pay(file, 1)
-    with failure(file, monkeypatch), pytest.raises(UnavailableError) as refused:  # type: ignore[attr-defined]
+    with failure(file, monkeypatch), pytest.raises(UnavailableError) as refused:
         pay(file, 2)
     assert refused.value.slug == "ledger-not-written"
     pay(file, 2)

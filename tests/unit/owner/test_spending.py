@@ -281,7 +281,7 @@ def test_the_sheet_says_what_was_spent_and_will_be(scene: Any) -> None:
 
 
 def epsilon(scene: Any, studies: int) -> Fraction:
-    return scene.desk.home.policy().budget.epsilon_of(rho(scene) * studies)  # type: ignore[no-any-return]
+    return scene.desk.home.policy().budget.epsilon_of(rho(scene) * studies)
 
 
 def test_the_sheet_names_other_data_sets_that_may_be_the_same_people(scene: Any) -> None:
