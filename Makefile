@@ -27,7 +27,7 @@ vectors: .venv/dev.stamp ## written anew, byte for byte the same
 	$(BIN)/python tests/vectors/generate.py
 
 clean:
-	rm -rf .venv demo-report.html
+	rm -rf .venv build demo-report.html
 
 # The lock is installed with its hashes, then the project itself without looking for anything more.
 .venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python

@@ -17,6 +17,8 @@ from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.signing import IdentityKey
 
+pytest_plugins = ["promises"]
+
 # A slow machine is no fault of the code: time is measured in benchmarks, never asserted here.
 settings.register_profile("dpdpca", deadline=None)
 settings.load_profile("dpdpca")
