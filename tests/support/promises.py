@@ -154,7 +154,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Collector(table), "promise-collector")
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps its plugins in sets
 class _Collector:
     """On the process that sees the reports of all."""
 
