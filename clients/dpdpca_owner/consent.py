@@ -17,6 +17,7 @@ from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.parties import Participant
 from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
+from dpdpca_protocol.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.study import ReleaseKind
 
 _COLLUSION = (
@@ -149,7 +150,7 @@ class ConsentSheet:
                 f" that {manifest.min_owners - colluding} owners do and tell nobody, whatever {colluding}"
                 " others give away to the proxy or the data user"
             )
-        return [*lines, *(f"mechanism {line}" for line in manifest.figures.statements), _UNIT]
+        return [*lines, *(f"mechanism {line}" for line in privacy_statements(manifest.figures)), _UNIT]
 
     def honesty(self) -> list[str]:
         """How much hangs on the owners (protocol, Roles)."""
@@ -260,6 +261,7 @@ class ConsentSheet:
             "mechanism": manifest.mechanism,
             "calibration": str(manifest.calibration),
             "guarantee": str(figures.guarantee),
+            **privacy_figures(figures),
             "noise_by": str(manifest.noise_by),
             "max_colluding": manifest.max_colluding,
             "epsilon": decimal_text(manifest.epsilon),

@@ -1,6 +1,7 @@
 """`dpdpca user …`: the command line of a data user. `serve` is the service's own command."""
 
 import json
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,7 +138,10 @@ def plan(
         f"{records:,} records, {drafted.figures.encoded_features} encoded features, scaled units",
         ["", *(str(each.release) for each in outlooks)],
         [
-            *(["privacy", *lines] for lines in zip(*(each.statements for each in outlooks), strict=True)),
+            *(
+                ["privacy", *lines]
+                for lines in zip_longest(*(each.statements for each in outlooks), fillvalue="")
+            ),
             ["noise on a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
             ["smallest eigenvalue to be seen", *(f"{each.visible:.3g}" for each in outlooks)],
             ["bytes an owner sends", *(f"{each.share_bytes:,}" for each in outlooks)],

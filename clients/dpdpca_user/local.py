@@ -23,6 +23,7 @@ from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.release import NoisyScatter, triangle_index
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.sensitivity import NeighbouringRelation
+from dpdpca_protocol.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user.estimator import NoisyPCA, ParameterError
 
@@ -207,7 +208,9 @@ class DPPCA(NoisyPCA):
             "relation": str(NeighbouringRelation.REPLACE_ONE),
             "guarantee": str(terms.figures.guarantee),
             "rho": float(terms.figures.rho or 0),
+            "statements": list(privacy_statements(terms.figures)),
             "study": None,
+            **privacy_figures(terms.figures),
         }
 
 

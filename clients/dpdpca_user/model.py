@@ -20,6 +20,7 @@ from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.mechanisms import GuaranteeKind
 from dpdpca_protocol.publication import encode_components, parse_components
+from dpdpca_protocol.statements import privacy_figures, privacy_statements
 
 MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
@@ -156,8 +157,9 @@ class Model:
             "records": self.components.count,
             "relation": str(manifest.relation),
             "rho": None if figures.rho is None else float(figures.rho),
-            "statements": list(figures.statements),
+            "statements": list(privacy_statements(figures)),
             "study": self.study.hex(),
+            **privacy_figures(figures),
         }
 
     def facts(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.study import ReleaseKind
 
 SECONDS_PER_CIPHERTEXT = 0.0015
@@ -18,7 +19,8 @@ class Outlook:
     """One release at a number of records. Variances are in scaled units: half-ranges are 1.
 
     Attributes:
-        statements: what is proved for the noise, and what is claimed where it is as published.
+        statements, privacy: what is proved for the noise, what is claimed where it is as published, and the
+            parts of δ; in words and in figures.
         noise: standard deviation of the noise on a variance.
         visible: the least eigenvalue that stands out from the noise (away from the mean, if joint).
         share_bytes: what an owner sends.
@@ -27,6 +29,7 @@ class Outlook:
 
     release: ReleaseKind
     statements: tuple[str, ...]
+    privacy: dict[str, Any]
     noise: float
     visible: float
     ciphertexts: int
@@ -37,6 +40,7 @@ class Outlook:
         return {
             "release": str(self.release),
             "privacy": list(self.statements),
+            **self.privacy,
             "noise_on_a_variance": self.noise,
             "least_visible_eigenvalue": self.visible,
             "ciphertexts_per_owner": self.ciphertexts,
@@ -54,7 +58,8 @@ def outlook(manifest: Manifest, records: int) -> Outlook:
     unit = 1 / figures.grid**2 / max(records - 1, 1) / factor
     return Outlook(
         release=manifest.release,
-        statements=figures.statements,
+        statements=privacy_statements(figures),
+        privacy=privacy_figures(figures),
         noise=float(law.diagonal) ** 0.5 * unit,
         visible=2 * float(law.off_diagonal * d) ** 0.5 * unit * (1 + d ** (-2 / 3)),
         ciphertexts=figures.ciphertext_count,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdpca_protocol.components import BELOW_THE_EDGE, Components
+from dpdpca_protocol.statements import privacy_statements
 from dpdpca_user.model import Model, assumptions, claim
 from dpdpca_user.report_figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
 from dpdpca_user.report_style import STYLE
@@ -80,7 +81,7 @@ def _privacy(model: Model) -> str:
     facts = [
         ("Mechanism", f"discrete {manifest.mechanism}, exact, drawn once by the {manifest.noise_by}"),
         ("Relation", f"{manifest.relation}; the number of records is public"),
-        *(("Noise", line) for line in figures.statements),
+        *(("Noise", line) for line in privacy_statements(figures)),
         ("ρ (zero-concentrated)", "–" if figures.rho is None else number(float(figures.rho))),
         ("Clip norm r", number(float(manifest.clip_norm))),
         ("Scale of the noise, scaled units", number(float(figures.noise_scale) / figures.grid**2)),
@@ -188,7 +189,7 @@ def _trail(model: Model) -> str:
 
 
 def _facts(facts: Iterable[tuple[str, str]], kind: str = "") -> str:
-    items = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value, 200)}</dd>" for name, value in facts)
+    items = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value, 400)}</dd>" for name, value in facts)
     return f"<dl class='facts {kind}'>{items}</dl>"
 
 

@@ -105,7 +105,7 @@ class Figures:
         max_records: N̄.
         mechanism: draws the noise, and says what is proved for it; `law` says how much of it there is.
         rho: ρ that the release spends; None where nothing is proved.
-        delta_zcdp, delta_mask, delta_tails: the parts of δ.
+        delta_zcdp, delta_mask, delta_tails: the parts of the manifest's δ.
         alpha_squared: a for joint; 0 for masked.
         mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for joint.
         slot_bits, slots: width of a slot and slots of a plaintext.
@@ -155,22 +155,6 @@ class Figures:
         else:
             extra, kind = self.delta_mask, proved.kind
         return replace(proved, kind=kind, delta=proved.delta + extra)
-
-    @property
-    def statements(self) -> tuple[str, ...]:
-        """What is proved for the noise; where it is calibrated as published, what is claimed for it too."""
-        mechanism = self.mechanism
-        proved = f"{mechanism.name} ({mechanism.calibration}), proved: {self.guarantee}"
-        if isinstance(mechanism, SharedGaussian):
-            shares = mechanism.setting.shares
-            proved += f"; drawn by the owners, each a part, of which any {shares} are enough"
-        if mechanism.calibration is Calibration.PROVED:
-            return (proved,)
-        claimed = f"its paper claims {mechanism.claim}; {mechanism.reference}"
-        real = mechanism.real_epsilon
-        if real is None:
-            return (proved, claimed)
-        return (proved, claimed, f"continuous noise of this strength gives ε = {real:.4g} at the same δ")
 
     @property
     def noise_by(self) -> NoiseBy:

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from dpdpca_protocol.accounting import TAIL_SIGMAS, ceil_sqrt, delta_of_tails, epsilon_of_rho, zcdp_rho
+from dpdpca_protocol.accounting import (
+    TAIL_SIGMAS,
+    analytic_gaussian_scale,
+    ceil_sqrt,
+    delta_of_tails,
+    epsilon_of_rho,
+    zcdp_rho,
+)
 from dpdpca_protocol.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.mechanisms.interface import (
     Calibration,
@@ -134,6 +141,11 @@ class Gaussian(GaussianNoise):
     def guarantee(self) -> Guarantee:
         # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
         return self._promise(self.setting.epsilon)
+
+    @property
+    def analytic_scale(self) -> float:
+        unit = analytic_gaussian_scale(self.setting.epsilon, self.setting.delta)
+        return unit * math.sqrt(frobenius_sensitivity_squared(self.setting))
 
     @property
     def sensitivity(self) -> Sensitivity:

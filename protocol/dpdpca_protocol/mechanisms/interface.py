@@ -248,6 +248,12 @@ class Mechanism(ABC):
         return None
 
     @property
+    def analytic_scale(self) -> float | None:
+        """The least scale of continuous noise for the ε and δ that are asked for, in units of `scale`; shown
+        beside it, never used. None where there is no such figure."""
+        return None
+
+    @property
     @abstractmethod
     def sensitivity(self) -> Sensitivity:
         """How far one replaced record moves the quantity."""
