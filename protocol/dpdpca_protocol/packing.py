@@ -1,4 +1,4 @@
-"""Many signed integers in one plaintext: P = Σ x_k·2^(w k), read back from the low end with borrows.
+"""Many signed integers in one plaintext: P = Σ x_k·2^(w k).
 
 Sums of packed plaintexts are packed sums as long as every slot stays below 2^(w−1) in size, which the slot
 width of the manifest guarantees. All lists here are in the order in which ciphertexts travel.
@@ -6,7 +6,11 @@ width of the manifest guarantees. All lists here are in the order in which ciphe
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
+
+import gmpy2
+from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
 
@@ -27,12 +31,10 @@ def pack(values: Iterable[int], slot_bits: int) -> int:
         CryptographicError: `slot-overflow` if one does not fit.
     """
     half = 1 << (slot_bits - 1)
-    packed = 0
-    for value in reversed([int(value) for value in values]):
-        if not -half <= value < half:
-            raise CryptographicError("slot-overflow", f"a value does not fit a slot of {slot_bits} bits")
-        packed = (packed << slot_bits) + value
-    return packed
+    raised = [int(value) + half for value in values]
+    if raised and (min(raised) < 0 or max(raised) >> slot_bits):
+        raise CryptographicError("slot-overflow", f"a value does not fit a slot of {slot_bits} bits")
+    return int(gmpy2.pack(raised, slot_bits)) - _offset(slot_bits, len(raised))
 
 
 def unpack(plain: int, slot_bits: int, count: int) -> list[int]:
@@ -46,22 +48,21 @@ def unpack(plain: int, slot_bits: int, count: int) -> list[int]:
     Raises:
         CryptographicError: `slot-overflow` if a rest is left above the last slot.
     """
-    half, mask, rest = 1 << (slot_bits - 1), (1 << slot_bits) - 1, int(plain)
-    values = []
-    for _ in range(count):
-        value = rest & mask
-        rest >>= slot_bits
-        if value >= half:
-            value -= 2 * half
-            rest += 1
-        values.append(value)
-    if rest:
+    half, raised = 1 << (slot_bits - 1), mpz(plain) + _offset(slot_bits, count)
+    if not 0 <= raised < 1 << (slot_bits * count):
         raise CryptographicError(
             "slot-overflow",
             "a plaintext holds more than its slots",
             "the study cannot be used: run a new one",
         )
-    return values
+    values = [int(digit) - half for digit in gmpy2.unpack(raised, slot_bits)[:count]]
+    return values + [-half] * (count - len(values))
+
+
+@lru_cache(maxsize=256)
+def _offset(slot_bits: int, count: int) -> int:
+    """2^(w−1) in each slot. With it added no slot is below 0, and signed slots are read without borrows."""
+    return sum(1 << (slot_bits * k + slot_bits - 1) for k in range(count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.packing import BlockLayout, FlatLayout, pack, slots_for, symmetric_rows, unpack
@@ -31,6 +32,23 @@ def test_numpy_integers_do_not_overflow() -> None:
     values = np.array([2**62, -(2**62), 1], dtype=np.int64)
     assert unpack(pack(values, 64), 64, 3) == values.tolist()
     assert all(type(value) is int for value in unpack(pack(values, 64), 64, 3))
+
+
+@pytest.mark.parametrize("slot_bits", [1, 2, 7, 8, 31, 32, 48, 63, 64, 65, 128, 190, 1000])
+@pytest.mark.parametrize("count", [0, 1, 2, 47])
+def test_extremes_of_every_width_are_what_shifting_one_by_one_gives(slot_bits: int, count: int) -> None:
+    lowest, highest = -(1 << (slot_bits - 1)), (1 << (slot_bits - 1)) - 1
+    cases = [[lowest] * count, [highest] * count, [0] * count, [-1] * count]
+    cases += [[(lowest, highest, 0, -1)[(k * k + shift) % 4] for k in range(count)] for shift in range(4)]
+    cases += [[value for value in case if value <= highest] for case in cases]
+    for values in cases:
+        shifted = 0
+        for value in reversed(values):
+            shifted = (shifted << slot_bits) + value
+        packed = pack(values, slot_bits)
+        assert type(packed) is int
+        assert packed == shifted
+        assert unpack(mpz(packed), slot_bits, len(values)) == values
 
 
 def test_the_flat_layout_cuts_into_whole_plaintexts_and_a_rest() -> None:
