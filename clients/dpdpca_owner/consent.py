@@ -17,7 +17,7 @@ from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.parties import Participant
 from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
-from dpdpca_protocol.statements import privacy_figures, privacy_statements
+from dpdpca_protocol.statements import privacy_figures, privacy_statements, proved_privacy
 from dpdpca_protocol.study import ReleaseKind
 
 _COLLUSION = (
@@ -234,6 +234,7 @@ class ConsentSheet:
     def to_json(self) -> dict[str, Any]:
         manifest, figures = self.manifest, self.manifest.figures
         user = manifest.user
+        epsilon, delta = proved_privacy(manifest)
         sheet: dict[str, Any] = {
             "study": self.study.signed.study_id.hex(),
             "address": self.address,
@@ -264,8 +265,9 @@ class ConsentSheet:
             **privacy_figures(figures),
             "noise_by": str(manifest.noise_by),
             "max_colluding": manifest.max_colluding,
-            "epsilon": decimal_text(manifest.epsilon),
-            "delta": decimal_text(manifest.delta),
+            "epsilon": None if epsilon is None else decimal_text(epsilon),
+            "delta": None if delta is None else decimal_text(delta),
+            "claimed": {"epsilon": decimal_text(manifest.epsilon), "delta": decimal_text(manifest.delta)},
             "relation": str(manifest.relation),
             "clip_norm": decimal_text(manifest.clip_norm),
             "missing": manifest.missing,

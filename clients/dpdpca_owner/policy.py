@@ -26,10 +26,11 @@ from dpdpca_protocol.fields import (
     read_text,
     refused,
 )
-from dpdpca_protocol.ledger_charge import DATA_SET_NAME, proved_privacy
+from dpdpca_protocol.ledger_charge import DATA_SET_NAME
 from dpdpca_protocol.manifest import MAX_ENCODED_FEATURES, MAX_OWNERS, Manifest
 from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.signing import hex_bytes
+from dpdpca_protocol.statements import proved_privacy
 from dpdpca_protocol.study import ReleaseKind
 
 _NAME = 200

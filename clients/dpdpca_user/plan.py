@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.statements import privacy_figures, privacy_statements
+from dpdpca_protocol.mechanisms import Calibration
+from dpdpca_protocol.statements import privacy_figures, privacy_statements, proved_privacy
 from dpdpca_protocol.study import ReleaseKind
 
 SECONDS_PER_CIPHERTEXT = 0.0015
@@ -100,8 +101,14 @@ def advice(manifest: Manifest, records: int | None = None) -> list[str]:
         )
     if not manifest.participants:
         said.append("no participants are named: any enrolled owner may join; naming them is the safer form")
-    if float(manifest.epsilon) > 3:
-        said.append(f"ε = {float(manifest.epsilon):g} is a weak promise to one record")
+    epsilon, _ = proved_privacy(manifest)
+    if manifest.calibration is Calibration.AS_PUBLISHED:
+        said.append(
+            f"as published: not the ε = {float(manifest.epsilon):g} of the draft is proved, but "
+            f"{figures.guarantee}; owners refuse it unless their policy names it"
+        )
+    if epsilon is not None and epsilon > 3:
+        said.append(f"ε = {float(epsilon):g} is a weak promise to one record")
     if records is not None and records > manifest.max_records:
         said.append(f"{records} records are more than max_records, {manifest.max_records}")
     return said

@@ -4,15 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
-from math import ceil
 from typing import Any, Self
 
 from dpdpca_protocol.budget import Cost, rational_text, read_rational
 from dpdpca_protocol.fields import decimal_text, read_decimal, read_text, read_time, time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.signing import hex_bytes
+from dpdpca_protocol.statements import proved_privacy
 
 DATA_SET_NAME = 100
 _TITLE = 200
@@ -53,24 +52,6 @@ class Charge:
             manifest.closes_at,
             Cost.of(manifest.figures),
         )
-
-
-def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """(ε, δ) that can be proved for a study; (None, None) for none.
-
-    The manifest's where the noise is calibrated by a proof of ours, else what follows from the noise that a
-    paper's formula gives, rounded up.
-    """
-    if manifest.calibration is Calibration.PROVED:
-        return manifest.epsilon, manifest.delta
-    proved = manifest.figures.guarantee
-    if proved.epsilon is None or proved.delta is None:
-        return None, None
-    return _up(proved.epsilon, 6), _up(proved.delta, 30)
-
-
-def _up(value: Fraction, places: int) -> Fraction:
-    return Fraction(ceil(value * 10**places), 10**places)
 
 
 class SpendState(StrEnum):

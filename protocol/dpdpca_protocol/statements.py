@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
 from typing import Any, Self
 
 from dpdpca_protocol.figures import Figures
+from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.mechanisms import Calibration, GuaranteeKind, SharedGaussian
 
 
@@ -80,7 +82,25 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
     }
 
 
+def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
+    """(ε, δ) that can be proved for a study; (None, None) for none.
+
+    The manifest's where the noise is calibrated by a proof of ours, else what follows from the noise that a
+    paper's formula gives, rounded up.
+    """
+    if manifest.calibration is Calibration.PROVED:
+        return manifest.epsilon, manifest.delta
+    proved = manifest.figures.guarantee
+    if proved.epsilon is None or proved.delta is None:
+        return None, None
+    return _up(proved.epsilon, 6), _up(proved.delta, 30)
+
+
 def _excess(figures: Figures) -> float | None:
     """How much smaller the analytic Gaussian's scale is, as a share of ours."""
     analytic = figures.mechanism.analytic_scale
     return None if analytic is None else 1 - analytic / float(figures.mechanism.scale)
+
+
+def _up(value: Fraction, places: int) -> Fraction:
+    return Fraction(ceil(value * 10**places), 10**places)

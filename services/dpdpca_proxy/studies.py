@@ -21,9 +21,11 @@ from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.sealing import DATA_KEY_BYTES, seal
 from dpdpca_protocol.share import cohort_digest
 from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.statements import proved_privacy
 from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
 from dpdpca_proxy.enrolment import check_named_parties
 from dpdpca_proxy.proxy import Proxy, data_key_info
+from dpdpca_proxy.rotation import check_in_use
 from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.store.parties import PartyRow, list_parties
 from dpdpca_proxy.store.releases import delete_secrets, find_data_key, insert_data_key
@@ -75,6 +77,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         raise NotAllowedError(
             "not-the-study-owner", "the manifest names another data user", "sign a manifest of your own"
         )
+    check_in_use(caller)
     mine = proxy.key.public
     if (manifest.proxy.ed25519, manifest.proxy.x25519) != (mine.ed25519, mine.x25519):
         raise PolicyError("manifest-refused", "the manifest names another proxy", "make it for this proxy")
@@ -85,6 +88,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
             "choose a time to come",
         )
     check_named_parties(proxy, manifest)
+    epsilon, delta = proved_privacy(manifest)
     row = StudyRow(
         study=signed.study_id,
         user=caller.party,
@@ -92,8 +96,8 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         release_kind=ReleaseKind(manifest.release),
         closing=manifest.closing,
         closes_at=manifest.closes_at,
-        epsilon=decimal_text(manifest.epsilon),
-        delta=decimal_text(manifest.delta),
+        epsilon="none" if epsilon is None else decimal_text(epsilon),
+        delta="none" if delta is None else decimal_text(delta),
         share_bytes=manifest.figures.share_bytes,
         min_owners=manifest.min_owners,
         max_owners=manifest.max_owners,
@@ -196,7 +200,7 @@ def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> 
             return
         move_study(connection, row, StudyEvent.CANCEL)
         delete_secrets(connection, study)
-        append_event(connection, proxy.key, study, "cancelled", {}, now)
+        append_event(connection, proxy.key_of(study), study, "cancelled", {}, now)
     sweep(proxy, study)
     proxy.wake()
 
@@ -330,7 +334,7 @@ def _close(
     freeze_cohort(connection, row.study, members)
     append_event(
         connection,
-        proxy.key,
+        proxy.key_of(row.study),
         row.study,
         "closed",
         {"cohort": digest.hex(), "owners": len(members), "reason": reason},
@@ -341,7 +345,7 @@ def _close(
 def _fail(proxy: Proxy, connection: Connection, row: StudyRow, now: datetime, slug: str, detail: str) -> None:
     move_study(connection, row, StudyEvent.FAIL, failure=slug, failure_detail=detail)
     delete_secrets(connection, row.study)
-    append_event(connection, proxy.key, row.study, "failed", {"reason": slug}, now)
+    append_event(connection, proxy.key_of(row.study), row.study, "failed", {"reason": slug}, now)
 
 
 def _check_act(caller: PartyRow, study: StudyId, kind: str, untrusted: bytes) -> None:

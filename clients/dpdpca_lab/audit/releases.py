@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.gaussian import discrete_gaussian
-from dpdpca_protocol.mechanisms import GuaranteeKind, Mechanism, NoiseLaw
+from dpdpca_protocol.mechanisms import Mechanism, NoiseLaw
 from dpdpca_protocol.mechanisms.discrete_laplace import discrete_laplace
 from dpdpca_protocol.mechanisms.samplers import Samplers
 from dpdpca_protocol.packing import BlockLayout
@@ -292,11 +292,7 @@ class MaskedRelease(_Played):
 
 
 def release_of(figures: Figures, d: int | None = None) -> JointRelease | MaskedRelease:
-    """The release of a study. Raises UsageError if nothing is claimed for it that could be refuted."""
-    if figures.guarantee.kind is GuaranteeKind.NONE:
-        raise UsageError(
-            "nothing-claimed", f"there is no claim to refute: {figures.guarantee}", "choose another mechanism"
-        )
+    """The release of a study."""
     return JointRelease(figures, d) if figures.release is ReleaseKind.JOINT else MaskedRelease(figures, d)
 
 

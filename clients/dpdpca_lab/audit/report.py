@@ -7,8 +7,8 @@ from typing import Any
 
 from dpdpca_lab.audit.bound import EpsilonBound
 from dpdpca_lab.audit.checks import Check
-from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.statements import privacy_statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,34 +16,36 @@ class Claim:
     """What is to be refuted.
 
     Attributes:
-        epsilon, delta: the claimed (ε, δ).
+        epsilon: the claimed ε; None where nothing is claimed, and then nothing can refute it.
+        delta: δ at which bounds are taken: the claimed one, or the manifest's where there is none.
         shift: √(2ρ), the most that a pair may lie apart in deviations of the noise; None if the claim says
             nothing of it.
         words: mechanism, relation and the like, for people.
+        statements: what every output says of the study's noise.
     """
 
-    epsilon: Fraction
+    epsilon: Fraction | None
     delta: Fraction
     shift: float | None
     words: dict[str, str]
+    statements: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Claim":
-        """What is proved for a study's terms. Raises UsageError where that is nothing."""
+        """What is proved for a study's terms, be it nothing."""
         figures = manifest.figures
         guarantee, event = figures.guarantee, figures.event
-        if guarantee.epsilon is None or guarantee.delta is None or event is None:
-            raise UsageError("nothing-claimed", f"there is no claim to refute: {guarantee}")
         return cls(
             guarantee.epsilon,
-            guarantee.delta,
-            math.sqrt(2 * event.rho) if event.pure_epsilon is None else None,
+            manifest.delta if guarantee.delta is None else guarantee.delta,
+            math.sqrt(2 * event.rho) if event is not None and event.pure_epsilon is None else None,
             {
                 "release": str(manifest.release),
                 "mechanism": f"discrete {manifest.mechanism} ({manifest.calibration}), "
                 f"noise by the {manifest.noise_by}",
                 "relation": str(manifest.relation),
             },
+            privacy_statements(figures),
         )
 
 
@@ -102,7 +104,7 @@ class AuditReport:
     @property
     def is_refuted(self) -> bool:
         """The bound exceeds the claim."""
-        return self.epsilon > self.claim.epsilon
+        return self.claim.epsilon is not None and self.epsilon > self.claim.epsilon
 
     @property
     def failed(self) -> tuple[tuple[str, Check], ...]:
@@ -119,9 +121,10 @@ class AuditReport:
         failed = self.failed
         return {
             "claim": {
-                "epsilon": float(self.claim.epsilon),
+                "epsilon": None if self.claim.epsilon is None else float(self.claim.epsilon),
                 "delta": float(self.claim.delta),
                 **self.claim.words,
+                "statements": list(self.claim.statements),
             },
             "epsilon_lower_bound": self.epsilon,
             "largest_bound_possible": self.largest,

@@ -142,3 +142,22 @@ def test_a_failed_check_is_status_one(draft_file, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "✗ encoded records obey the norm bound" in shown
     assert "the claim has no ground" in shown
+
+
+def test_where_nothing_is_promised_the_game_is_played_all_the_same(draft_file, capsys):
+    """SN: nothing to refute, and what its output shows stands beside what its paper claims."""
+    draft = draft_file.read_text(encoding="utf-8")
+    terms = 'mechanism = "wishart"\ncalibration = "as-published"\n'
+    draft_file.write_text(draft.replace("clip_norm", terms + "clip_norm"), encoding="utf-8")
+    assert run(draft_file, "--runs", 2000, "--search", 0, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["claim"]["epsilon"] is None
+    assert facts["claim"]["delta"] == 4e-8
+    assert facts["epsilon_lower_bound"] > 2  # the ε of its paper
+    assert facts["holds"] is True
+    assert run(draft_file, "--runs", 2000, "--search", 0) == 0
+    shown = capsys.readouterr().out
+    assert "claim   nothing, masked, discrete wishart (as-published)" in shown
+    assert "its paper claims pure ε = 2" in shown
+    assert "at δ = 4e-08, with confidence" in shown
+    assert "Nothing is promised, so nothing can be refuted." in shown
