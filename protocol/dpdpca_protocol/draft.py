@@ -43,7 +43,7 @@ _NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "m
 _OPTIONAL = (
     "participants", "missing", "scaling", "fraction_bits", "mechanism", "calibration", "relation", "delta",
     "noise_by", "max_colluding", "sum_weight", "min_owners", "min_records", "max_owners", "closing",
-    "closes_at",
+    "closes_at", "nonnegative",
 )
 # fmt: on
 _CHOICES = {
@@ -84,7 +84,7 @@ def complete_draft(
         PolicyError: `manifest-refused`, as every party would refuse it.
     """
     check_members(draft, "the draft", _NEEDED, _OPTIONAL)
-    features = _features(draft["features"])
+    features = _features(draft["features"], draft.get("nonnegative") is True)
     release = read_choice(draft["release"], "release", [*ReleaseKind], not_offered=("pairs", "pre-study"))
     named = _participants(draft["participants"], participants) if "participants" in draft else participants
     closing = draft.get("closes_at", closes_at)
@@ -122,6 +122,8 @@ def complete_draft(
     }
     if draft.get("calibration", Calibration.PROVED) != Calibration.PROVED:
         body["calibration"] = draft["calibration"]
+    if draft.get("nonnegative", False) is not False:
+        body["nonnegative"] = draft["nonnegative"]
     terms = Manifest.parse_terms(body, least_modulus_bits=least_modulus_bits)
     figures = figures_of(terms.terms)
     manifest = replace(terms, noise_scale=figures.noise_scale, slot_bits=figures.slot_bits)
@@ -152,7 +154,8 @@ def real_of(value: Any, where: str) -> Fraction:
         return malformed(where, "a number")
 
 
-def _features(drafted: Any) -> list[dict[str, Any]]:
+def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
+    """Bodies of features; their centre is the lower bound `from_lower` where they name none."""
     if not isinstance(drafted, list):
         malformed("features", "a list of tables")
     features = []
@@ -162,6 +165,8 @@ def _features(drafted: Any) -> list[dict[str, Any]]:
             malformed(where, "a table")
         kind = feature.get("kind", "categorical" if "levels" in feature else "numeric")
         completed = {**feature, "kind": kind}
+        if from_lower and "lower" in completed:
+            completed.setdefault("centre", completed["lower"])
         for member in ("name", "unit", "description"):
             if member in completed:
                 completed[member] = _line(completed[member])

@@ -78,6 +78,7 @@ class RecordEncoder:
         self.record_bound = figures.record_bound
         self.encoded_features = figures.encoded_features
         self._drops = manifest.missing == "reject"
+        self._nonnegative = manifest.nonnegative
         self._grid = float(figures.grid)
         self._clip_norm = float(manifest.clip_norm) - math.sqrt(figures.encoded_features) / (2 * figures.grid)
         self._units = manifest.feature_units
@@ -95,10 +96,12 @@ class RecordEncoder:
 
         Raises:
             InputError: columns missing, duplicated or ragged; text in a number; an unknown level; a record
-                that does not obey the bound even when truncated.
+                that does not obey the bound even when truncated, or one below 0 where the study is
+                nonnegative.
 
-        Guarantee: Σ z² ≤ K in every row that is returned, decided in integers.
-        Source: privacy T6 and decision 2.
+        Guarantee: Σ z² ≤ K in every row that is returned, and z ≥ 0 where the study is nonnegative, decided
+            in integers.
+        Source: docs/claims.md, C1 and C9.
         Tested: tests/properties/test_encoding_properties.py.
         """
         picked = pick_columns(columns, self.features)
@@ -148,6 +151,12 @@ class RecordEncoder:
                     "a record passes the norm bound in integers even when truncated",
                     "do not send this share, and report the fault",
                 )
+        if self._nonnegative and (z < 0).any():
+            raise InputError(
+                "record-negative",
+                "a record has a coordinate below 0, and the noise of this study hides none",
+                "do not send this share, and report the fault",
+            )
         return z, int(np.count_nonzero(long))
 
 

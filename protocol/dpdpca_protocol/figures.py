@@ -66,6 +66,7 @@ class Terms:
         noise_by: who draws.
         assured_shares: m where owners draw: min_owners − max_colluding of them are assured.
         max_owners: how many owners may draw.
+        nonnegative: no record has a coordinate below 0 (masked).
     """
 
     release: ReleaseKind
@@ -82,6 +83,7 @@ class Terms:
     noise_by: NoiseBy = NoiseBy.PROXY
     assured_shares: int = 1
     max_owners: int = 1
+    nonnegative: bool = False
 
     @property
     def grid(self) -> int:
@@ -286,6 +288,7 @@ def _mechanism(
             delta,
             alpha_squared,
             terms.assured_shares if chosen.in_shares else 1,
+            terms.nonnegative,
         )
         return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
     except UsageError as error:

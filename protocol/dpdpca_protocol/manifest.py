@@ -16,12 +16,11 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import AuthenticationError, MessageError, UsageError
-from dpdpca_protocol.features import Feature, column_key
+from dpdpca_protocol.features import Feature
 from dpdpca_protocol.fields import (
     check_members,
-    check_unique,
     decimal_text,
-    name_key,
+    malformed,
     read_choice,
     read_decimal,
     read_integer,
@@ -33,7 +32,8 @@ from dpdpca_protocol.fields import (
 )
 from dpdpca_protocol.figures import Figures, NoiseBy, Terms, figures_of
 from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.mechanisms import MECHANISMS, Calibration, Quantity, mechanism_class
+from dpdpca_protocol.manifest_rules import MAX_ENCODED_FEATURES, check_rules
+from dpdpca_protocol.mechanisms import MECHANISMS, Calibration
 from dpdpca_protocol.paillier.keys import LEAST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
 from dpdpca_protocol.parties import KeyTerms, Participant, Party, ProxyParty
@@ -44,6 +44,7 @@ from dpdpca_protocol.study import ReleaseKind
 __all__ = [
     "KIND",
     "LEAST_MODULUS_BITS",
+    "MAX_ENCODED_FEATURES",
     "Feature",
     "Figures",
     "KeyTerms",
@@ -58,7 +59,6 @@ __all__ = [
 
 KIND = "manifest"
 LEAST_MODULUS_BITS = LEAST_BITS
-MAX_ENCODED_FEATURES = 10_000
 MAX_FRACTION_BITS = 40
 MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
@@ -73,8 +73,8 @@ _REQUIRED = (
     "max_owners", "closing", "closes_at", "key", "slot_bits",
 )
 # fmt: on
-_OPTIONAL = ("calibration",)
-_LATER = ("cohort_distance", "nonnegative", "pre_studies", "rho_share")
+_OPTIONAL = ("calibration", "nonnegative")
+_LATER = ("cohort_distance", "pre_studies", "rho_share")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Manifest:
     """The terms of one study; fields as the protocol names them, reals as exact rationals, times in UTC.
 
     `sum_weight` is 0 in a masked study and `max_colluding` 0 where the proxy draws the noise. In a body
-    `calibration` is left out where it is proved.
+    `calibration` is left out where it is proved, `nonnegative` where it is false.
     """
 
     title: str
@@ -113,6 +113,7 @@ class Manifest:
     closes_at: datetime
     key: KeyTerms
     slot_bits: int
+    nonnegative: bool = False
 
     @property
     def terms(self) -> Terms:
@@ -131,6 +132,7 @@ class Manifest:
             noise_by=self.noise_by,
             assured_shares=self.min_owners - self.max_colluding,
             max_owners=self.max_owners,
+            nonnegative=self.nonnegative,
         )
 
     @cached_property
@@ -220,15 +222,14 @@ class Manifest:
             closes_at=read_time(untrusted["closes_at"], "closes_at"),
             key=KeyTerms.parse(untrusted["key"], "key", least_modulus_bits),
             slot_bits=read_integer(untrusted["slot_bits"], "slot_bits", 1),
+            nonnegative=_read_nonnegative(untrusted),
         )
         manifest.check_terms()
         return manifest
 
     def check_terms(self) -> None:
         """That the terms are within their limits and fit each other; PolicyError if not."""
-        _check_features(self)
-        _check_privacy(self)
-        _check_cohort(self)
+        check_rules(self)
 
     def check_figures(self) -> None:
         """That noise_scale and slot_bits are the recomputed ones; PolicyError names both values if not."""
@@ -250,6 +251,8 @@ class Manifest:
             body[member] = decimal_text(getattr(self, member))
         if self.calibration is not Calibration.PROVED:
             body["calibration"] = str(self.calibration)
+        if self.nonnegative:
+            body["nonnegative"] = True
         for member in _REQUIRED:
             if member not in body:
                 value = getattr(self, member)
@@ -331,60 +334,7 @@ def _read_calibration(untrusted: Mapping[str, Any]) -> Calibration:
     return Calibration(read_choice(untrusted["calibration"], "calibration", (Calibration.AS_PUBLISHED,)))
 
 
-def _check_features(manifest: Manifest) -> None:
-    if not manifest.features:
-        refused("features is empty")
-    check_unique((column_key(feature.name) for feature in manifest.features), "features")
-    if sum(feature.width for feature in manifest.features) > MAX_ENCODED_FEATURES:
-        refused(f"the study has more than {MAX_ENCODED_FEATURES} encoded features")
-    if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
-        refused("scaling common divides all features by one range, which categories have not", "use range")
-
-
-def _check_privacy(manifest: Manifest) -> None:
-    if manifest.clip_norm <= 0:
-        refused("clip_norm must be above 0")
-    if manifest.epsilon <= 0:
-        refused("epsilon must be above 0")
-    if manifest.delta <= 0:
-        refused("delta must be above 0")
-    if manifest.delta * manifest.max_records >= 1:
-        refused("delta is not below 1/max_records: it would allow a whole record to be published")
-    quantity = Quantity.SCATTER if manifest.release is ReleaseKind.MASKED else Quantity.JOINT
-    try:
-        mechanism_class(manifest.mechanism, manifest.calibration).check_quantity(quantity)
-    except UsageError as error:
-        refused(error.problem)
-    if manifest.release is ReleaseKind.MASKED and manifest.sum_weight != 0:
-        refused('sum_weight has no meaning in a masked study and must be "0" there')
-    if manifest.release is ReleaseKind.JOINT and not 0 < manifest.sum_weight <= 2:
-        refused("sum_weight is not above 0 and at most 2")
-    if manifest.noise_by is NoiseBy.PROXY and manifest.max_colluding != 0:
-        refused("max_colluding has no meaning where the proxy draws the noise and must be 0 there")
-    if manifest.noise_by is NoiseBy.OWNERS and not 1 <= manifest.max_colluding < manifest.min_owners:
-        refused("max_colluding is not between 1 and min_owners − 1, which noise_by owners asks for")
-
-
-def _check_cohort(manifest: Manifest) -> None:
-    participants = manifest.participants
-    check_unique((party.ed25519 for party in participants), "participants")
-    check_unique((name_key(party.name) for party in participants), "the names of participants")
-    keys = [manifest.user.ed25519, manifest.proxy.ed25519, *(party.ed25519 for party in participants)]
-    check_unique(keys, "the identity keys of user, proxy and participants")
-    if manifest.min_owners > manifest.max_owners:
-        refused("min_owners is above max_owners")
-    if manifest.min_records > manifest.max_records:
-        refused("min_records is above max_records")
-    if participants and not manifest.min_owners <= len(participants) <= manifest.max_owners:
-        refused(
-            f"{len(participants)} participants are named, and the study is for {manifest.min_owners}"
-            f" to {manifest.max_owners} owners",
-            "name more owners, or change min_owners or max_owners",
-        )
-    if not participants and manifest.release is ReleaseKind.MASKED:
-        refused(
-            "a masked study needs named participants: one dishonest owner would show the sums to the user",
-            "name the owners, or use the joint release",
-        )
-    if not participants and manifest.closing == "when-complete":
-        refused("closing when-complete needs named participants")
+def _read_nonnegative(untrusted: Mapping[str, Any]) -> bool:
+    if "nonnegative" in untrusted and untrusted["nonnegative"] is not True:
+        malformed("nonnegative", "true, or left out")
+    return "nonnegative" in untrusted

@@ -46,6 +46,24 @@ def scatter_sensitivity_bound(record_bound: int) -> int:
     return 4 * record_bound
 
 
+def nonnegative_scatter_sensitivity_squared(record_bound: int, record_count: int) -> Fraction:
+    """6K²(N−1)²/N²: square of how far S moves when no coordinate of any record is below 0.
+
+    Source: docs/claims.md, C9, reached by three orthogonal records on the bound: before, after, all others.
+    """
+    if record_count < 1:
+        raise UsageError("bad-argument", "there must be at least one record")
+    return Fraction(6 * (record_bound * (record_count - 1)) ** 2, record_count**2)
+
+
+def nonnegative_scatter_sensitivity_squared_bound(record_bound: int) -> int:
+    """6K²: the bound on `nonnegative_scatter_sensitivity_squared` that is free of N, and calibrates.
+
+    Source: docs/claims.md, C9.
+    """
+    return 6 * record_bound**2
+
+
 def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fraction:
     """(2K + a)²/2: square of how far (R, α·v) moves when one record is replaced, a = α².
 

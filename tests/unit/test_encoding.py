@@ -171,3 +171,16 @@ def test_many_features_at_the_bound_do_not_wrap():
     rows = np.full((2, d), side, dtype=np.int64)
     rows[1, 0] += d * side  # more than the bound by far
     assert obeys_bound(rows, bound).tolist() == [True, False]
+
+
+def test_a_nonnegative_study_takes_no_coordinate_below_zero(make_manifest, monkeypatch):
+    features = [{"name": "a", "lower": 0, "upper": 50}, {"name": "b", "lower": "2.5", "upper": 250.5}]
+    manifest = make_manifest(release="masked", features=features, nonnegative=True)
+    encoder = RecordEncoder(manifest)
+    batch = encoder.encode({"a": [-3.0, 0.0, 50.0, math.nan], "b": [2.5, -1e300, 300.0, 2.5]})
+    assert (batch.z >= 0).all()
+    # Whatever goes wrong in floating point before: integers decide.
+    monkeypatch.setattr(np, "rint", lambda scaled: np.floor(scaled) - 1)
+    with pytest.raises(InputError, match="below 0") as caught:
+        encoder.encode({"a": [0.0], "b": [2.5]})
+    assert caught.value.slug == "record-negative"

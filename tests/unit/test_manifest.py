@@ -193,7 +193,7 @@ def test_an_unknown_member_is_refused(body, member):
         parse(body)
 
 
-@pytest.mark.parametrize("member", ["cohort_distance", "nonnegative", "pre_studies", "rho_share"])
+@pytest.mark.parametrize("member", ["cohort_distance", "pre_studies", "rho_share"])
 def test_members_of_later_versions_are_named(body, member):
     body[member] = None
     with pytest.raises(PolicyError, match=f"{member} is not offered by this version"):
@@ -326,7 +326,7 @@ def test_common_scaling_refuses_categories(make_manifest, draft):
 
 
 def test_too_many_levels_are_refused(make_manifest, monkeypatch):
-    monkeypatch.setattr("dpdpca_protocol.manifest.MAX_ENCODED_FEATURES", 4)
+    monkeypatch.setattr("dpdpca_protocol.manifest_rules.MAX_ENCODED_FEATURES", 4)
     with pytest.raises(PolicyError, match="more than 4 encoded features"):
         make_manifest(features=[{"name": "blood", "levels": list("ABCDE")}])
 
@@ -387,4 +387,41 @@ def test_names_that_a_reader_would_take_for_one_are_refused(make_manifest, parti
     body = make_manifest().to_body()
     body["participants"][1]["name"] = second
     with pytest.raises((MessageError, PolicyError)):
+        parse(body)
+
+
+def from_zero(**changes):
+    return {"name": "count", "lower": 0, "upper": 50, **changes}
+
+
+def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest):
+    manifest = make_manifest(release="masked", features=[from_zero(), from_zero(name="b")], nonnegative=True)
+    assert manifest.to_body()["nonnegative"] is True
+    assert [feature.origin for feature in manifest.features] == [0, 0]
+    assert parse(manifest.to_body()) == manifest
+    plain = make_manifest(release="masked", features=[from_zero(centre=0), from_zero(name="b", centre=0)])
+    # √3/√8 of the noise, at the same ε: 6K² in place of 16K².
+    assert float(manifest.noise_scale / plain.noise_scale) == pytest.approx((3 / 8) ** 0.5, rel=1e-6)
+    assert manifest.figures.rho == pytest.approx(plain.figures.rho, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"features": [from_zero(centre=1), from_zero(name="b")]}, "lower bound as centre"),
+        ({"release": "joint"}, "masked study only"),
+        ({"mechanism": "laplace"}, "gaussian mechanism of our calibration"),
+        ({"calibration": "as-published"}, "gaussian mechanism of our calibration"),
+    ],
+)
+def test_nonnegative_is_refused_where_it_proves_nothing(make_manifest, changes, reason):
+    terms = {"release": "masked", "features": [from_zero(), from_zero(name="b")], "nonnegative": True}
+    with pytest.raises(PolicyError, match=reason):
+        make_manifest(**terms | changes)
+
+
+@pytest.mark.parametrize("value", [False, None, 1, "true"])
+def test_nonnegative_is_true_or_left_out(body, value):
+    body["nonnegative"] = value
+    with pytest.raises(MessageError, match="true, or left out"):
         parse(body)

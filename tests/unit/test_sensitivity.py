@@ -11,6 +11,8 @@ from scipy.optimize import minimize
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.sensitivity import (
     joint_sensitivity_squared,
+    nonnegative_scatter_sensitivity_squared,
+    nonnegative_scatter_sensitivity_squared_bound,
     scatter_sensitivity,
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
@@ -33,12 +35,16 @@ def in_ball(rows):
     return rows / np.maximum(norms, 1)
 
 
-def furthest_neighbours(distance, count, d, starts=4):
+def not_negative(rows):
+    return in_ball(np.abs(rows))
+
+
+def furthest_neighbours(distance, count, d, starts=4, domain=in_ball):
     """The largest `distance(X, X')` found over data sets in the unit ball that differ in their first row."""
     source = random.Random(SEED + 100 * count + d)
 
     def loss(flat):
-        rows = in_ball(flat.reshape(count + 1, d))
+        rows = domain(flat.reshape(count + 1, d))
         return -distance(rows[1:], np.vstack([rows[:1], rows[2:]]))
 
     found = 0.0
@@ -56,6 +62,34 @@ def test_scatter_moves_by_four_k_n_minus_one_over_n(count, d):
     claimed = float(scatter_sensitivity(1, count))
     assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
     assert scatter_sensitivity(1, count) < scatter_sensitivity_bound(1)
+
+
+@pytest.mark.parametrize(("count", "d"), [(2, 3), (3, 4), (4, 3), (6, 3), (10, 3)])
+def test_scatter_of_nonnegative_records_moves_by_root_six_k_n_minus_one_over_n(count, d):
+    found = furthest_neighbours(
+        lambda a, b: np.linalg.norm(scatter(a) - scatter(b)), count, d, domain=not_negative
+    )
+    claimed = float(nonnegative_scatter_sensitivity_squared(1, count)) ** 0.5
+    assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
+    assert claimed**2 < nonnegative_scatter_sensitivity_squared_bound(1)
+
+
+@pytest.mark.parametrize("record_bound", [1, 3, 4])
+def test_no_nonnegative_integer_neighbours_pass_the_bound(record_bound):
+    """Three records of three integers, all of them; squares are exact, times N²."""
+    n, side = 3, range(3)
+    records = [np.array(z) for z in product(side, repeat=3) if sum(x * x for x in z) <= record_bound]
+    others = {tuple(a + b) for a, b in product(records, repeat=2)}
+    moved = [(old, new, np.outer(new, new) - np.outer(old, old)) for old, new in product(records, repeat=2)]
+    worst = 0
+    for rest in others:
+        for old, new, moment in moved:
+            v, w = rest + old, rest + new
+            worst = max(worst, int(((n * moment - np.outer(w, w) + np.outer(v, v)) ** 2).sum()))
+    claimed = n**2 * nonnegative_scatter_sensitivity_squared(record_bound, n)
+    assert worst <= claimed
+    if record_bound in (1, 4):  # records on the bound exist
+        assert worst == claimed
 
 
 @pytest.mark.parametrize("d", [2, 3, 4])
@@ -133,3 +167,5 @@ def test_above_two_k_the_worst_pair_is_another():
 def test_no_records_no_scatter():
     with pytest.raises(UsageError):
         scatter_sensitivity(1, 0)
+    with pytest.raises(UsageError):
+        nonnegative_scatter_sensitivity_squared(1, 0)

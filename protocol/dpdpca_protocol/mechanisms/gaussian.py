@@ -33,20 +33,24 @@ from dpdpca_protocol.mechanisms.interface import (
 from dpdpca_protocol.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.sensitivity import (
     joint_sensitivity_squared,
+    nonnegative_scatter_sensitivity_squared_bound,
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
 )
 
 
 def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
-    """D²: 2K² for R, 16K² for S (times N² for N·S), (2K+a)²/2 for (R, αv).
+    """D²: 2K² for R, 16K² for S (times N² for N·S), 6K² where no record has a coordinate below 0,
+    (2K+a)²/2 for (R, αv).
 
-    Source: docs/claims.md, C1.
+    Source: docs/claims.md, C1 and C9.
     """
     bound = setting.record_bound
     if setting.quantity is Quantity.JOINT:
         return joint_sensitivity_squared(bound, setting.alpha_squared)
     if setting.quantity is Quantity.SCATTER:
+        if setting.nonnegative:
+            return Fraction(nonnegative_scatter_sensitivity_squared_bound(bound))
         return Fraction(scatter_sensitivity_bound(bound) ** 2)
     return Fraction(second_moment_sensitivity_squared(bound))
 

@@ -151,6 +151,7 @@ class Setting:
         delta: δ in (0, 1) for the noise alone, without what tails and mask spend. Pure mechanisms spend none.
         alpha_squared: a in (0, 2K], weight of v beside R in a joint release, grid units²; 0 elsewhere.
         shares: m, of how many independent draws the noise is assured to be the sum; 1 where one party draws.
+        nonnegative: no record has a coordinate below 0; it matters to a scatter alone.
     """
 
     quantity: Quantity
@@ -160,6 +161,7 @@ class Setting:
     delta: Fraction
     alpha_squared: Fraction = Fraction(0)
     shares: int = 1
+    nonnegative: bool = False
 
     def __post_init__(self) -> None:
         if self.encoded_features < 1 or self.record_bound < 1:
@@ -173,11 +175,14 @@ class Setting:
             raise UsageError("bad-argument", "alpha_squared must lie in (0, 2K] for a joint release")
         if not joint and self.alpha_squared != 0:
             raise UsageError("bad-argument", "alpha_squared must be 0 where v is not released")
+        if self.nonnegative and self.quantity is not Quantity.SCATTER:
+            raise UsageError("bad-argument", "records without negative coordinates matter to a scatter alone")
         if self.shares < 1:
             raise UsageError("bad-argument", "the noise must consist of at least one share")
 
 
 HONEST_RECORDS = "every owner checks Σ z² ≤ K of its records in integers"
+NOT_NEGATIVE = "every owner checks z ≥ 0 of its records in integers"
 PUBLIC_COUNT = "N is public"
 MASK_APART = "a masked release adds the mask's 2√(dK)/B and 2·2⁻⁸⁰ for re-randomisation to δ"
 
@@ -298,7 +303,12 @@ class Mechanism(ABC):
     @property
     def assumptions(self) -> tuple[str, ...]:
         masked = self.setting.quantity is Quantity.SCATTER
-        return (HONEST_RECORDS, PUBLIC_COUNT, MASK_APART) if masked else (HONEST_RECORDS, PUBLIC_COUNT)
+        return (
+            HONEST_RECORDS,
+            *((NOT_NEGATIVE,) if self.setting.nonnegative else ()),
+            PUBLIC_COUNT,
+            *((MASK_APART,) if masked else ()),
+        )
 
 
 def sqrt_up(value: Fraction) -> Fraction:

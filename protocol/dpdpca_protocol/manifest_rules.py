@@ -1,0 +1,96 @@
+"""The rules that the terms of a manifest keep, beyond the shape of each member; `PolicyError` if not."""
+
+from typing import TYPE_CHECKING
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.features import column_key
+from dpdpca_protocol.fields import check_unique, name_key, refused
+from dpdpca_protocol.figures import NoiseBy
+from dpdpca_protocol.mechanisms import Calibration, Gaussian, Quantity, mechanism_class
+from dpdpca_protocol.study import ReleaseKind
+
+if TYPE_CHECKING:
+    from dpdpca_protocol.manifest import Manifest
+
+MAX_ENCODED_FEATURES = 10_000
+
+
+def check_rules(manifest: "Manifest") -> None:
+    """That the terms are within their limits and fit each other."""
+    _check_features(manifest)
+    _check_privacy(manifest)
+    _check_cohort(manifest)
+
+
+def _check_features(manifest: "Manifest") -> None:
+    if not manifest.features:
+        refused("features is empty")
+    check_unique((column_key(feature.name) for feature in manifest.features), "features")
+    if sum(feature.width for feature in manifest.features) > MAX_ENCODED_FEATURES:
+        refused(f"the study has more than {MAX_ENCODED_FEATURES} encoded features")
+    if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
+        refused("scaling common divides all features by one range, which categories have not", "use range")
+
+
+def _check_privacy(manifest: "Manifest") -> None:
+    if manifest.clip_norm <= 0:
+        refused("clip_norm must be above 0")
+    if manifest.epsilon <= 0:
+        refused("epsilon must be above 0")
+    if manifest.delta <= 0:
+        refused("delta must be above 0")
+    if manifest.delta * manifest.max_records >= 1:
+        refused("delta is not below 1/max_records: it would allow a whole record to be published")
+    quantity = Quantity.SCATTER if manifest.release is ReleaseKind.MASKED else Quantity.JOINT
+    try:
+        mechanism_class(manifest.mechanism, manifest.calibration).check_quantity(quantity)
+    except UsageError as error:
+        refused(error.problem)
+    if manifest.nonnegative:
+        _check_nonnegative(manifest)
+    if manifest.release is ReleaseKind.MASKED and manifest.sum_weight != 0:
+        refused('sum_weight has no meaning in a masked study and must be "0" there')
+    if manifest.release is ReleaseKind.JOINT and not 0 < manifest.sum_weight <= 2:
+        refused("sum_weight is not above 0 and at most 2")
+    if manifest.noise_by is NoiseBy.PROXY and manifest.max_colluding != 0:
+        refused("max_colluding has no meaning where the proxy draws the noise and must be 0 there")
+    if manifest.noise_by is NoiseBy.OWNERS and not 1 <= manifest.max_colluding < manifest.min_owners:
+        refused("max_colluding is not between 1 and min_owners − 1, which noise_by owners asks for")
+
+
+def _check_nonnegative(manifest: "Manifest") -> None:
+    if manifest.release is not ReleaseKind.MASKED:
+        refused("nonnegative lowers the noise of a masked study only", "leave it out")
+    if manifest.mechanism != Gaussian.name or manifest.calibration is not Calibration.PROVED:
+        refused("nonnegative is proved for the gaussian mechanism of our calibration alone", "leave it out")
+    for feature in manifest.features:
+        if not feature.is_categorical and feature.origin != feature.lower:
+            refused(
+                "nonnegative asks for the lower bound as centre of every numeric feature",
+                "write centre = lower, or leave nonnegative out",
+            )
+
+
+def _check_cohort(manifest: "Manifest") -> None:
+    participants = manifest.participants
+    check_unique((party.ed25519 for party in participants), "participants")
+    check_unique((name_key(party.name) for party in participants), "the names of participants")
+    keys = [manifest.user.ed25519, manifest.proxy.ed25519, *(party.ed25519 for party in participants)]
+    check_unique(keys, "the identity keys of user, proxy and participants")
+    if manifest.min_owners > manifest.max_owners:
+        refused("min_owners is above max_owners")
+    if manifest.min_records > manifest.max_records:
+        refused("min_records is above max_records")
+    if participants and not manifest.min_owners <= len(participants) <= manifest.max_owners:
+        refused(
+            f"{len(participants)} participants are named, and the study is for {manifest.min_owners}"
+            f" to {manifest.max_owners} owners",
+            "name more owners, or change min_owners or max_owners",
+        )
+    if not participants and manifest.release is ReleaseKind.MASKED:
+        refused(
+            "a masked study needs named participants: one dishonest owner would show the sums to the user",
+            "name the owners, or use the joint release",
+        )
+    if not participants and manifest.closing == "when-complete":
+        refused("closing when-complete needs named participants")
