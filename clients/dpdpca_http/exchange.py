@@ -28,6 +28,8 @@ from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES, WINDOW_
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=120.0)
+_LIMITS = httpx.Limits(max_keepalive_connections=8, keepalive_expiry=10.0)
+"""Idle connections are given up before the proxy gives them up, so that no request meets one that is gone."""
 _PASSING = frozenset({408, 429, 502, 503, 504})
 
 
@@ -75,6 +77,7 @@ class Exchange:
             transport=transport,
             verify=_trust(ca_file),
             timeout=_TIMEOUT,
+            limits=_LIMITS,
             follow_redirects=False,
             trust_env=not is_loopback(host),  # a company's HTTP proxy cannot reach our loopback
             headers={"accept-encoding": "identity"},  # no decompression bombs: a body is as long as it is

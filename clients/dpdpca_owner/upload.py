@@ -4,14 +4,13 @@ Whatever interrupts it, running it again goes on where it stopped. What a statem
 machine's disk before it leaves; a share version never stands for two different shares.
 """
 
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from dpdpca_disk.workers import WorkerProcesses, core_count
+from dpdpca_disk.workers import WorkerProcesses, WorkerThreads, core_count
 from dpdpca_http.answers import ShareFacts
 from dpdpca_http.client import ProxyClient
 from dpdpca_owner.contribution import Contribution
@@ -27,8 +26,8 @@ from dpdpca_protocol.share import Receipt, ShareStatement, Withdrawal
 from dpdpca_protocol.signing import Statement, verify_statement
 from dpdpca_protocol.study import StudyState
 
-_UNSENT_CHUNKS = 4
-"""Sealed chunks that may wait for the network; more would only fill memory."""
+_CHUNKS_ON_THEIR_WAY = 4
+"""Chunks that are sent at a time while later ones are encrypted; more would only fill memory."""
 WORTH_A_WORKER = 256
 """Ciphertexts that take longer to make than a process takes to start."""
 
@@ -185,43 +184,45 @@ class ShareSender:
         arrived = facts.chunks if facts.version == version else frozenset()
         digests: list[Digest] = []
         sent: list[int] = []
-        waiting: deque[Future[int]] = deque()
+        under_way: set[Future[int]] = set()
 
         def deliver(index: int, chunk: bytes) -> int:
             sealed = seal(chunk, self._proxy.x25519, chunk_info(study, owner, version, index))
             self._client.put_chunk(study, version, index, sealed)
             return len(sealed)
 
-        def collect() -> None:
-            sent.append(waiting.popleft().result())
-            watcher.on_sent(sent[-1])
+        def collect(most: int) -> None:
+            """Takes note of what has arrived, and waits until no more than `most` are under way."""
+            nonlocal under_way
+            while under_way:
+                patience = 0 if len(under_way) <= most else None
+                arrived_now, under_way = wait(under_way, patience, FIRST_COMPLETED)
+                for future in arrived_now:
+                    sent.append(future.result())
+                    watcher.on_sent(sent[-1])
+                if len(under_way) <= most:
+                    return
 
         workers = worker_count(self._signed.manifest)
         with (
             WorkerProcesses(workers) if workers > 1 else nullcontext() as encrypting,
-            ThreadPoolExecutor(1, "send") as sending,
+            WorkerThreads(_CHUNKS_ON_THEIR_WAY) as sending,
         ):
-            try:
-                chunks = share_chunks(
-                    self._signed,
-                    contribution.moments,
-                    self._folder,
-                    self._randomness,
-                    encrypting,
-                    workers,
-                    watcher.on_encrypted,
-                )
-                for index, chunk in enumerate(chunks):
-                    digests.append(Digest.of(chunk))
-                    if index not in arrived:
-                        waiting.append(sending.submit(deliver, index, chunk))
-                    while len(waiting) > _UNSENT_CHUNKS:
-                        collect()
-                while waiting:
-                    collect()
-            except BaseException:
-                sending.shutdown(wait=True, cancel_futures=True)
-                raise
+            chunks = share_chunks(
+                self._signed,
+                contribution.moments,
+                self._folder,
+                self._randomness,
+                encrypting,
+                workers,
+                watcher.on_encrypted,
+            )
+            for index, chunk in enumerate(chunks):
+                digests.append(Digest.of(chunk))
+                if index not in arrived:
+                    collect(_CHUNKS_ON_THEIR_WAY - 1)
+                    under_way.add(sending.submit(deliver, index, chunk))
+            collect(0)
         receipt = self._claim(version, digests)
         return Settled(Outcome.DONE, receipt, len(sent), sum(sent))
 

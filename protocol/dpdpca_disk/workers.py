@@ -1,10 +1,11 @@
-"""Processes that take slices of long arithmetic, behind the interface of `concurrent.futures`.
+"""Threads and processes that take slices of long work, behind the interface of `concurrent.futures`.
 
-Threads do not serve here: the products of the cipher take microseconds, and two threads spend as long handing
-the interpreter's lock to each other. Each worker is a fresh interpreter (no fork, so nothing that threads
-hold is copied), which imports what its first slice needs and not the program that started it. Secrets reach
-it through its pipe alone. It has a process group of its own, so that Ctrl-C comes to its parent, and it ends
-when the parent's end of the pipe is gone, however the parent ended.
+Threads serve what waits for a network, and powers that take milliseconds. They do not serve the products of
+the cipher, which take microseconds: two threads spend as long handing the interpreter's lock to each other. A
+worker process is a fresh interpreter (no fork, so nothing that threads hold is copied), which imports what
+its first slice needs and not the program that started it. Secrets reach it through its pipe alone. It has a
+process group of its own, so that Ctrl-C comes to its parent, and it ends when the parent's end of the pipe is
+gone, however the parent ended.
 """
 
 import os
@@ -12,9 +13,10 @@ import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import IO, Any, TypeVar
@@ -34,30 +36,28 @@ def core_count() -> int:
     return min(len(allowed(0)) if allowed else os.cpu_count() or 1, MOST_WORKERS)
 
 
-class WorkerProcesses(Executor):
-    """`count` processes, each started when there is first something for it to do.
+class WorkerThreads(Executor):
+    """`count` threads of this process, each started when there is first something for it to do.
 
-    Functions and arguments must pickle: top-level functions of installed packages. A `DpdpcaError` comes back
-    as it was raised, anything else as `worker-failed` with its class alone, since its text may hold data.
-    When a worker dies every unfinished future fails with `worker-died`, and nothing more is taken.
-
-    As a context manager it waits for what was submitted, or, when an exception passes, ends it at once.
+    As a context manager it waits for what was submitted; when an exception passes, it drops what waits and
+    waits for what has begun. After an interrupt it waits for no thread at all, which the standard pool does
+    for ever once in a long while: Ctrl-C may strike right after the main thread has taken a future's lock and
+    before it is bound to give it back, and then whoever has to set that future stands still.
     """
 
     def __init__(self, count: int) -> None:
         if count < 1:
             raise ValueError("there must be at least one worker")
         self.count = count
-        self._jobs: SimpleQueue[tuple[Future[Any], bytes] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Future[Any], Any] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
-        self._processes: list[subprocess.Popen[bytes]] = []
         self._unfinished = 0
         self._closed = self._broken = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Raises UnavailableError after a worker has died, RuntimeError after `shutdown`."""
-        call = pickle.dumps((fn, args, kwargs))
+        """Raises RuntimeError after `shutdown`, UnavailableError after a worker has died."""
+        call = self._call(fn, args, kwargs)
         future: Future[T] = Future()
         with self._lock:
             if self._closed:
@@ -91,7 +91,7 @@ class WorkerProcesses(Executor):
         if error is not None:
             self._cancel()
             self._end_all()
-        self.shutdown()
+        self.shutdown(wait=error is None or isinstance(error, Exception))
 
     def _cancel(self) -> None:
         ends = 0
@@ -106,34 +106,80 @@ class WorkerProcesses(Executor):
         for _ in range(ends):
             self._jobs.put(None)
 
+    def _attend(self) -> None:
+        """The life of a thread: one call at a time."""
+        with self._hand() as do:
+            while (job := self._jobs.get()) is not None:
+                future, call = job
+                if future.set_running_or_notify_cancel():
+                    try:
+                        value = do(call)
+                    except BaseException as error:
+                        future.set_exception(error)
+                    else:
+                        future.set_result(value)
+                    # nothing of it may stay in memory while this thread waits for the next
+                    value = None
+                del job, future, call
+                with self._lock:
+                    self._unfinished -= 1
+
+    def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a thread is handed."""
+        return partial(fn, *args, **kwargs)
+
+    @contextmanager
+    def _hand(self) -> Iterator[Callable[[Any], Any]]:
+        """What carries out the calls of one thread."""
+        yield lambda call: call()
+
+    def _end_all(self) -> None:
+        """Cuts short what has begun, where that can be done."""
+
+
+class WorkerProcesses(WorkerThreads):
+    """The same with a process behind each thread.
+
+    Functions and arguments must pickle: top-level functions of installed packages. A `DpdpcaError` comes back
+    as it was raised, anything else as `worker-failed` with its class alone, since its text may hold data.
+    When a worker dies every unfinished future fails with `worker-died`, and nothing more is taken. An
+    exception that passes ends the processes at once.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        return pickle.dumps((fn, args, kwargs))
+
+    @contextmanager
+    def _hand(self) -> Iterator[Callable[[Any], Any]]:
+        process: subprocess.Popen[bytes] | None = None
+
+        def ask(call: bytes) -> Any:
+            nonlocal process
+            try:
+                process = process or self._start()
+                succeeded, value = _ask(process, call)
+            except (OSError, EOFError, pickle.UnpicklingError, UnavailableError):
+                self._end_all()
+                raise _died() from None
+            if not succeeded:
+                raise value
+            return value
+
+        try:
+            yield ask
+        finally:
+            if process is not None:
+                process.communicate()
+
     def _end_all(self) -> None:
         with self._lock:
             self._broken = True
             for process in self._processes:
                 process.kill()
-
-    def _attend(self) -> None:
-        """The life of a thread: it starts a worker and hands it one call at a time."""
-        process: subprocess.Popen[bytes] | None = None
-        try:
-            while (job := self._jobs.get()) is not None:
-                future, call = job
-                if future.set_running_or_notify_cancel():
-                    try:
-                        process = process or self._start()
-                        succeeded, value = _ask(process, call)
-                    except (OSError, EOFError, pickle.UnpicklingError, UnavailableError):
-                        self._end_all()
-                        succeeded, value = False, _died()
-                    if succeeded:
-                        future.set_result(value)
-                    else:
-                        future.set_exception(value)
-                with self._lock:
-                    self._unfinished -= 1
-        finally:
-            if process is not None:
-                process.communicate()
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._lock:

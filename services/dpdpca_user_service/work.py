@@ -10,14 +10,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from gmpy2 import mpz
 
-from dpdpca_disk.workers import core_count
+from dpdpca_disk.workers import WorkerThreads, core_count
 from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_protocol.manifest import Manifest
@@ -101,7 +100,7 @@ def open_release(
     d = figures.encoded_features
     ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
     # Threads, since the secret key stays in this process and its powers let others run.
-    with ThreadPoolExecutor(core_count(), "decrypt") as threads:
+    with WorkerThreads(core_count()) as threads:
         if figures.release is ReleaseKind.JOINT:
             suite = PaillierSuite(key.public, figures.slot_bits)
             noisy = open_joint_release(suite, key, ciphertexts, d, figures.max_records, threads)

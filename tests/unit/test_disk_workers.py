@@ -6,12 +6,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from dpdpca_disk.workers import WorkerProcesses, core_count
+from dpdpca_disk.workers import WorkerProcesses, WorkerThreads, core_count
 from dpdpca_protocol.errors import IntegrityError, MessageError, UnavailableError
 from dpdpca_protocol.fields import read_time
 
@@ -98,7 +100,7 @@ def test_an_exception_in_the_block_ends_the_workers_at_once() -> None:
     workers.__exit__(KeyboardInterrupt, error, None)
     assert time.monotonic() - before < 20
     with pytest.raises((UnavailableError, CancelledError)):
-        running.result(timeout=0)
+        running.result(timeout=20)
     with pytest.raises(CancelledError):
         waiting.result(timeout=0)
 
@@ -116,6 +118,112 @@ def test_cancelling_never_waits_for_a_job_that_a_worker_takes_first() -> None:
         done.start()
         done.join(60)
         assert not done.is_alive()
+
+
+def within(seconds: float, act: Callable[[], None]) -> None:
+    """Runs `act`, and fails where it hangs."""
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("kind", [WorkerProcesses, WorkerThreads])
+def test_an_interrupt_that_leaves_a_future_locked_hangs_nothing(kind: type[WorkerThreads]) -> None:
+    """`Condition.__enter__` is Python: Ctrl-C may strike when it has the lock and nobody gives it back."""
+    left: list[WorkerThreads] = []
+
+    def interrupted() -> None:
+        with suppress(KeyboardInterrupt), kind(1) as workers:
+            left.append(workers)
+            running = workers.submit(time.sleep, 0.3)
+            workers.submit(time.sleep, 60)
+            running._condition.acquire()
+            raise KeyboardInterrupt
+
+    within(20, interrupted)
+    with pytest.raises((RuntimeError, UnavailableError)):
+        left[0].submit(abs, 1)
+
+
+@pytest.mark.parametrize("kind", [WorkerProcesses, WorkerThreads])
+def test_an_interrupt_that_leaves_a_thread_without_a_start_hangs_nothing(
+    kind: type[WorkerThreads], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    def submit() -> None:
+        with monkeypatch.context() as patch, kind(1) as workers:
+            patch.setattr(threading.Thread, "start", interrupt)
+            workers.submit(abs, -1)
+
+    with pytest.raises(KeyboardInterrupt):
+        submit()
+
+
+STRUCK = """
+import random, signal, sys, threading, time
+from dpdpca_disk.workers import WorkerProcesses, WorkerThreads
+
+def strike(*_):
+    raise KeyboardInterrupt
+
+sys.setswitchinterval(1e-5)
+signal.signal(signal.SIGALRM, strike)
+timer = threading.Timer(60, lambda: __import__("os")._exit(7))
+timer.daemon = True
+timer.start()
+for turn in range(60):
+    try:
+        with (WorkerThreads if turn % 3 else WorkerProcesses)(2) as workers:
+            workers.submit(abs, -1).result()
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 3e-3))
+            while True:
+                for future in [workers.submit(abs, -k) for k in range(4)]:
+                    future.result()
+    except KeyboardInterrupt:
+        pass
+print("done")
+"""
+
+
+def test_interrupts_at_any_moment_hang_nothing() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", STRUCK], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert run.stdout == "done\n", run.stderr[-2000:]
+
+
+def test_threads_are_of_this_process_and_fail_as_they_fail() -> None:
+    with WorkerThreads(3) as workers:
+        assert list(workers.map(pow, range(40), range(40))) == [k**k for k in range(40)]
+        assert workers.submit(os.getpid).result() == os.getpid()
+        with pytest.raises(ValueError, match="invalid literal"):
+            workers.submit(int, "text").result()
+
+
+def test_threads_finish_what_they_began_when_an_error_passes_and_drop_the_rest() -> None:
+    done: list[int] = []
+    dropped: list[Future[None]] = []
+    began = threading.Event()
+
+    def slow() -> None:
+        began.set()
+        time.sleep(0.2)
+        done.append(1)
+
+    def fail() -> None:
+        with WorkerThreads(1) as workers:
+            workers.submit(slow)
+            dropped.append(workers.submit(done.append, 2))
+            began.wait()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert done == [1]
+    assert dropped[0].cancelled()
 
 
 def test_nothing_is_taken_after_the_end() -> None:
@@ -174,7 +282,6 @@ def test_ctrl_c_comes_to_the_parent_alone() -> None:
     )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
-    time.sleep(0.2)  # so that the signal finds it waiting, as a person's would, and not between two locks
     os.killpg(parent.pid, signal.SIGINT)
     _, errors = parent.communicate(timeout=20)
     assert errors.count("KeyboardInterrupt") == 1, errors

@@ -3,9 +3,11 @@
 import hashlib
 import json
 import ssl
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -14,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from http_message_signatures import HTTPMessageVerifier, HTTPSignatureKeyResolver
 from http_message_signatures.algorithms import ED25519
 
+from dpdpca_disk.workers import WorkerThreads
 from dpdpca_http.answers import StudyUpdate
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
@@ -281,3 +284,31 @@ def test_study_facts_are_typed() -> None:
     assert study.progress is not None
     assert study.progress.total == 9
     assert study.cohort is None
+
+
+def test_chunks_sent_at_once_keep_to_their_connections() -> None:
+    connections: set[tuple[str, int]] = set()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_PUT(self) -> None:
+            connections.add(self.client_address)
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with ProxyClient(url, OWNER, PROXY.public.ed25519) as proxy, WorkerThreads(4) as sending:
+            for index in range(40):
+                sending.submit(proxy.put_chunk, STUDY, 1, index, b"chunk" * 1000)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert 1 <= len(connections) <= 4

@@ -10,7 +10,6 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +20,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from dpdpca_disk.workers import WorkerProcesses
+from dpdpca_disk.workers import WorkerProcesses, WorkerThreads
 from dpdpca_lab.bench.measure import (
     Measured,
     Peak,
@@ -312,7 +311,7 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
         ciphertexts = [some[k % len(some)] for k in range(count)]
 
     def run() -> None:
-        with ThreadPoolExecutor(size.workers) as threads:
+        with WorkerThreads(size.workers) as threads:
             if size.release is ReleaseKind.JOINT:
                 suite = PaillierSuite(public, figures.slot_bits)
                 open_joint_release(suite, secret, ciphertexts, size.features, MAX_RECORDS, threads)

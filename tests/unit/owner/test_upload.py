@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,56 @@ def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Any) -> Non
     assert settled.receipt.version == 1
     assert scene.proxy.chunks.items() > before.items()
     assert len(puts(scene)) == len(scene.proxy.chunks) - 1
+
+
+def test_chunks_leave_a_few_at_a_time_while_later_ones_are_encrypted(
+    scene: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 1)
+    lock, enough = threading.Lock(), threading.Event()
+    encrypted: list[int] = []
+    under_way, most = 0, 0
+
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        nonlocal under_way, most
+        if request.method == "PUT":
+            with lock:
+                under_way += 1
+                most = max(most, under_way)
+            assert enough.wait(20), "no chunk is encrypted while others are on their way"
+            with lock:
+                under_way -= 1
+        return None
+
+    def on_encrypted(count: int) -> None:
+        encrypted.append(count)
+        if len(encrypted) >= 3:
+            enough.set()
+
+    scene.proxy.interfere = interfere
+    settled = join(scene, Watcher(on_encrypted))
+    assert settled.sent_chunks == len(scene.proxy.chunks) == len(encrypted) > 4
+    assert 1 < most <= 4
+
+
+def test_the_first_chunk_that_is_refused_stops_the_share(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 1)
+
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("chunks/1"):
+            return httpx.Response(409, json={"type": "urn:dpdpca:problem:study-closed", "detail": "late"})
+        return None
+
+    scene.proxy.interfere = interfere
+    with pytest.raises(ConflictError):
+        join(scene)
+    assert not [line for line in scene.proxy.received if line.endswith("complete")]
+    before = list(scene.proxy.received)
+    assert len(puts(scene)) <= 2 + 4
+    time.sleep(0.1)
+    assert scene.proxy.received == before
+    scene.proxy.interfere = lambda request: None
+    assert join(scene).receipt.version == 1
 
 
 def by_processes(monkeypatch: pytest.MonkeyPatch, kind: type[WorkerProcesses]) -> None:
