@@ -137,8 +137,9 @@ class Components:
         trusted = self.trusted_count
         if k > trusted:
             signals, captured = float(self.signals[:trusted].sum()), float(self.captured[:trusted].sum())
-            unexplained = max(self.total_variance - signals, 0.0)
-            signals += min((k - trusted) * self.noise_edge / 2, unexplained)
+            spread = self.noise_scale * len(self.space.names) ** 0.5
+            unexplained = max(self.total_variance + 2 * spread - signals, 0.0)
+            signals += min((k - trusted) * float(self.noise_edges.max()) / 2, unexplained)
         share = captured / signals if signals > 0 else 0.0
         return min(max(share, 0.0), 1.0), k <= trusted
 
@@ -180,13 +181,13 @@ def fit_components(
     """
     d = len(space.names)
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
+    scatter, unit = scatter_of(noisy, figures, space, owners)
     if scatter.shape != (d, d) or (noisy.sum is not None and len(noisy.sum) != d):
         raise UsageError("wrong-shape", f"a scatter of {scatter.shape} does not fit {d} encoded features")
     k = d if count is None else count
     if not 1 <= k <= d:
         raise UsageError("wrong-shape", f"there are {d} components, {k} were asked for", f"ask for 1 to {d}")
-    values, vectors = _leading(scatter, k)
+    values, vectors = leading_pairs(scatter, k)
     base_energy = float(law.off_diagonal / factor**2) * d
     energy = np.full(k, base_energy)
     mean = None
@@ -201,7 +202,6 @@ def fit_components(
     signals[above] = (values[above] + np.sqrt(values[above] ** 2 - 4 * energy[above])) / 2
     seen = signals > 0
     ratio = np.divide(energy, signals**2, out=np.ones(k), where=seen)
-    unit = (space.unit / figures.grid) ** 2 / max(noisy.count - 1, 1)
     return Components(
         space=space,
         count=noisy.count,
@@ -218,12 +218,21 @@ def fit_components(
     )
 
 
+def scatter_of(
+    noisy: NoisyScatter, figures: Figures, space: EncodedSpace, owners: int | None = None
+) -> tuple[Floats, float]:
+    """S̃ in grid² units without the mean of its noise, and what one such unit is worth as a variance."""
+    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
+    unit = (space.unit / figures.grid) ** 2 / max(noisy.count - 1, 1)
+    return _without_shift(scatter_matrix(noisy), float(law.shift / factor)), unit
+
+
 def _without_shift(scatter: Floats, shift: float) -> Floats:
     """The matrix with `shift`, the mean of positive noise, taken off its diagonal."""
     return scatter - shift * np.eye(len(scatter)) if shift else scatter
 
 
-def _leading(scatter: Floats, k: int) -> tuple[Floats, Floats]:
+def leading_pairs(scatter: Floats, k: int) -> tuple[Floats, Floats]:
     """The k largest eigenvalues, descending, and their unit vectors as rows with settled signs."""
     d = len(scatter)
     solved: tuple[Any, Any] | None = None
