@@ -101,8 +101,9 @@ def draw(place: Workplace, figures: Figures, records: int | None) -> str:
         noise = figures.mechanism.draw(records)
     token = secrets.token_hex(16)
     # No sampler passes 64 bits; a large draw takes several times that as Python's integers.
-    drawn = np.array(noise, dtype="<i8").tobytes()
-    place.write(draw_name(place.study, token), json.dumps(mask).encode() + b"\n" + drawn)
+    drawn = np.array(noise, dtype="<i8")
+    noise.clear()
+    place.write(draw_name(place.study, token), json.dumps(mask).encode() + b"\n" + drawn.tobytes())
     return token
 
 

@@ -7,11 +7,20 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpdpca_protocol import gaussian
 from dpdpca_protocol.gaussian import TAIL, discrete_gaussian
 
 from .alpha import level
 
 DRAWS = 100_000
+
+
+@pytest.fixture(params=["reference", "many"], autouse=True)
+def sampler(request, monkeypatch):
+    """OpenDP's draws, and ours, which serve where there are more than a million."""
+    if request.param == "many":
+        monkeypatch.setattr(gaussian, "MANY_DRAWS", 0)
+    return request.param
 
 
 def draw(variance, bound=None):
@@ -87,6 +96,22 @@ def test_two_calls_share_nothing():
     assert not np.array_equal(first, second)
     correlation = float((first * second).mean()) / 1e12 * math.sqrt(DRAWS)
     assert 2 * stats.norm.sf(abs(correlation)) > level()
+
+
+@pytest.mark.parametrize("scale", [5.0, 2.0**30 + 0.5])
+def test_both_samplers_have_one_law(scale, sampler, monkeypatch):
+    if sampler == "reference":
+        pytest.skip("compared once")
+    ours = draw(Fraction(scale) ** 2)
+    monkeypatch.setattr(gaussian, "MANY_DRAWS", DRAWS)
+    theirs = draw(Fraction(scale) ** 2)
+    edges = np.unique(np.round(scale * np.linspace(-3.5, 3.5, 36)))
+    counts = [
+        np.bincount(np.searchsorted(edges, draws), minlength=len(edges) + 1) for draws in (ours, theirs)
+    ]
+    assert stats.chi2_contingency(np.array(counts)).pvalue > level()
+    low = [np.bincount(draws & 15, minlength=16) for draws in (ours, theirs)]
+    assert stats.chi2_contingency(np.array(low)).pvalue > level()
 
 
 def test_planted_faults_are_seen():

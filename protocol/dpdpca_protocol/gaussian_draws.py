@@ -1,0 +1,144 @@
+"""Very many draws of the discrete Gaussian: Canonne, Kamath, Steinke (2020) in arrays.
+
+Floating point takes decisions only where its error cannot change them; everything else is decided by bounds
+on the true figure, narrowed until they decide. So the law is exact, as with rational arithmetic throughout.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+
+Integers = NDArray[np.int64]
+
+SLACK = 2.0**-32
+"""How far exp(−γ) in floats may be from the true figure, of itself, and is trusted to be: see `_happens`."""
+
+_WORD_BITS = 62
+_MORE_BITS = 64
+_CANDIDATES = 2**18
+
+
+def draw_gaussians(
+    scale: float, count: int, bound: int, randomness: Randomness = OS_RANDOMNESS, slack: float = SLACK
+) -> Integers:
+    """Independent draws with P(x) ∝ exp(−x²/(2s²)) on the integers |x| ≤ bound.
+
+    A candidate has the size Y = U + tV with t = ⌊s⌋ + 1, U uniform in [0, t), P(V ≥ k) = e^(−k), and a fair
+    sign; 0 counts under one sign alone. It is kept with probability exp(−γ), γ = U/t + (Y − s²/t)²/(2s²) ≥ 0.
+    Since γ = Y²/(2s²) − V + s²/(2t²), what is kept has the weight exp(−Y²/(2s²)) up to a constant.
+
+    Args:
+        scale: s > 0, below 2⁶³/13.
+        count: how many.
+        bound: candidates beyond it are dropped; at least s, below 2⁶³ − 1.
+        randomness: where the bits come from.
+        slack: tests alone change it, up to 1: the more, the fewer decisions are left to floats.
+
+    Returns:
+        (count,) int64.
+
+    Guarantee: the law is exact. The argument is in docs/claims.md, C12.
+    Source: Canonne, Kamath, Steinke 2020, algorithms 1 to 3, with both rejections taken in one.
+    Tested: tests/unit/test_gaussian_draws.py, tests/statistical/test_discrete_gaussian.py.
+    """
+    step = math.floor(scale) + 1
+    exact_scale = Fraction(scale)
+    draws, found = np.empty(count, dtype=np.int64), 0
+    while found < count:
+        tries = min(_CANDIDATES, 3 * (count - found) + 16)
+        rest = _below(step, tries, randomness)
+        steps = _geometric(tries, randomness, slack)
+        negative = np.frombuffer(randomness.bytes(tries), np.uint8) & 1 == 1
+        # so nothing passes 64 bits: what is dropped here would be dropped at the end
+        fits = steps <= (bound - rest) // step
+        rest, steps, negative = rest[fits], steps[fits], negative[fits]
+        sizes = rest + step * steps
+        once = ~(negative & (sizes == 0))
+        rest, sizes, negative = rest[once], sizes[once], negative[once]
+        with np.errstate(over="ignore"):  # of a scale near 0: exp(−∞) is 0 as it should be
+            exponents = rest / step + (sizes / scale - scale / step) ** 2 / 2
+
+        def exponent(index: int, rest: Integers = rest, sizes: Integers = sizes) -> Fraction:
+            away = int(sizes[index]) - exact_scale**2 / step
+            return Fraction(int(rest[index]), step) + away**2 / (2 * exact_scale**2)
+
+        kept = _happens(exponents, exponent, randomness, slack)
+        some = np.where(negative, -sizes, sizes)[kept][: count - found]
+        draws[found : found + len(some)] = some
+        found += len(some)
+    return draws
+
+
+def _below(limit: int, count: int, randomness: Randomness) -> Integers:
+    """Uniform integers in [0, limit), limit < 2⁶³."""
+    mask = np.uint64((1 << (limit - 1).bit_length()) - 1)
+    found = np.empty(0, dtype=np.int64)
+    while len(found) < count:
+        words = np.frombuffer(randomness.bytes(16 * (count - len(found)) + 64), "<u8") & mask
+        found = np.concatenate([found, words[words < limit].astype(np.int64)])
+    return found[:count]
+
+
+def _geometric(count: int, randomness: Randomness, slack: float) -> Integers:
+    """How often in a row something of probability 1/e happens."""
+    times = np.zeros(count, dtype=np.int64)
+    going_on = np.arange(count)
+    while len(going_on):
+        again = _happens(np.ones(len(going_on)), lambda index: Fraction(1), randomness, slack)
+        going_on = going_on[again]
+        times[going_on] += 1
+    return times
+
+
+def _happens(
+    exponents: NDArray[np.float64], exact: Callable[[int], Fraction], randomness: Randomness, slack: float
+) -> NDArray[np.bool_]:
+    """For each γ whether u < exp(−γ), u uniform in [0, 1) and known by its first 62 bits.
+
+    Args:
+        exponents: γ in floats: within 2⁻⁴⁰ where γ ≤ 64, else at least above 44.
+        exact: γ by its place.
+        randomness: where u comes from.
+        slack: a decision is taken from floats where it holds for all figures within this of exp(−γ).
+    """
+    words = (np.frombuffer(randomness.bytes(8 * len(exponents)), "<u8") >> np.uint64(2)).astype(np.int64)
+    chances = np.exp(-exponents)
+    surely = np.ldexp(chances * (1 - slack), _WORD_BITS).astype(np.int64)
+    never = np.ldexp(chances * (1 + slack), _WORD_BITS).astype(np.int64) + 1
+    happens: NDArray[np.bool_] = words < surely
+    for index in np.flatnonzero(~happens & (words < never)).tolist():
+        happens[index] = _is_below(int(words[index]), exact(index), randomness)
+    return happens
+
+
+def _is_below(word: int, exponent: Fraction, randomness: Randomness) -> bool:
+    """Whether u < exp(−γ), u uniform among the numbers that begin with the 62 bits of `word`."""
+    bits = _WORD_BITS
+    while True:
+        least, most = _bounds(exponent, bits)
+        if word < least:
+            return True
+        if word >= most:
+            return False
+        word = word << _MORE_BITS | int.from_bytes(randomness.bytes(_MORE_BITS // 8), "big")
+        bits += _MORE_BITS
+
+
+def _bounds(exponent: Fraction, bits: int) -> tuple[mpz, mpz]:
+    """Integers, mostly neighbours, with least ≤ 2^bits·exp(−γ) ≤ most: MPFR rounds to the side it is told."""
+    exact = gmpy2.mpq(exponent.numerator, exponent.denominator)
+    with gmpy2.context(precision=bits + 64, round=gmpy2.RoundUp):
+        above = gmpy2.mpfr(exact)
+    with gmpy2.context(precision=bits + 64, round=gmpy2.RoundDown):
+        below = gmpy2.mpfr(exact)
+        least = gmpy2.floor(gmpy2.mul_2exp(gmpy2.exp(-above), bits))
+    with gmpy2.context(precision=bits + 64, round=gmpy2.RoundUp):
+        most = gmpy2.ceil(gmpy2.mul_2exp(gmpy2.exp(-below), bits))
+    return mpz(least), mpz(most)
