@@ -76,12 +76,18 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What the data user's service serves and `FederatedPCA` wraps."""
+    """What the data user's service serves and `FederatedPCA` wraps.
+
+    Attributes:
+        in_clear: whether it was made to be published in clear: where the proxy drew the noise, the data user
+            has added a second draw of it.
+    """
 
     study: StudyId
     manifest: Manifest
     components: Components
     provenance: Provenance
+    in_clear: bool = False
 
     def to_bytes(self) -> bytes:
         """The `.npz` file."""
@@ -89,6 +95,7 @@ class Model:
             "format": MODEL_FORMAT,
             "manifest": self.manifest.to_body(),
             "provenance": asdict(self.provenance),
+            "in_clear": self.in_clear,
         }
         components, space = self.components, self.components.space
         file = io.BytesIO()
@@ -126,6 +133,9 @@ class Model:
             manifest = Manifest.parse(metadata["manifest"], least_modulus_bits=least_modulus_bits)
             components = parse_components(texts["components"].encode(), manifest.study_id)
             provenance = Provenance.parse(metadata["provenance"])
+            in_clear = metadata.get("in_clear", False)
+            if type(in_clear) is not bool:
+                raise MessageError("malformed", "in_clear must be true or false")
         except DpdpcaError:
             raise
         except (
@@ -140,7 +150,11 @@ class Model:
             raise MessageError("malformed", "this is not a model file", "fetch it again") from error
         if components.space.names != EncodedSpace.of(manifest).names:
             raise MessageError("malformed", "the components name other features than the manifest")
-        return cls(manifest.study_id, manifest, components, provenance)
+        return cls(manifest.study_id, manifest, components, provenance, in_clear)
+
+    @property
+    def has_second_noise(self) -> bool:
+        return self.in_clear and self.manifest.noise_by is NoiseBy.PROXY
 
     @property
     def privacy(self) -> dict[str, Any]:
@@ -153,7 +167,9 @@ class Model:
             "epsilon": None if guarantee.epsilon is None else float(guarantee.epsilon),
             "guarantee": str(guarantee),
             "mechanism": f"discrete {manifest.mechanism}, {manifest.release} release",
+            "in_clear": self.in_clear or manifest.noise_by is NoiseBy.OWNERS,
             "noise_by": manifest.noise_by,
+            "noise_draws": 2 if self.has_second_noise else 1,
             "records": self.components.count,
             "relation": str(manifest.relation),
             "rho": None if figures.rho is None else float(figures.rho),
@@ -185,15 +201,16 @@ class Model:
             "origin": components.origin.tolist(),
             "scale": space.scale.tolist(),
             "privacy": self.privacy,
-            "claim": claim(self.manifest),
-            "assumptions": list(assumptions(self.manifest)),
+            "claim": claim(self),
+            "assumptions": list(assumptions(self)),
             "cohort": self.provenance.cohort,
             "owners": [asdict(owner) for owner in self.provenance.owners],
         }
 
 
-def claim(manifest: Manifest) -> str:
+def claim(model: Model) -> str:
     """The privacy claim, with whom it holds towards: printed with every result."""
+    manifest = model.manifest
     guarantee = manifest.figures.guarantee
     if guarantee.epsilon is None or guarantee.delta is None:
         return f"Nothing is promised for one record: {guarantee}."
@@ -214,14 +231,22 @@ def claim(manifest: Manifest) -> str:
             f"enough that {shares} of them did and told nobody, whatever {colluding} others give away. The "
             "components may be published in clear."
         )
+    if model.has_second_noise:
+        return (
+            f"{promised}, the proxy included: beside its own noise, all that is shown carries a second, "
+            "independent draw of the same law that the data user's software made, and each draw alone is "
+            "enough. The components may be published in clear."
+        )
     return (
         f"{promised}. Towards the proxy only while it does not see the components: with its own noise it "
         "could compute exact, non-private figures from them, so they go to the owners sealed."
     )
 
 
-def assumptions(manifest: Manifest) -> tuple[str, ...]:
+def assumptions(model: Model) -> tuple[str, ...]:
     """What the claim rests on."""
+    manifest = model.manifest
+    second = ("Towards the proxy: the data user's software keeps neither its draw nor a result without it.",)
     joint = manifest.release == "joint"
     draw = (
         f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
@@ -243,6 +268,7 @@ def assumptions(manifest: Manifest) -> tuple[str, ...]:
     return (
         "Proxy and data user do not work together: together they can undo everything.",
         *(draw if manifest.noise_by is NoiseBy.OWNERS else ()),
+        *(second if model.has_second_noise else ()),
         honesty,
         count,
         "The unit is one record. Totals of one owner are not protected beyond the noise; two studies whose "

@@ -77,9 +77,10 @@ def _study(model: Model) -> str:
 
 def _privacy(model: Model) -> str:
     manifest, figures = model.manifest, model.manifest.figures
-    lines = "".join(f"<li>{escaped(line, 400)}</li>" for line in assumptions(manifest))
+    lines = "".join(f"<li>{escaped(line, 400)}</li>" for line in assumptions(model))
+    second = ", and once by the data user" if model.has_second_noise else ""
     facts = [
-        ("Mechanism", f"discrete {manifest.mechanism}, exact, drawn once by the {manifest.noise_by}"),
+        ("Mechanism", f"discrete {manifest.mechanism}, exact, drawn once by the {manifest.noise_by}{second}"),
         ("Relation", f"{manifest.relation}; the number of records is public"),
         *(("Noise", line) for line in privacy_statements(figures)),
         ("ρ (zero-concentrated)", "–" if figures.rho is None else number(float(figures.rho))),
@@ -89,7 +90,7 @@ def _privacy(model: Model) -> str:
     ]
     return (
         "<section class='privacy'><h3>What is promised, and to whom</h3>"
-        f"<p>{escaped(claim(manifest), 1000)}</p>"
+        f"<p>{escaped(claim(model), 1000)}</p>"
         f"<h4>It rests on this</h4><ul>{lines}</ul>{_facts(facts)}</section>"
     )
 

@@ -78,10 +78,18 @@ class ServiceClient:
         self._client.close()
 
     def create(
-        self, draft: bytes, media_type: str, *, proxy: str | None = None, publish: bool = True
+        self,
+        draft: bytes,
+        media_type: str,
+        *,
+        proxy: str | None = None,
+        publish: bool = True,
+        in_clear: bool = False,
     ) -> dict[str, Any]:
         """Hand in a draft; the answer holds the draft's id."""
-        query = {"publish": "true" if publish else "false"} | ({"proxy": proxy} if proxy else {})
+        flags = {"publish": publish, "in_clear": in_clear}
+        query = {name: "true" if flag else "false" for name, flag in flags.items()}
+        query |= {"proxy": proxy} if proxy else {}
         return self._json("POST", "/v1/studies", content=draft, media_type=media_type, query=query)
 
     def studies(self) -> list[dict[str, Any]]:

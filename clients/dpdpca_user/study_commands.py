@@ -76,6 +76,14 @@ def study_create(
     publish: Annotated[
         bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
     ] = True,
+    in_clear: Annotated[
+        bool,
+        typer.Option(
+            "--in-clear",
+            help="Make components that may be published in clear, towards the proxy too: where it draws the"
+            " noise, a second draw is added, for good, and only the sum is ever shown.",
+        ),
+    ] = False,
     proxy: Annotated[str | None, typer.Option(help="The proxy's address, where several are known.")] = None,
     service: Service = None,
     home: Home = None,
@@ -85,7 +93,9 @@ def study_create(
     from dpdpca_user.drafts import media_type_of
 
     with open_client(service, home) as client:
-        facts = client.create(draft.read_bytes(), media_type_of(draft), proxy=proxy, publish=publish)
+        facts = client.create(
+            draft.read_bytes(), media_type_of(draft), proxy=proxy, publish=publish, in_clear=in_clear
+        )
     show(
         as_json,
         facts,

@@ -113,6 +113,7 @@ class Figures:
         slot_bits, slots: width of a slot and slots of a plaintext.
         value_count: values that a share carries: N, v, and the upper triangle of R.
         ciphertext_count, chunk_count, share_bytes: size of one share.
+        draws: how many independent draws of the noise a result carries: 2 where the data user added its own.
     """
 
     release: ReleaseKind
@@ -134,6 +135,7 @@ class Figures:
     ciphertext_count: int
     chunk_count: int
     share_bytes: int
+    draws: int = 1
 
     @property
     def noise_scale(self) -> Fraction:
@@ -170,7 +172,7 @@ class Figures:
             owners: of the cohort; needed where they draw the noise, for there is more of it with each.
         """
         if not isinstance(self.mechanism, SharedGaussian):
-            return self.mechanism.law(count)
+            return self.mechanism.law(count).times(self.draws)
         if owners is None:
             raise UsageError("bad-argument", "how much noise owners drew depends on how many they were")
         return self.mechanism.law_of(owners)

@@ -23,9 +23,16 @@ _ANY_TIME = frozenset({Stage.OPEN, Stage.ANSWERED})
 
 
 def create_study(
-    service: UserService, row_id: str, draft: bytes, media_type: str, proxy_url: str | None, publish: bool
+    service: UserService,
+    row_id: str,
+    draft: bytes,
+    media_type: str,
+    proxy_url: str | None,
+    publish: bool,
+    *,
+    in_clear: bool = False,
 ) -> dict[str, Any]:
-    """Take a draft in and let the driver go on with it.
+    """Take a draft in and let the driver go on with it; `in_clear` if its components shall be publishable so.
 
     Raises:
         MessageError, PolicyError: the draft could not become a manifest.
@@ -36,7 +43,15 @@ def create_study(
     closes_at = closing_time(now, settings.closes_after_days)
     manifest = lint(parse_draft(draft, media_type), service.party, proxy.party, closes_at, settings.key_bits)
     service.store.add(
-        row_id, manifest.title, str(manifest.release), draft, media_type, proxy.url, publish, now
+        row_id,
+        manifest.title,
+        str(manifest.release),
+        draft,
+        media_type,
+        proxy.url,
+        publish,
+        now,
+        in_clear=in_clear,
     )
     service.wake()
     return study_facts(service.store.find(row_id))
@@ -60,6 +75,7 @@ def study_facts(row: StudyRow) -> dict[str, Any]:
         "state": state,
         "has_model": row.stage in MODELLED,
         "publish": row.publish,
+        "in_clear": row.in_clear,
         "progress": progress,
         "owners": told.get("owners", []),
         "owners_complete": told.get("owners_complete", 0),

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request
@@ -48,12 +49,21 @@ async def create(
     request: Request,
     publish: Annotated[bool, Query(description="Send the components to the owners, sealed.")] = True,
     proxy: Annotated[str | None, Query(description="The proxy's address, where several are known.")] = None,
+    in_clear: Annotated[
+        bool, Query(description="Make components that may be published in clear: a second noise is added.")
+    ] = False,
 ) -> Response:
     media_type = _media_type(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
     draft = await read_body(request, media_type, DRAFT_LIMIT_BYTES)
     row_id = secrets.token_hex(16)
     facts = await run_in_threadpool(
-        create_study, service_of(request), row_id, draft, media_type, proxy, publish
+        partial(create_study, in_clear=in_clear),
+        service_of(request),
+        row_id,
+        draft,
+        media_type,
+        proxy,
+        publish,
     )
     return _json(facts, 202, {"Location": f"/v1/studies/{row_id}"})
 

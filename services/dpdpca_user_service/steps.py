@@ -270,13 +270,15 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
             chunks,
             verified.release.records,
             len(verified.release.cohort),
+            row.in_clear,
             service.least_modulus_bits,
         )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
     components = parse_components(opened.components, row.known_study)
-    model = Model(row.known_study, signed.manifest, components, _provenance(signed, verified, row, seconds))
+    provenance = _provenance(signed, verified, row, seconds)
+    model = Model(row.known_study, signed.manifest, components, provenance, row.in_clear)
     service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
     return True
 

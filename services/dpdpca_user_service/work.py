@@ -19,6 +19,7 @@ from gmpy2 import mpz
 from dpdpca_disk.workers import WorkerThreads, core_count
 from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
+from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
@@ -26,6 +27,7 @@ from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import answer_count, open_joint_release, open_masked_release
+from dpdpca_protocol.second_noise import with_second_noise
 from dpdpca_protocol.share import decode_chunk
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.suite import PaillierSuite
@@ -76,6 +78,7 @@ def open_release(
     chunks: list[bytes],
     records: int | None,
     owners: int,
+    in_clear: bool,
     least_bits: int,
 ) -> Opened:
     """Decrypts a verified release, refuses what honest records cannot have made, and fits.
@@ -86,6 +89,8 @@ def open_release(
         chunks: of the verified release, in order.
         records: N as answered in a masked study, else None.
         owners: of the cohort.
+        in_clear: whether the components are to be publishable in clear; where the proxy drew the noise that
+            takes a draw of ours, and nothing leaves this process without it.
         least_bits: lower only in tests.
 
     Raises:
@@ -116,6 +121,8 @@ def open_release(
             "its result is not served; this rule is kept by the data user's own software and protects nobody"
             " from the data user",
         )
+    if in_clear and figures.noise_by is NoiseBy.PROXY:
+        noisy, figures = with_second_noise(noisy, figures)
     opened = time.monotonic()
     space = EncodedSpace.of(manifest)
     components = fit_components(noisy, figures, space, min(d, MAX_COMPONENTS), owners)

@@ -1,4 +1,5 @@
-"""Components in clear would undo the noise towards the proxy, who knows its own draw; sealed ones do not."""
+"""Components in clear would undo the noise towards the proxy, who knows its own draw; sealed ones do not, and
+neither do those under a second noise that it does not know."""
 
 import random
 from fractions import Fraction
@@ -14,6 +15,7 @@ from dpdpca_protocol.messages import SealedComponents
 from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.release import NoisyScatter
 from dpdpca_protocol.sealing import components_info, open_sealed, seal
+from dpdpca_protocol.second_noise import with_second_noise
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.study import ReleaseKind
 
@@ -49,6 +51,21 @@ def test_components_in_clear_give_the_proxy_exact_sums() -> None:
     truth = scatter @ vectors
     assert np.abs(found - truth).max() < 1e-9 * np.abs(own_noise).max()
     assert np.abs(own_noise @ vectors).max() > 1e3 * np.abs(found - truth).max()
+
+
+def test_a_second_noise_of_the_data_users_own_stops_the_same_attack() -> None:
+    """In clear the proxy finds the sums no better than under fresh noise of the study's own strength."""
+    scatter, own_noise, noisy, space, figures = masked_release()
+    again, both = with_second_noise(noisy, figures)
+    published = fit_components(again, both, space, 3)
+    unit = published.noise_scale / (2**0.5 * float(figures.noise_scale))
+    vectors, values = published.vectors.T, published.eigenvalues / unit
+    error = vectors * values - own_noise @ vectors - scatter @ vectors
+    # |E u|² for a unit vector u: about t²(d + 1)/2, E the noise that the proxy does not know
+    expected = float(figures.noise_scale) * ((D + 1) / 2) ** 0.5
+    assert (np.linalg.norm(error, axis=0) > expected / 5).all()
+    drawn = np.array(again.scaled_scatter, dtype=object) - np.array(noisy.scaled_scatter, dtype=object)
+    assert np.abs(error - drawn.astype(float) / N @ vectors).max() < 1e-9 * np.abs(own_noise).max()
 
 
 def test_what_passes_through_the_proxy_opens_for_owners_alone() -> None:

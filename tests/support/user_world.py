@@ -102,10 +102,10 @@ class UserWorld:
 
         from dpdpca_user_service.acts import create_study
 
-        publish = changes.pop("publish", True)
+        publish, in_clear = changes.pop("publish", True), changes.pop("in_clear", False)
         row_id = secrets.token_hex(16)
         draft = json.dumps(DRAFT | changes).encode()
-        create_study(self.service, row_id, draft, "application/json", None, publish)
+        create_study(self.service, row_id, draft, "application/json", None, publish, in_clear=in_clear)
         return self.row(row_id)
 
     def row(self, row_id: str) -> StudyRow:

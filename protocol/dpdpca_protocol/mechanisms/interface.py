@@ -138,6 +138,17 @@ class NoiseLaw:
     triangle_bound: int
     sum_bound: int
 
+    def times(self, draws: int) -> "NoiseLaw":
+        """The law of a sum of independent draws."""
+        return NoiseLaw(
+            self.diagonal * draws,
+            self.off_diagonal * draws,
+            self.sum_ * draws,
+            self.shift * draws,
+            self.triangle_bound * draws,
+            self.sum_bound * draws,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

@@ -32,6 +32,7 @@ class StudyRow:
     stage: Stage
     updated_at: str
     publish: bool
+    in_clear: bool
     study: StudyId | None
     key_progress: float
     facts: Mapping[str, Any]
@@ -61,6 +62,8 @@ class StudyStore:
         proxy_url: str,
         publish: bool,
         now: datetime,
+        *,
+        in_clear: bool = False,
     ) -> None:
         with self.database.transaction() as connection:
             connection.execute(
@@ -74,6 +77,7 @@ class StudyStore:
                     media_type=media_type,
                     proxy_url=proxy_url,
                     publish=publish,
+                    in_clear=in_clear,
                     stage=str(Stage.DRAFTED),
                     key_progress=0.0,
                     facts="{}",

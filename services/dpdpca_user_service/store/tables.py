@@ -35,6 +35,7 @@ studies = Table(
     Column("stage", String(12), nullable=False),
     Column("updated_at", String(20), nullable=False),
     Column("publish", Boolean, nullable=False),
+    Column("in_clear", Boolean, nullable=False, default=False),  # components are made for open publication
     Column("study", String(64)),
     Column("manifest", LargeBinary),  # statement, signed by us
     Column("secret", LargeBinary),  # p and q, sealed; gone once there is a model

@@ -56,24 +56,24 @@ def test_a_model_file_whose_components_belong_to_another_study_is_refused(
 
 def test_claim_and_assumptions_say_towards_whom(joint_model: Model, masked_model: Model) -> None:
     for model in (joint_model, masked_model):
-        text = claim(model.manifest)
+        text = claim(model)
         assert "replace-one" in text
         assert "towards the data user" in text
         assert "Towards the proxy only while" in text
-        assert any("do not work together" in line for line in assumptions(model.manifest))
-    assert any("Every owner is honest" in line for line in assumptions(masked_model.manifest))
-    assert any("own rows only" in line for line in assumptions(joint_model.manifest))
+        assert any("do not work together" in line for line in assumptions(model))
+    assert any("Every owner is honest" in line for line in assumptions(masked_model))
+    assert any("own rows only" in line for line in assumptions(joint_model))
 
 
 def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[..., Model]) -> None:
     model = make_model(noise_by="owners")
-    text = claim(model.manifest)
+    text = claim(model)
     assert text.startswith("One record: (2, 4e-08)-differential privacy, relation replace-one")
     assert "the proxy included, which knows none of the noise" in text
     assert "2 of them did and told nobody, whatever 1 others give away" in text
     assert "published in clear" in text
     assert any(
-        "At least 2 owners of the cohort add their part" in line for line in assumptions(model.manifest)
+        "At least 2 owners of the cohort add their part" in line for line in assumptions(model)
     )
     assert model.privacy["noise_by"] == "owners"
     assert Model.from_bytes(model.to_bytes()).manifest == model.manifest

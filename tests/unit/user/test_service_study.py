@@ -320,3 +320,40 @@ def test_the_secret_key_is_sealed_under_the_passphrase(world: ProxyWorld, tmp_pa
     user.deliver_all(row)
     user.advance_to(row, Stage.PUBLISHED)
     user.service.close()
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_a_study_made_for_publication_in_clear_shows_nothing_but_the_sum_of_both_noises(
+    user: UserWorld, release: str
+) -> None:
+    row = user.create(release=release, in_clear=True)
+    row = user.advance_to(row, Stage.OPEN)
+    user.deliver_all(row)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    first = user.service.store.need(row.id, "model")
+    user.reopen()
+    assert user.service.store.need(row.id, "model") == first
+    model = user.service.model_of(row.id)
+    law = model.manifest.figures.law(model.components.count)
+    factor = model.manifest.figures.mechanism.factor(model.components.count)
+    unit = 1 / (model.components.count - 1) / model.manifest.figures.grid**2
+    assert model.components.noise_scale == pytest.approx(float(2 * law.diagonal) ** 0.5 / factor * unit)
+    facts = model_facts(user.service, row.id)
+    assert (facts["privacy"]["in_clear"], facts["privacy"]["noise_draws"]) == (True, 2)
+    assert "the proxy included" in facts["claim"]
+    assert "may be published in clear" in facts["claim"]
+    assert any("keeps neither its draw nor a result without it" in line for line in facts["assumptions"])
+    # and what owners get is the same
+    published = user.world.client(user.world.owners[0]).components(row.known_study)
+    copies = SealedComponents.parse(verify_statement("components", published, user.world.user.public.ed25519))
+    owner = user.world.owners[0]
+    plain = open_sealed(copies.sealed[owner.public.party_id], owner.x25519, components_info(row.known_study))
+    assert plain == encode_components(row.known_study, model.components)
+
+
+def test_owners_noise_is_enough_for_publication_in_clear(user: UserWorld) -> None:
+    row = user.advance_to(user.create(noise_by="owners", in_clear=True), Stage.OPEN)
+    user.deliver_all(row)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    facts = model_facts(user.service, row.id)
+    assert (facts["privacy"]["in_clear"], facts["privacy"]["noise_draws"]) == (True, 1)

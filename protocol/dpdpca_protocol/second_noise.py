@@ -1,0 +1,60 @@
+"""A second noise, drawn by the data user, so that components of a study may be published in clear.
+
+The proxy knows its own noise, and could take it off whatever it sees. Of an independent draw of the same law,
+on the integers and before any division, it knows nothing: each of the two draws alone gives the study's
+(ε, δ), towards whoever knows the other one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.figures import Figures
+from dpdpca_protocol.release import NoisyScatter, triangle_index
+
+
+def with_second_noise(noisy: NoisyScatter, figures: Figures) -> tuple[NoisyScatter, Figures]:
+    """The release under one draw more, and figures whose law is that of both.
+
+    Args:
+        noisy: as decrypted, checked, and shown to nobody.
+        figures: of its study, where the proxy drew the noise.
+
+    Raises:
+        UsageError: the noise has two draws already.
+
+    Guarantee: (ε, δ) of the mechanism towards whoever knows the first draw; docs/claims.md, C12.
+    Tested: tests/unit/test_second_noise.py, tests/hostile/test_denoising_proxy.py.
+    """
+    if figures.draws != 1:
+        raise UsageError("bad-argument", "the second noise was drawn already")
+    drawn = figures.mechanism.draw(noisy.count)
+    return add_noise(noisy, drawn), replace(figures, draws=2)
+
+
+def add_noise(noisy: NoisyScatter, drawn: Sequence[int]) -> NoisyScatter:
+    """N·S̃ + E in a masked release, in a joint one N·(R̃ + E) − (ṽ + e)(ṽ + e)ᵀ, in exact integers.
+
+    Args:
+        noisy: a release.
+        drawn: in the order of `Mechanism.draw`: E as an upper triangle by rows, 0 and e before it if joint.
+    """
+    d = len(noisy.scaled_scatter)
+    old = noisy.sum
+    triangle = drawn if old is None else drawn[1 + d :]
+    new = (
+        None
+        if old is None
+        else tuple(value + noise for value, noise in zip(old, drawn[1 : 1 + d], strict=True))
+    )
+    factor = 1 if old is None else noisy.count
+    rows: list[list[int]] = []
+    for i in range(d):
+        row = [above[i] for above in rows]
+        for j in range(i, d):
+            entry = noisy.scaled_scatter[i][j] + factor * triangle[triangle_index(d, i, j)]
+            if old is not None and new is not None:
+                entry += old[i] * old[j] - new[i] * new[j]
+            row.append(entry)
+        rows.append(row)
+    return NoisyScatter(noisy.count, tuple(map(tuple, rows)), new)

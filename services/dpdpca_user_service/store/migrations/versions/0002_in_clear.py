@@ -1,0 +1,11 @@
+"""Studies whose components are made for publication in clear."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("studies", sa.Column("in_clear", sa.Boolean, nullable=False, server_default=sa.false()))

@@ -1,0 +1,53 @@
+"""docs/claims.md names a test for every row and statement, and the README says what the program prints."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dpdpca_cli.demo_records import bundled_draft
+from dpdpca_protocol.statements import privacy_statements
+from dpdpca_user.command_parts import lint_file
+from dpdpca_user.model import Model, assumptions, claim
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+NAMED = re.compile(r"`(tests/[\w/]+\.py)`")
+SECTIONS = dict(re.findall(r"^## (C\d+)\. [^\n]*\n(.*?)(?=^## )", PAGE, re.DOTALL | re.MULTILINE))
+
+
+def test_every_row_of_the_claims_names_its_tests():
+    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
+    claims = rows[2 : next(i for i, row in enumerate(rows[2:], 2) if row.startswith("| quantity"))]
+    assert len(claims) == 7
+    for row in claims:
+        assert NAMED.search(row.split("|")[-2]), row
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_statement_names_its_tests(section):
+    assert NAMED.search(SECTIONS[section])
+
+
+def test_statements_stand_in_the_order_of_their_numbers():
+    numbers = [int(section[1:]) for section in SECTIONS]
+    assert numbers == sorted(set(numbers))
+
+
+def test_every_named_test_exists():
+    assert all((ROOT / name).is_file() for name in NAMED.findall(PAGE))
+
+
+def test_the_readme_has_the_statement_that_the_program_prints(tmp_path):
+    """Of the demo's own draft, word by word, and nothing else as if it were printed."""
+    draft = tmp_path / "forest.toml"
+    draft.write_text(bundled_draft(), encoding="utf-8")
+    quoted = {line[2:] for line in README.splitlines() if line.startswith("> ")}
+    joint, masked = (lint_file(draft, release) for release in ("joint", "masked"))
+    printed = set()
+    for manifest in (joint, masked):
+        model = Model(manifest.study_id, manifest, None, None)
+        printed |= {claim(model), *assumptions(model)}
+    printed |= set(privacy_statements(joint.figures))
+    assert quoted == printed

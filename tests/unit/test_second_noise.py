@@ -1,0 +1,64 @@
+"""A second draw is added to the integers of a release as the first was, and the figures know of both."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.figures import NoiseBy, Terms, figures_of
+from dpdpca_protocol.release import NoisyScatter
+from dpdpca_protocol.second_noise import add_noise, with_second_noise
+from dpdpca_protocol.study import ReleaseKind
+
+JOINT = Terms(
+    ReleaseKind.JOINT, 3, Fraction(1), 12, Fraction(1), Fraction(1, 10**9), Fraction(43, 100), 100, 3072
+)
+MASKED = replace(JOINT, release=ReleaseKind.MASKED, sum_weight=Fraction(0))
+N = 7
+SUM = np.array([5, -3, 11], dtype=object)
+MOMENT = np.array([[90, 4, -8], [4, 70, 2], [-8, 2, 60]], dtype=object)
+TRIANGLE = [1, 20, 300, -4000, 50_000, -600_000]
+MATRIX = np.array([[1, 20, 300], [20, -4000, 50_000], [300, 50_000, -600_000]], dtype=object)
+
+
+def of(matrix: object) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, np.asarray(matrix).tolist()))
+
+
+def test_a_masked_release_gets_it_on_the_scaled_scatter() -> None:
+    scaled = N * MOMENT - np.outer(SUM, SUM)
+    assert add_noise(NoisyScatter(N, of(scaled), None), TRIANGLE) == NoisyScatter(
+        N, of(scaled + MATRIX), None
+    )
+
+
+def test_a_joint_release_gets_it_on_sum_and_second_moment_as_the_proxy_would_have_put_it_there() -> None:
+    drawn = [0, 2, -6, 9, *TRIANGLE]
+    scaled, total = N * MOMENT - np.outer(SUM, SUM), SUM + np.array([2, -6, 9], dtype=object)
+    expected = N * (MOMENT + MATRIX) - np.outer(total, total)
+    assert add_noise(NoisyScatter(N, of(scaled), tuple(SUM)), drawn) == NoisyScatter(
+        N, of(expected), tuple(total)
+    )
+
+
+@pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_the_figures_know_of_both_draws(terms: Terms, mechanism: str) -> None:
+    figures = figures_of(replace(terms, mechanism=mechanism))
+    total = tuple(SUM) if terms is JOINT else None
+    noisy = NoisyScatter(N, of(N * MOMENT - np.outer(SUM, SUM)), total)
+    again, both = with_second_noise(noisy, figures)
+    assert again.scaled_scatter != noisy.scaled_scatter
+    assert (again.sum is None) == (total is None)
+    once, twice = figures.law(N), both.law(N)
+    assert (twice.diagonal, twice.sum_) == (2 * once.diagonal, 2 * once.sum_)
+    assert both.guarantee == figures.guarantee
+    with pytest.raises(UsageError):
+        with_second_noise(again, both)
+
+
+def test_owners_noise_needs_no_second() -> None:
+    shared = figures_of(replace(JOINT, noise_by=NoiseBy.OWNERS, assured_shares=2, max_owners=3))
+    assert shared.draws == 1
