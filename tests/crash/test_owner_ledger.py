@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from owner_world import CHILDREN, DONE, REFUSED, Errand, desk_of, do, run, send
+from children import CHILDREN, start_child
+from owner_world import DONE, REFUSED, Errand, desk_of, do, run, send
 from proxy_world import OpenStudy, ProxyWorld
 
 from dpdpca_owner.home import OwnerHome
@@ -126,8 +127,7 @@ def test_of_joins_at_once_only_as_many_pass_as_the_budget_holds(
     children = []
     for study in studies:
         errand = Errand("join", home, world.url, study.study.hex(), data)
-        children.append(CHILDREN.Process(target=run, args=(errand, barrier)))
-        children[-1].start()
+        children.append(start_child(run, errand, barrier))
     for child in children:
         child.join(60)
     assert sorted(child.exitcode or 0 for child in children) == [DONE, DONE, REFUSED, REFUSED]

@@ -4,7 +4,6 @@ Functions here run in children that are forked from a server process: they impor
 with the test but files and the proxy's socket.
 """
 
-import multiprocessing
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from children import start_child
 
 from dpdpca_http.address import StudyAddress
 from dpdpca_http.client import ProxyClient
@@ -29,8 +29,6 @@ from dpdpca_protocol.identifiers import StudyId
 
 TOY_BITS = 512
 DONE, REFUSED, FAILED = 0, 3, 4
-CHILDREN = multiprocessing.get_context("forkserver")
-CHILDREN.set_forkserver_preload(["owner_world"])
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,7 @@ def do(errand: Errand, barrier: Barrier | None = None) -> None:
 
 def send(errand: Errand) -> int:
     """Run an errand in a child; its exit status, −9 where it died."""
-    child = CHILDREN.Process(target=run, args=(errand,))
-    child.start()
+    child = start_child(run, errand)
     child.join(60)
     assert child.exitcode is not None, "the child hangs"
     return child.exitcode

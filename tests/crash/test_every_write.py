@@ -1,0 +1,346 @@
+"""Every write of the proxy may be its last: it is killed before each of them in turn, and goes on unhurt.
+
+For each act, at the first, second, third … point where something reaches a file, the database or the caller,
+until the act passes: die there, start again, look whether store and receipts agree, do the act once more.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from fault_plan import DIE, ERROR, LIE, POWER
+from promises import Promise
+from proxy_process import DeadProxyError, ProcessWorld, process_world
+from proxy_world import OpenStudy, values_of, wait_for
+from store_checks import check_store, check_sum, row_of, wait_on_disk
+
+from dpdpca_protocol.errors import DpdpcaError
+from dpdpca_protocol.manifest import sign_manifest
+from dpdpca_protocol.messages import SealedComponents
+from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.study import RELEASED_STATES
+from dpdpca_proxy.enrolment import invite
+from dpdpca_proxy.store.files import sealed_folder
+from dpdpca_proxy.store.studies import load_blob
+
+MOST_POINTS = 400
+_DEATH_SECONDS = 10.0
+
+
+class Act:
+    """One thing that is done to a proxy, on a study of its own.
+
+    `do` may be repeated and says the receipts that it got; `is_settled` tells when nothing more comes of it.
+    """
+
+    terms: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, world: ProcessWorld) -> None:
+        self.world = world
+        self.owners = world.owners[:2]
+        self.receipts: list[Statement] = []
+        world.with_new_key()
+        self.study = self.begin()
+        self.prepare()
+
+    def begin(self) -> OpenStudy:
+        return self.world.open_study(3, **self.terms)
+
+    def prepare(self) -> None:
+        pass
+
+    def do(self) -> None:
+        raise NotImplementedError
+
+    def is_settled(self) -> bool:
+        return True
+
+    def check(self) -> None:
+        """What must be true when all is done."""
+
+    def deliver_all(self) -> None:
+        for seed, owner in enumerate(self.owners):
+            self.receipts.append(self.study.deliver(owner, values_of(3, seed)))
+
+    def is_released(self) -> bool:
+        files, study = self.world.proxy.files, self.study.study
+        return row_of(self.study).state in RELEASED_STATES and sealed_folder(study) not in files.folders(
+            study
+        )
+
+    def check_release(self) -> None:
+        """Of exactly those who delivered, under one noise, and the same to whoever asks, whenever."""
+        served = {self.world.client(self.world.user).release(self.study.study).release}
+        check_sum(self.study, [values_of(3, seed) for seed in range(len(self.owners))])
+        self.world.restart()
+        served |= {self.world.client(self.world.user).release(self.study.study).release for _ in range(2)}
+        assert len(served) == 1
+
+
+class Chunk(Act):
+    def prepare(self) -> None:
+        self.owner = self.owners[0]
+        self.chunks = self.study.plain_chunks(values_of(3, 0))
+        self.sealed = self.study.seal(self.owner, self.chunks[0], 1, 0)
+
+    def do(self) -> None:
+        self.world.client(self.owner).put_chunk(self.study.study, 1, 0, self.sealed)
+
+    def check(self) -> None:
+        assert self.world.client(self.owner).share(self.study.study).chunks == {0}
+
+
+class Complete(Chunk):
+    version = 1
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.study.upload(self.owner, self.chunks, self.version)
+        self.claim = self.study.claim(self.owner, self.chunks, self.version)
+
+    def do(self) -> None:
+        self.receipts.append(self.world.client(self.owner).complete_share(self.study.study, self.claim))
+
+    def check(self) -> None:
+        share = self.world.client(self.owner).share(self.study.study)
+        assert (share.state, share.version) == ("complete", self.version)
+
+
+class Replace(Complete):
+    version = 2
+
+    def prepare(self) -> None:
+        self.receipts.append(self.study.deliver(self.owners[0], values_of(3, 7)))
+        super().prepare()
+
+
+class Withdraw(Act):
+    def prepare(self) -> None:
+        self.receipts.append(self.study.deliver(self.owners[0], values_of(3, 0)))
+
+    def do(self) -> None:
+        self.receipts.append(self.study.withdraw(self.owners[0], 2))
+
+    def check(self) -> None:
+        assert self.world.client(self.owners[0]).share(self.study.study).state == "withdrawn"
+        assert not list(self.world.proxy.files.root.rglob(f"{self.study.study.hex()}/sealed/shares/*/*/*"))
+
+
+class Release(Act):
+    """From closing to the release of a joint study, aggregation and draw included."""
+
+    def prepare(self) -> None:
+        self.deliver_all()
+
+    def do(self) -> None:
+        self.study.close()
+
+    def is_settled(self) -> bool:
+        return self.is_released()
+
+    def check(self) -> None:
+        self.check_release()
+
+
+class AskCount(Act):
+    """From closing to the count challenge of a masked study."""
+
+    terms: ClassVar[dict[str, Any]] = {"release": "masked"}
+
+    def prepare(self) -> None:
+        self.deliver_all()
+
+    def do(self) -> None:
+        self.study.close()
+
+    def challenge(self) -> bytes | None:
+        with self.world.proxy.database.reading("test: challenge") as connection:
+            return load_blob(connection, self.study.study, "challenge")
+
+    def is_settled(self) -> bool:
+        return self.challenge() is not None
+
+    def check(self) -> None:
+        assert self.study.challenge().encoded == self.challenge()
+
+
+class AnswerCount(AskCount):
+    """From the answered count to the release of a masked study."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.study.close()
+        self.answer = self.study.count_answer(self.study.challenge())
+
+    def do(self) -> None:
+        self.world.client(self.world.user).answer_count(self.study.study, self.answer)
+
+    def is_settled(self) -> bool:
+        return self.is_released()
+
+    def check(self) -> None:
+        self.check_release()
+
+
+class Publish(Release):
+    def prepare(self) -> None:
+        super().prepare()
+        self.study.close()
+        wait_on_disk(self.study, "released")
+        sealed = {owner.public.party_id: bytes(200) for owner in self.owners}
+        self.statement = SealedComponents(self.study.study, sealed).sign(self.world.user)
+
+    def do(self) -> None:
+        self.world.client(self.world.user).publish_components(self.study.study, self.statement)
+
+    def check(self) -> None:
+        assert self.world.client(self.owners[0]).components(self.study.study) == self.statement.encoded
+
+
+class Cancel(Act):
+    def prepare(self) -> None:
+        self.receipts.append(self.study.deliver(self.owners[0], values_of(3, 0)))
+
+    def do(self) -> None:
+        self.study.cancel()
+
+    def check(self) -> None:
+        assert row_of(self.study).state == "cancelled"
+
+
+class Create(Act):
+    def begin(self) -> OpenStudy:
+        manifest = self.world.manifest(3)
+        statement = sign_manifest(manifest, self.world.user)
+        return OpenStudy(self.world, manifest.study_id, manifest, statement)
+
+    def do(self) -> None:
+        self.world.client(self.world.user).create_study(self.study.statement.encoded)
+
+    def check(self) -> None:
+        assert row_of(self.study).state == "open"
+
+
+class Enrol(Act):
+    def prepare(self) -> None:
+        self.key = IdentityKey.generate()
+        self.token = invite(self.world.proxy, "owner", "Hospital N").token
+
+    def do(self) -> None:
+        self.world.client(self.key).enrol("owner", "Hospital N", self.token)
+
+    def check(self) -> None:
+        assert self.world.client(self.key).studies()
+
+
+@pytest.fixture
+def world(tmp_path: Path, parties: Any) -> Iterator[ProcessWorld]:
+    with process_world(
+        tmp_path / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
+    ) as world:
+        world.start()
+        world.enrol_all()
+        yield world
+
+
+def hurt(act: Act, at: int, mode: str) -> tuple[str, list[str]]:
+    """Does the act with something going wrong at point `at`: that point's name, and all that were passed."""
+    served = act.world.first
+    served.arm(at, mode)
+    passed: list[str] = []
+    try:
+        act.do()
+        while not act.is_settled() or passed.count("answer") != passed.count("answered") or not passed:
+            passed = served.passed()
+    except DpdpcaError:
+        assert mode == ERROR or served.wait_dead(_DEATH_SECONDS), "refused without a reason"
+    except DeadProxyError:
+        pass
+    fell = served.fell_at()
+    if fell and mode != ERROR:
+        assert served.wait_dead(_DEATH_SECONDS)
+    return fell, passed
+
+
+def loop(world: ProcessWorld, make: type[Act], mode: str) -> list[str]:
+    """The points at which something went wrong, one after the other; at each the act ended well after all."""
+    fallen = []
+    for at in range(1, MOST_POINTS):
+        act = make(world)
+        fell, passed = hurt(act, at, mode)
+        if world.first.is_alive:
+            world.first.disarm()
+        else:
+            world.restart()
+        check_store_if_there(act)
+        act.do()
+        wait_for(act.is_settled)
+        check_store(act.study, act.owners, act.receipts)
+        act.check()
+        if not fell:
+            # An answer may overtake the work that goes on behind it: any number can be its own.
+            assert set(passed) <= {*fallen, "answer", "answered"}, "a point was never the one"
+            return fallen
+        fallen.append(fell)
+    raise AssertionError("there is no end of points")
+
+
+def check_store_if_there(act: Act) -> None:
+    with suppress(DpdpcaError):
+        row_of(act.study)
+        check_store(act.study, act.owners, act.receipts)
+
+
+IN_CI = [(Chunk, DIE), (Chunk, POWER), (Complete, DIE), (Release, DIE)]
+ALL = [
+    (make, mode)
+    for make in (
+        Chunk,
+        Complete,
+        Replace,
+        Withdraw,
+        Release,
+        AskCount,
+        AnswerCount,
+        Publish,
+        Cancel,
+        Create,
+        Enrol,
+    )
+    for mode in (DIE, POWER, ERROR)
+]
+
+
+def _named(pairs: list[tuple[type[Act], str]], *marks: Any) -> list[Any]:
+    return [pytest.param(*pair, id=f"{pair[0].__name__}-{pair[1]}", marks=marks) for pair in pairs]
+
+
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [*_named(IN_CI), *_named([pair for pair in ALL if pair not in IN_CI], pytest.mark.nightly)],
+)
+def test_dying_at_every_point(world: ProcessWorld, promise: Promise, make: type[Act], mode: str) -> None:
+    fallen = loop(world, make, mode)
+    assert {"commit", "committed"} <= set(fallen)
+    counted = f"{make.__name__}: {len(fallen)} points, {mode} at each"
+    promise("P2", counted=counted, result="store and receipts agree, the act ends well")
+    if make in (Release, AnswerCount):
+        promise("P9", counted=f"{counted}, read 3 times over a restart", result="1 noise, 1 release each")
+
+
+def test_a_lie_about_syncing_would_be_seen(world: ProcessWorld) -> None:
+    """What the disk only says it has is gone after a power cut, and the looks into the store see that."""
+    act = Chunk(world)
+    fell, _ = hurt(act, points_of(world, Chunk), LIE)
+    assert fell == "answered"
+    world.restart()
+    with pytest.raises(DpdpcaError, match="missing"):
+        check_store(act.study, act.owners, act.receipts)
+
+
+def points_of(world: ProcessWorld, make: Callable[[ProcessWorld], Act]) -> int:
+    act = make(world)
+    _, passed = hurt(act, MOST_POINTS, DIE)
+    return len(passed)

@@ -1,0 +1,155 @@
+"""A proxy that is killed again and again while thirty owners deliver: whoever has a receipt is in, once.
+
+Each owner's values are a power of a base, in an entry that it shares with four others: the sum in a release
+says who is in it, and how often.
+"""
+
+import random
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from promises import Promise
+from proxy_process import ProcessWorld, process_world
+from proxy_world import OpenStudy, Values
+from store_checks import check_rows, check_store, check_sum, row_of, wait_on_disk
+
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, UnavailableError
+from dpdpca_protocol.identifiers import PartyId
+from dpdpca_protocol.share import CohortMember, Receipt
+from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_proxy.store.studies import frozen_cohort
+
+OWNERS = 30
+KILLS_OF_A_STUDY = 10
+LONGEST_LIFE_SECONDS = 0.6
+_BASE = 32
+_OF_AN_ENTRY = 5
+_OWNERS_AT_ONCE = 4
+
+
+def values_naming(owner: int) -> Values:
+    """Five owners share one of six entries; 31 copies of one would not look like another."""
+    upper = [0] * 6
+    upper[owner // _OF_AN_ENTRY] = _BASE ** (owner % _OF_AN_ENTRY)
+    return Values(1, [owner % 3, 1, 0], upper)
+
+
+@dataclass
+class Crowd:
+    """Owners who do not give up, and a data user who closes at some moment."""
+
+    study: OpenStudy
+    source: random.Random
+    receipts: dict[PartyId, Statement] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def deliver(self, place: int) -> None:
+        """Until there is a receipt, or the study is closed."""
+        owner = self.study.world.owners[place]
+        chunks = self.study.plain_chunks(values_naming(place))
+        while True:
+            try:
+                self.study.upload(owner, chunks)
+                receipt = self.study.world.client(owner).complete_share(
+                    self.study.study, self.study.claim(owner, chunks)
+                )
+            except UnavailableError:
+                self.over.wait(0.02)
+            except ConflictError as error:
+                if error.slug != "study-closed":
+                    raise
+                return
+            else:
+                self.receipts[owner.public.party_id] = receipt
+                return
+
+    def close(self, after: int) -> None:
+        while len(self.receipts) < after:
+            self.over.wait(0.01)
+        while True:
+            try:
+                self.study.close()
+            except UnavailableError:
+                self.over.wait(0.02)
+            else:
+                return
+
+
+def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
+    """One study among kills; how many kills it saw, and how many owners are in it."""
+    world.with_new_key()
+    study = world.open_study(3, named=False, max_owners=OWNERS, max_records=5000)
+    crowd = Crowd(study, source)
+    places = list(range(OWNERS))
+    source.shuffle(places)
+    kills = 0
+    with ThreadPoolExecutor(_OWNERS_AT_ONCE + 1) as pool:
+        closing = pool.submit(crowd.close, source.randrange(OWNERS // 2, OWNERS))
+        delivering = [pool.submit(crowd.deliver, place) for place in places]
+        while kills < KILLS_OF_A_STUDY and row_of(study).state != "released":
+            crowd.over.wait(source.uniform(0, LONGEST_LIFE_SECONDS))
+            world.first.kill()
+            kills += 1
+            check_rows(study, world.owners, list(crowd.receipts.values()))
+            world.first.start()
+        for doing in (closing, *delivering):
+            doing.result(60)
+    wait_on_disk(study, "released", seconds=60)
+    check_store(study, world.owners, list(crowd.receipts.values()))
+    with world.proxy.database.reading("test: cohort") as connection:
+        cohort = frozen_cohort(connection, study.study)
+    held = [Receipt.parse(receipt) for receipt in crowd.receipts.values()]
+    assert sorted(CohortMember(said.owner, said.version, said.statement) for said in held) == list(cohort)
+    inside = {member.owner for member in cohort}
+    members = [place for place, owner in enumerate(world.owners) if owner.public.party_id in inside]
+    check_sum(study, [values_naming(place) for place in members])
+    return kills, len(cohort)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[ProcessWorld]:
+    owners = [IdentityKey.generate() for _ in range(OWNERS)]
+    home = tmp_path_factory.mktemp("kills") / "proxy"
+    with process_world(home, parties.user, owners, parties.secret, parties.proof) as world:
+        world.start()
+        world.enrol(world.user, "user", "Institute")
+        for place, owner in enumerate(owners):
+            world.enrol(owner, "owner", f"Hospital {place}")
+        yield world
+
+
+@pytest.mark.parametrize("least", [30, pytest.param(200, marks=pytest.mark.nightly)])
+def test_receipts_and_releases_agree_over_kills(world: ProcessWorld, promise: Promise, least: int) -> None:
+    source = random.Random(least)
+    kills, inside, studies = 0, 0, 0
+    while kills < least:
+        more, members = storm(world, source)
+        kills, inside, studies = kills + more, inside + members, studies + 1
+    promise(
+        "P1",
+        counted=f"{kills} kills in {studies} studies of {OWNERS} owners, {inside} receipts",
+        result="0 lost, 0 doubled, every sum exact",
+    )
+
+
+def test_the_names_in_a_sum_are_told_apart() -> None:
+    total = [sum(column) for column in zip(*(values_naming(i).upper for i in range(OWNERS)), strict=True)]
+    assert total == [sum(_BASE**i for i in range(_OF_AN_ENTRY))] * 6
+    assert len({tuple(values_naming(i).upper) for i in range(OWNERS)}) == OWNERS
+
+
+def test_a_doubled_share_would_be_seen(world: ProcessWorld) -> None:
+    world.with_new_key()
+    study = world.open_study(3, named=False, max_owners=OWNERS)
+    for place in range(2):
+        study.deliver(world.owners[place], values_naming(place))
+    study.close()
+    wait_on_disk(study, "released")
+    check_sum(study, [values_naming(place) for place in range(2)])
+    for wrong in ([0], [0, 1, 1], [0, 2]):
+        with pytest.raises((AssertionError, DpdpcaError)):
+            check_sum(study, [values_naming(place) for place in wrong])

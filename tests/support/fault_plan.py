@@ -1,0 +1,264 @@
+"""Named points at every write of a server, and what may go wrong at the k-th of them.
+
+A `FaultPlan` is installed in a process that serves and does nothing else: it wraps the file functions, the
+statements and commits of the database, and the sending of answers. The product has no switch for it.
+
+Modes: `die` kills the process with what it has written so far (files may be torn, the page cache survives);
+`power` also takes away every file, folder and name that was not synced; `lie` does the same where each sync
+of a file was only pretended; `error` lets the one act fail as a bad disk or a lost connection would.
+"""
+
+import errno
+import os
+import shutil
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.engine.default import DefaultDialect
+from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+
+from dpdpca_proxy.store.database import Database
+
+DIE, POWER, LIE, ERROR = "die", "power", "lie", "error"
+_CHANGES = ("INSERT", "UPDATE", "DELETE")
+
+
+class FaultPlan:
+    """Points that were passed since `arm`, and the one at which something happens."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """Args: tell: told the point at which something happens, just before it does."""
+        self._tell = tell
+        self._lock = threading.RLock()
+        self._at = 0
+        self._mode = DIE
+        self.passed: list[str] = []
+        self._torn: set[Path] = set()
+        """Files whose content is not on the disk yet."""
+        self._new: dict[Path, bytes | None] = {}
+        """Names that are not on the disk yet, and what stood there before."""
+
+    def arm(self, at: int, mode: str) -> None:
+        """From now on count points; at the `at`-th do as `mode` says, then nothing more. 0: only count."""
+        with self._lock:
+            self.passed, self._at, self._mode = [], at, mode
+            self._torn, self._new = set(), {}
+
+    def so_far(self) -> list[str]:
+        """Points that were passed; not while the process is on its way out."""
+        with self._lock:
+            return list(self.passed)
+
+    def point(self, name: str, failure: Callable[[], BaseException]) -> None:
+        """Passes a point; where it is the one, and the mode is `error`, raises `failure`."""
+        with self._lock:
+            self.passed.append(name)
+            if not self._at or len(self.passed) != self._at:
+                return
+            self._tell(name)
+            if self._mode == ERROR:
+                raise failure()
+            if self._mode in (POWER, LIE):
+                self._lose_power()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _lose_power(self) -> None:
+        for path in self._torn:
+            if path.is_file():
+                os.truncate(path, path.stat().st_size // 2)
+        for path, before in reversed(self._new.items()):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif before is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(before)
+
+    # files
+
+    def opened(self, path: Path) -> None:
+        with self._lock:
+            self._torn.add(path)
+            self._new[path] = None
+
+    def synced(self, path: Path) -> None:
+        with self._lock:
+            if self._mode == LIE:
+                return
+            self._torn.discard(path)
+            if path.is_dir():
+                self._new = {name: old for name, old in self._new.items() if name.parent != path}
+
+    def renamed(self, path: Path, target: Path, before: bytes | None) -> None:
+        with self._lock:
+            if path in self._torn:
+                self._torn.remove(path)
+                self._torn.add(target)
+            self._new.pop(path, None)
+            self._new[target] = before
+
+    def made_folder(self, path: Path) -> None:
+        with self._lock:
+            self._new[path] = None
+
+
+def _io_error() -> OSError:
+    return OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def _database_error() -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+    return error
+
+
+class _LostAnswerError(Exception):
+    """Stands for an answer that does not arrive."""
+
+
+class _TornFile:
+    """A file whose content is written in two halves, with a point between them."""
+
+    def __init__(self, plan: FaultPlan, file: Any) -> None:
+        self._plan, self._file = plan, file
+
+    def __enter__(self) -> "_TornFile":
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, content: bytes) -> int:
+        half = len(content) // 2
+        self._file.write(content[:half])
+        self._file.flush()
+        self._plan.point("write", _io_error)
+        self._file.write(content[half:])
+        return len(content)
+
+
+def install(plan: FaultPlan) -> None:
+    """Puts the points into this process, for good."""
+    _wrap_files(plan)
+    _wrap_database(plan)
+    _wrap_answers(plan)
+
+
+def _wrap_files(plan: FaultPlan) -> None:
+    real_open, real_fdopen, real_fsync = os.open, os.fdopen, os.fsync
+    real_replace, real_unlink, real_mkdir = Path.replace, Path.unlink, Path.mkdir
+    real_rmtree = shutil.rmtree
+
+    def opening(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if not flags & os.O_CREAT:
+            return real_open(path, flags, *rest, **options)
+        plan.point("create", _io_error)
+        descriptor = real_open(path, flags, *rest, **options)
+        plan.opened(Path(path))
+        return descriptor
+
+    def fdopening(descriptor: int, mode: str = "r", *rest: Any, **options: Any) -> Any:
+        file = real_fdopen(descriptor, mode, *rest, **options)
+        return _TornFile(plan, file) if mode == "wb" else file
+
+    def syncing(descriptor: int) -> None:
+        plan.point("sync", _io_error)
+        real_fsync(descriptor)
+        plan.synced(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def replacing(self: Path, target: Any) -> Path:
+        plan.point("rename", _io_error)
+        target = Path(target)
+        before = target.read_bytes() if target.is_file() else None
+        result = real_replace(self, target)
+        plan.renamed(self, target, before)
+        return result
+
+    def unlinking(self: Path, missing_ok: bool = False) -> None:
+        if self.exists():
+            plan.point("remove", _io_error)
+        real_unlink(self, missing_ok=missing_ok)
+
+    def making(self: Path, *arguments: Any, **options: Any) -> None:
+        plan.point("folder", _io_error)
+        real_mkdir(self, *arguments, **options)
+        plan.made_folder(self)
+
+    def removing(path: Any, *arguments: Any, **options: Any) -> None:
+        plan.point("remove tree", _io_error)
+        files = sorted(file for file in Path(path).rglob("*") if file.is_file())
+        for file in files[: len(files) // 2]:
+            real_unlink(file)
+        plan.point("remove half a tree", _io_error)
+        real_rmtree(path, *arguments, **options)
+
+    for owner, name, act in (
+        (os, "open", opening),
+        (os, "fdopen", fdopening),
+        (os, "fsync", syncing),
+        (Path, "replace", replacing),
+        (Path, "unlink", unlinking),
+        (Path, "mkdir", making),
+        (shutil, "rmtree", removing),
+    ):
+        setattr(owner, name, act)
+
+
+def _wrap_database(plan: FaultPlan) -> None:
+    real_execute, real_many = DefaultDialect.do_execute, DefaultDialect.do_executemany
+    real_commit, real_forget = DefaultDialect.do_commit, Database.forget_deleted
+    changed: set[int] = set()
+
+    def changing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def executing(self: Any, cursor: Any, statement: str, *rest: Any, **options: Any) -> Any:
+            if statement.startswith(_CHANGES):
+                changed.add(id(cursor.connection))
+                plan.point(" ".join(statement.split()[:3]), _database_error)
+            return real(self, cursor, statement, *rest, **options)
+
+        return executing
+
+    def committing(self: Any, connection: Any) -> None:
+        key = id(connection.dbapi_connection if hasattr(connection, "dbapi_connection") else connection)
+        if key not in changed:
+            real_commit(self, connection)
+            return
+        plan.point("commit", _database_error)
+        real_commit(self, connection)
+        changed.discard(key)
+        plan.point("committed", _database_error)
+
+    def forgetting(self: Database) -> None:
+        plan.point("checkpoint", _io_error)
+        real_forget(self)
+        plan.point("checkpointed", _io_error)
+
+    DefaultDialect.do_execute = changing(real_execute)  # type: ignore[method-assign]
+    DefaultDialect.do_executemany = changing(real_many)  # type: ignore[method-assign]
+    DefaultDialect.do_commit = committing  # type: ignore[method-assign]
+    Database.forget_deleted = forgetting  # type: ignore[method-assign]
+
+
+def _wrap_answers(plan: FaultPlan) -> None:
+    real_send = RequestResponseCycle.send
+
+    async def sending(self: Any, message: Any) -> None:
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        with suppress(_LostAnswerError):
+            if message["type"] == "http.response.start":
+                plan.point("answer", _LostAnswerError)
+            await real_send(self, message)
+            if last:
+                plan.point("answered", _LostAnswerError)
+            return
+        self.transport.abort()
+
+    RequestResponseCycle.send = sending  # type: ignore[method-assign]

@@ -1,0 +1,301 @@
+"""A proxy in a process of its own that a test can kill, starve and restart; keys stay small.
+
+The child is the product's own application under uvicorn, with long work in the same process, so that its
+writes have failpoints too. A line of control leads to it: arm a fault, ask which points were passed. Noise
+that goes into a release is noted beside the proxy's home, by this test's child alone.
+"""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from children import CHILDREN, start_child
+from fault_plan import DIE, FaultPlan, install
+from proxy_world import TOY_BITS, InlineWorker, ProxyWorld, free_port, wait_for
+
+from dpdpca_asgi.limits import DeadlineProtocol
+from dpdpca_http.client import ProxyClient
+from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy import jobs
+from dpdpca_proxy.app import create_app
+from dpdpca_proxy.proxy import make_home, open_proxy
+from dpdpca_proxy.settings import load_settings
+from dpdpca_proxy.store.files import draw_name
+from dpdpca_proxy.workplace import Workplace
+
+KILLED = -signal.SIGKILL
+START_SECONDS = 60.0
+_STOP_SECONDS = 20.0
+_LAST_OF_TIDYING = "remove"
+"""A file that was written to see whether the storage works is taken back."""
+_RETRY_SECONDS = 0.1
+"""In place of the minute that the jobs wait after failures."""
+
+
+class DeadProxyError(Exception):
+    """The process died before it could answer."""
+
+
+@dataclass(frozen=True)
+class _Orders:
+    home: Path
+    port: int
+    settings: dict[str, Any]
+    noise_log: Path
+
+
+@dataclass
+class ServedProxy:
+    """One process that serves a home; there may be several of one home."""
+
+    home: Path
+    port: int
+    settings: dict[str, Any]
+    _process: BaseProcess | None = None
+    _control: Connection | None = None
+    _fell: str = ""
+    _is_tidy: bool = False
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        assert self._process.pid is not None
+        return self._process.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.is_alive()
+
+    def start(self) -> None:
+        ours, theirs = CHILDREN.Pipe()
+        orders = _Orders(self.home, self.port, self.settings, noise_log(self.home))
+        self._process = start_child(_serve, orders, theirs, daemon=True)
+        theirs.close()
+        self._control, self._fell, self._is_tidy = ours, "", False
+        assert ours.poll(START_SECONDS), "the proxy does not start"
+        try:
+            assert ours.recv() == "ready"
+        except EOFError:
+            raise AssertionError("the proxy died when it started") from None
+
+    def arm(self, at: int, mode: str = DIE) -> None:
+        """Counts points from now on; at the `at`-th, does as `mode` says. Waits until a start is over."""
+        if not self._is_tidy:
+            wait_for(lambda: _LAST_OF_TIDYING in self.passed())
+            self._is_tidy = True
+        self._ask(("arm", at, mode))
+
+    def disarm(self) -> None:
+        self._ask(("arm", 0, DIE))
+
+    def passed(self) -> list[str]:
+        """Points that were passed since the start or `arm`. Raises DeadProxyError."""
+        points = self._ask(("passed",))
+        assert isinstance(points, list)
+        return points
+
+    def fell_at(self) -> str:
+        """The point at which it died, or something was made to fail; empty where nothing was."""
+        assert self._control is not None
+        with suppress(EOFError, ConnectionResetError):
+            while self._control.poll():
+                self._note(self._control.recv())
+        return self._fell
+
+    def _ask(self, order: tuple[Any, ...]) -> Any:
+        assert self._control is not None
+        try:
+            self._control.send(order)
+            while True:
+                assert self._control.poll(START_SECONDS), "the proxy does not answer its control"
+                answer = self._control.recv()
+                if not self._note(answer):
+                    return answer
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise DeadProxyError from None
+
+    def _note(self, message: Any) -> bool:
+        """Keeps what it says of its end; whether it was that."""
+        if isinstance(message, tuple):
+            self._fell = message[1]
+        return isinstance(message, tuple)
+
+    def wait_dead(self, seconds: float) -> bool:
+        """Whether it is dead by then."""
+        assert self._process is not None
+        self._process.join(seconds)
+        return not self._process.is_alive()
+
+    def kill(self) -> None:
+        """Now, whatever it does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        self._forget()
+
+    def stop(self) -> None:
+        """As an operator would."""
+        assert self._process is not None
+        self._process.terminate()
+        self._process.join(_STOP_SECONDS)
+        assert not self._process.is_alive(), "the proxy did not stop"
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        self._process = self._control = None
+
+
+@dataclass
+class ProcessWorld(ProxyWorld):
+    """A `ProxyWorld` whose proxy lives in other processes.
+
+    `proxy` is this process' own view of the same home, for invitations, looks into the store and audits.
+    """
+
+    served: list[ServedProxy] = field(default_factory=list)
+
+    def start(self, processes: int = 1) -> None:
+        """Serves the home; the first process under `url`, the others beside it under `served[i].port`."""
+        if not self.served:
+            ports = [self.port, *(free_port() for _ in range(processes - 1))]
+            self.settings |= {"also_known_as": tuple(f"127.0.0.1:{port}" for port in ports), "url": self.url}
+            self.served = [ServedProxy(self.home, port, self.settings) for port in ports]
+            settings = load_settings(self.home, port=self.port, log_level="ERROR", **self.settings)
+            make_home(settings)
+            self.proxy = open_proxy(settings, now=self.clock, least_modulus_bits=TOY_BITS)
+        for served in self.served:
+            served.start()
+
+    @property
+    def first(self) -> ServedProxy:
+        return self.served[0]
+
+    @property
+    def is_running(self) -> bool:
+        return any(served.is_alive for served in self.served)
+
+    def stop(self) -> None:
+        for served in self.served:
+            served.stop()
+
+    def restart(self) -> None:
+        """After a death or before one."""
+        for served in self.served:
+            served.kill()
+            served.start()
+
+    def end(self) -> None:
+        for served in self.served:
+            served.kill()
+        if self.served:
+            self.proxy.database.close()
+
+    def with_new_key(self) -> None:
+        """The next study of this world has a modulus of its own."""
+        self.secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+        self.proof = prove_key(self.secret, self.user.public.ed25519)
+
+    def client_of(self, served: ServedProxy, key: IdentityKey) -> ProxyClient:
+        return ProxyClient(f"http://127.0.0.1:{served.port}", key, self.proxy_key, patience=self.patience)
+
+
+@contextmanager
+def process_world(*arguments: Any, **options: Any) -> Iterator[ProcessWorld]:
+    """A world of processes that are gone at the end."""
+    world = ProcessWorld(*arguments, **options)
+    try:
+        yield world
+    finally:
+        world.end()
+
+
+def noise_log(home: Path) -> Path:
+    return home.parent / f"{home.name}.noise"
+
+
+def released_noise(home: Path, study: str) -> dict[str, list[int]]:
+    """Noise that ever went into making the study's release, by the token of its draw."""
+    log = noise_log(home)
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return {line["token"]: line["noise"] for line in lines if line["study"] == study}
+
+
+# In the child
+
+
+class _Server(uvicorn.Server):
+    control: Connection
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.control.send("ready")
+
+
+def _serve(orders: _Orders, control: Connection) -> None:
+    plan = FaultPlan(lambda name: control.send(("fell", name)))
+    install(plan)
+    _note_noise(orders.noise_log)
+    jobs._MOST_BACKOFF_SECONDS = _RETRY_SECONDS
+    settings = load_settings(orders.home, port=orders.port, log_level="ERROR", **orders.settings)
+    app = create_app(open_proxy(settings, least_modulus_bits=TOY_BITS), worker=InlineWorker())
+    server = _Server(
+        uvicorn.Config(
+            app,
+            host="127.0.0.1",
+            port=orders.port,
+            http=DeadlineProtocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=2,
+            timeout_keep_alive=5,
+        )
+    )
+    server.control = control
+    threading.Thread(target=_obey, args=(control, plan), daemon=True).start()
+    server.run()
+
+
+def _obey(control: Connection, plan: FaultPlan) -> None:
+    while True:
+        try:
+            order, *arguments = control.recv()
+        except (EOFError, OSError):
+            os._exit(1)  # whoever started this is gone
+        if order == "arm":
+            plan.arm(*arguments)
+            control.send("armed")
+        else:
+            control.send(plan.so_far())
+
+
+def _note_noise(log: Path) -> None:
+    """Appends the noise of each release that is made, with the token of its draw, to `log`."""
+    real = jobs.make_release
+
+    def make_release(place: Workplace, figures: Any, records: Any, products: Any, token: str) -> Any:
+        _, _, drawn = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
+        noise = [int.from_bytes(drawn[at : at + 8], "little", signed=True) for at in range(0, len(drawn), 8)]
+        line = {"study": place.study.hex(), "token": token, "noise": noise}
+        with log.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        return real(place, figures, records, products, token)
+
+    jobs.make_release = make_release

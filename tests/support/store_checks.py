@@ -1,0 +1,133 @@
+"""What must be true of a proxy's store at any moment, and what is in a release but for its noise."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from proxy_process import ProcessWorld, released_noise
+from proxy_world import OpenStudy, Values, wait_for
+
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.messages import ReleaseStatement
+from dpdpca_protocol.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.release import open_masked_release, triangle_index
+from dpdpca_protocol.share import Receipt, decode_chunk
+from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, ShareState, StudyState
+from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_proxy.store.files import chunk_name
+from dpdpca_proxy.store.releases import find_data_key, find_draw
+from dpdpca_proxy.store.shares import chunk_digests, find_share, find_signed
+from dpdpca_proxy.store.studies import StudyRow, frozen_cohort, load_study
+
+_CLOSED = frozenset({StudyState.CLOSED, StudyState.COUNTED}) | RELEASED_STATES
+
+
+def row_of(study: OpenStudy) -> StudyRow:
+    """The study as it stands on the disk; asks nobody."""
+    with study.world.proxy.database.reading("test: look") as connection:
+        return load_study(connection, study.study)
+
+
+def wait_on_disk(study: OpenStudy, *states: str, seconds: float = 20.0) -> None:
+    wait_for(lambda: row_of(study).state in states, seconds)
+
+
+def check_store(study: OpenStudy, owners: Iterable[IdentityKey], receipts: Iterable[Statement]) -> None:
+    """As `check_rows`, and the proxy that runs there has a whole paper trail and no file too many."""
+    check_rows(study, owners, receipts)
+    # Sealed files without a key are removed by the tidying that follows a start.
+    wait_for(lambda: {check.outcome for check in audit_study(study.world.proxy, study.study)} == {HOLDS})
+
+
+def check_rows(study: OpenStudy, owners: Iterable[IdentityKey], receipts: Iterable[Statement]) -> None:
+    """In a store that nobody changes: rows and files agree, and every receipt that anybody holds is known."""
+    world = study.world
+    _check_database(world)
+    with world.proxy.database.reading("test: check") as connection:
+        row = load_study(connection, study.study)
+        sealed = find_data_key(connection, study.study)
+        draw = find_draw(connection, study.study)
+        members = frozen_cohort(connection, study.study)
+        for receipt in receipts:
+            said = Receipt.parse(receipt)
+            kept = find_signed(connection, study.study, said.owner, said.version)
+            assert kept is not None, "a receipt was lost"
+            assert kept.receipt == receipt.encoded, "another receipt was given for one version"
+        for owner in owners:
+            share = find_share(connection, study.study, owner.public.party_id)
+            signed = find_signed(connection, study.study, share.owner, share.signed_version)
+            assert (signed is None) == (share.signed_version == 0)
+            if signed is not None and share.state is not ShareState.PARTIAL:
+                kinds = {ShareState.COMPLETE: "share", ShareState.WITHDRAWN: "withdrawal"}
+                assert signed.subject == kinds[share.state]
+            if row.state in _CLOSED:
+                assert (share.owner in {member.owner for member in members}) == (
+                    signed is not None and signed.subject == "share" and share.state is ShareState.COMPLETE
+                )
+            if sealed is None:
+                continue
+            for version in {share.signed_version, share.upload_version or 0}:
+                there = chunk_digests(connection, study.study, share.owner, version)
+                for position, digest in there.items():
+                    name = chunk_name(study.study, share.owner, version, position, digest)
+                    content = world.proxy.files.read_sealed(name, world.proxy.data_key(study.study))
+                    assert Digest.of(content) == digest
+    assert (row.cohort_digest is not None) == (row.state in _CLOSED)
+    assert (draw is not None) == (row.noise_drawn_at is not None and row.state not in RELEASED_STATES)
+    assert (sealed is None) == (row.state in RELEASED_STATES | {StudyState.CANCELLED, StudyState.FAILED})
+
+
+def _check_database(world: ProcessWorld) -> None:
+    database = sqlite3.connect(f"file:{world.home / 'proxy.sqlite3'}?mode=ro", uri=True, timeout=20)
+    try:
+        assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert database.execute("PRAGMA foreign_key_check").fetchall() == []
+    finally:
+        database.close()
+
+
+def the_noise(study: OpenStudy) -> list[int]:
+    """The one noise that ever went into making the release of this study."""
+    drawn = released_noise(study.world.home, study.study.hex())
+    assert len(drawn) == 1, f"{len(drawn)} draws went into releases of one study"
+    return next(iter(drawn.values()))
+
+
+def _release_chunks(study: OpenStudy) -> int:
+    world = study.world
+    bundle = world.client(world.user).release(study.study)
+    return len(
+        ReleaseStatement.parse(verify_statement("release", bundle.release, world.proxy_key)).chunk_digests
+    )
+
+
+def check_sum(study: OpenStudy, values: Sequence[Values]) -> None:
+    """The release, its noise taken out, is the exact sum of these values."""
+    total = Values(
+        sum(value.count for value in values),
+        [sum(column) for column in zip(*(value.sums for value in values), strict=True)],
+        [sum(column) for column in zip(*(value.upper for value in values), strict=True)],
+    )
+    world, figures, noise = study.world, study.manifest.figures, the_noise(study)
+    client, public = world.client(world.user), world.secret.public
+    ciphertexts = [
+        ciphertext
+        for position in range(_release_chunks(study))
+        for ciphertext in decode_chunk(
+            client.release_chunk(study.study, position, figures.share_bytes * 2), public
+        )
+    ]
+    if study.manifest.release == ReleaseKind.JOINT:
+        suite = PaillierSuite(public, figures.slot_bits)
+        opened = suite.decrypt_vector(world.secret, ciphertexts, len(total.flat))
+        assert [x - g for x, g in zip(opened, noise, strict=True)] == total.flat
+        return
+    d = study.d
+    layout = BlockLayout(d, figures.slot_bits, figures.slots)
+    opened_scatter = open_masked_release(world.secret, layout, ciphertexts, total.count).scaled_scatter
+    exact = symmetric_rows(d, total.upper)
+    for i in range(d):
+        for j in range(d):
+            h = noise[triangle_index(d, min(i, j), max(i, j))]
+            assert opened_scatter[i][j] - h == total.count * exact[i][j] - total.sums[i] * total.sums[j]
