@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -28,8 +29,6 @@ from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES, WINDOW_
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=120.0)
-_LIMITS = httpx.Limits(max_keepalive_connections=8, keepalive_expiry=10.0)
-"""Idle connections are given up before the proxy gives them up, so that no request meets one that is gone."""
 _PASSING = frozenset({408, 429, 502, 503, 504})
 
 
@@ -77,7 +76,6 @@ class Exchange:
             transport=transport,
             verify=_trust(ca_file),
             timeout=_TIMEOUT,
-            limits=_LIMITS,
             follow_redirects=False,
             trust_env=not is_loopback(host),  # a company's HTTP proxy cannot reach our loopback
             headers={"accept-encoding": "identity"},  # no decompression bombs: a body is as long as it is
@@ -214,6 +212,7 @@ def _lines(response: httpx.Response) -> Iterator[str]:
             raise LimitError("too-large", "an event is larger than any that a proxy sends")
 
 
+@lru_cache(maxsize=4)  # reading the authorities of a machine takes longer than a request
 def _trust(ca_file: Path | None) -> ssl.SSLContext:
     if ca_file is None:
         return ssl.create_default_context()
