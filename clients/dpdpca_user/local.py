@@ -240,5 +240,5 @@ def _positive(value: Any, what: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number | Fraction):
         raise ParameterError("bad-argument", f"{what} must be a number")
     if not np.isfinite(float(value)) or value <= 0:
-        raise ParameterError("bad-argument", f"{what} must be above 0")
+        raise ParameterError("bad-argument", f"{what} must be a finite number above 0")
     return value if isinstance(value, Fraction) else Fraction(float(value))

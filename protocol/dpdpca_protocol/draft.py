@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -37,6 +37,7 @@ DEFAULT_MIN_OWNERS = 3
 DEFAULT_MAX_OWNERS = 100
 DEFAULT_SUM_WEIGHT = Fraction(43, 100)
 
+_REAL = "a finite number below 10³⁰ with at most 40 decimal places"
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "max_records")
 # fmt: off
@@ -120,8 +121,9 @@ def complete_draft(
         "key": KeyTerms.of(key, proof).to_body(),
         "slot_bits": 1,
     }
-    if draft.get("calibration", Calibration.PROVED) != Calibration.PROVED:
-        body["calibration"] = draft["calibration"]
+    calibration = read_choice(draft.get("calibration", Calibration.PROVED), "calibration", [*Calibration])
+    if calibration != Calibration.PROVED:
+        body["calibration"] = calibration
     if draft.get("nonnegative", False) is not False:
         body["nonnegative"] = draft["nonnegative"]
     terms = Manifest.parse_terms(body, least_modulus_bits=least_modulus_bits)
@@ -140,18 +142,22 @@ def default_delta(max_records: Any) -> Fraction:
 
 
 def real_of(value: Any, where: str) -> Fraction:
-    """The exact value of a number as people write it: TOML integer or float (as printed), or a string."""
+    """The exact value of a number as people write it: TOML integer or float (as printed), or a string.
+
+    Raises:
+        MessageError: not a finite number that a manifest has room for; it names the field.
+    """
     if isinstance(value, Fraction):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        malformed(where, "a number")
+        malformed(where, _REAL)
     text = str(value)
     if len(text) > 80 or not _NUMBER.fullmatch(text):
-        malformed(where, "a number")
-    try:
-        return Fraction(Decimal(text))
-    except (InvalidOperation, ValueError):
-        return malformed(where, "a number")
+        malformed(where, _REAL)
+    real = Fraction(Decimal(text))
+    if abs(real) >= 10**30 or (real * 10**40).denominator != 1:
+        malformed(where, _REAL)
+    return real
 
 
 def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from itertools import repeat
-from math import ceil
+from math import ceil, log
 
 from dpdpca_protocol.accounting import (
     MAX_NOISE_DRAWS,
@@ -211,7 +211,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     )
     delta_zcdp = terms.delta - delta_tails - delta_mask
     if delta_zcdp < terms.delta / 2:
-        refused("less than half of δ is left for the noise itself", "raise δ or lower ε")
+        _refuse_epsilon(terms.delta, delta_mask)
     alpha_squared = terms.sum_weight * terms.record_bound
     mechanism = _mechanism(terms, alpha_squared, delta_zcdp, noise_scale)
     if isinstance(mechanism, SharedGaussian):
@@ -250,6 +250,16 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         chunk_count=chunk_count(ciphertext_count),
         share_bytes=ciphertext_count * (terms.modulus_bits // 4),
     )
+
+
+def _refuse_epsilon(delta: Fraction, delta_mask: Fraction) -> None:
+    # ε of delta_of_tails(ε) = δ/2 − the mask's part
+    room = (delta / 2 - delta_mask) * 2**80 - 2
+    if room > 1:
+        limit = f"epsilon must be above 0 and, with this delta, below {log(room):.1f}"
+    else:
+        limit = "delta is too small for any epsilon"
+    refused(f"{limit}: else less than half of δ is left for the noise itself", "raise delta or lower epsilon")
 
 
 def default_fraction_bits(encoded_features: int, clip_norm: Fraction) -> int:

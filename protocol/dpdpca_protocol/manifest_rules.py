@@ -34,13 +34,14 @@ def _check_features(manifest: "Manifest") -> None:
 
 def _check_privacy(manifest: "Manifest") -> None:
     if manifest.clip_norm <= 0:
-        refused("clip_norm must be above 0")
+        refused("clip_norm must be above 0 and at most the square root of the number of encoded features")
     if manifest.epsilon <= 0:
         refused("epsilon must be above 0")
-    if manifest.delta <= 0:
-        refused("delta must be above 0")
-    if manifest.delta * manifest.max_records >= 1:
-        refused("delta is not below 1/max_records: it would allow a whole record to be published")
+    if not 0 < manifest.delta * manifest.max_records < 1:
+        refused(
+            f"delta must be above 0 and below 1/max_records = {1 / manifest.max_records:.3g}: from there on "
+            "it would allow a whole record to be published"
+        )
     quantity = Quantity.SCATTER if manifest.release is ReleaseKind.MASKED else Quantity.JOINT
     try:
         mechanism_class(manifest.mechanism, manifest.calibration).check_quantity(quantity)

@@ -100,7 +100,10 @@ def test_noise_in_shares_that_would_not_hold_is_refused(make_manifest, change, r
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace", "wishart"])
 def test_what_is_published_for_a_matrix_alone_is_refused_for_a_joint_release(make_manifest, mechanism):
-    with pytest.raises(PolicyError, match="is made for scatter, second-moment, not for joint"):
+    with pytest.raises(
+        PolicyError,
+        match="is made for the masked release, the second moment alone, not for the joint release",
+    ):
         make_manifest(release="joint", mechanism=mechanism, calibration="as-published")
 
 
@@ -217,15 +220,16 @@ def test_members_of_later_versions_are_named(body, member):
         ("closing", "never", "none of"),
         ("title", "a\u202eb", "control, formatting"),
         ("purpose", "x" * 4001, "longer than 4000"),
-        ("clip_norm", "0", "clip_norm must be above 0"),
+        ("clip_norm", "0", "clip_norm must be above 0 and at most the square root of the number"),
         ("clip_norm", "-1", "clip_norm must be above 0"),
         ("clip_norm", "1.8", "above √3"),
         ("epsilon", "0", "epsilon must be above 0"),
-        ("epsilon", "40", "less than half of δ"),
+        ("epsilon", "40", "epsilon must be above 0 and, with this delta, below 37.7: .* half of δ"),
         ("epsilon", "9" * 30, "less than half of δ"),
         ("epsilon", "0." + "0" * 39 + "1", "noise_scale"),
         ("clip_norm", "9" * 30, "above √3"),
-        ("delta", "0", "delta must be above 0"),
+        ("delta", "0", "delta must be above 0 and below 1/max_records = 0.0002"),
+        ("delta", "-1", "delta must be above 0 and below 1/max_records"),
         ("delta", "0.0002", "below 1/max_records"),
         ("delta", "0.5", "below 1/max_records"),
         ("max_colluding", 1, "max_colluding has no meaning"),

@@ -226,7 +226,7 @@ def test_the_published_discretizer_and_its_price():
 
 @pytest.mark.parametrize("mechanism", [PublishedGaussian, PublishedLaplace, Wishart])
 def test_a_quantity_that_a_mechanism_is_not_made_for_is_refused(mechanism):
-    with pytest.raises(UsageError, match="not for joint"):
+    with pytest.raises(UsageError, match="not for the joint release"):
         mechanism.calibrated(setting(Quantity.JOINT))
 
 

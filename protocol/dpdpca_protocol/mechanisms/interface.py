@@ -238,9 +238,10 @@ class Mechanism(ABC):
     @classmethod
     def check_quantity(cls, quantity: Quantity) -> None:
         if quantity not in cls.quantities:
-            offered = ", ".join(sorted(cls.quantities))
+            offered = ", ".join(sorted(map(_words, cls.quantities)))
             raise UsageError(
-                "bad-argument", f"{cls.name} ({cls.calibration}) is made for {offered}, not for {quantity}"
+                "bad-argument",
+                f"mechanism {cls.name} ({cls.calibration}) is made for {offered}, not for {_words(quantity)}",
             )
 
     @classmethod
@@ -320,6 +321,11 @@ class Mechanism(ABC):
             PUBLIC_COUNT,
             *((MASK_APART,) if masked else ()),
         )
+
+
+def _words(quantity: Quantity) -> str:
+    named = {Quantity.SECOND_MOMENT: "the second moment alone", Quantity.SCATTER: "the masked release"}
+    return named.get(quantity, f"the {quantity} release")
 
 
 def sqrt_up(value: Fraction) -> Fraction:
