@@ -23,7 +23,7 @@ def with_second_noise(noisy: NoisyScatter, figures: Figures) -> tuple[NoisyScatt
     Raises:
         UsageError: the noise has two draws already.
 
-    Guarantee: (ε, δ) of the mechanism towards whoever knows the first draw; docs/claims.md, C12.
+    Guarantee: (ε, δ) of the mechanism towards whoever knows the first draw; docs/claims.md, C13.
     Tested: tests/unit/test_second_noise.py, tests/hostile/test_denoising_proxy.py.
     """
     if figures.draws != 1:
