@@ -56,13 +56,21 @@ class PartyFacts:
     name: str
     role: str
     identity: Identity
+    successor: PartyId | None = None
+    """The same party under the key that this one gave way to."""
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
         keys = Identity(
             hex_bytes(answer.get("ed25519"), 32, "ed25519"), hex_bytes(answer.get("x25519"), 32, "x25519")
         )
-        return cls(printable(member(answer, "name", str)), printable(member(answer, "role", str)), keys)
+        successor = optional(answer, "successor", str)
+        return cls(
+            printable(member(answer, "name", str)),
+            printable(member(answer, "role", str)),
+            keys,
+            PartyId.parse(successor) if successor else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

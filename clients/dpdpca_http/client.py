@@ -83,16 +83,16 @@ class ProxyClient:
 
     # Parties
 
-    def card(self) -> tuple[ProxyCard, Statement]:
+    def card(self, *, of_any_key: bool = False) -> tuple[ProxyCard, Statement]:
         """How the proxy introduces itself, and the statement that proves it.
 
         Raises:
-            AuthenticationError: it signs with another key than the pinned one.
+            AuthenticationError: it signs with another key than the pinned one, unless `of_any_key`.
         """
         encoded = self._exchange.send(Call("GET", "/v1/proxy", signed=False))
         statement = verify_statement("proxy", encoded)
         card = ProxyCard.parse(statement)
-        if self._proxy is not None and statement.signer != self._proxy:
+        if not of_any_key and self._proxy is not None and statement.signer != self._proxy:
             raise AuthenticationError(
                 "proxy-key-changed",
                 f"the proxy at {self.url} now signs with another key than the one that was pinned",
@@ -113,6 +113,25 @@ class ProxyClient:
     def parties(self) -> tuple[PartyFacts, ...]:
         answer = parse_answer(self._exchange.send(Call("GET", "/v1/parties", limit_bytes=_LIST_LIMIT_BYTES)))
         return tuple(PartyFacts.parse(party) for party in member(answer, "parties", list))
+
+    def rotate(self, statement: Statement) -> PartyId:
+        """Put another key in the place of the caller's own; the same statement again is fine."""
+        path = f"/v1/parties/{self._key.public.party_id.hex()}/rotations"
+        answer = self._exchange.send(Call("POST", path, statement.encoded))
+        return PartyId.parse(member(parse_answer(answer), "party", str))
+
+    def rotations(self) -> tuple[bytes, ...]:
+        """The rotation statements of all parties; not verified here."""
+        return self._rotations(Call("GET", "/v1/parties/rotations", limit_bytes=_LIST_LIMIT_BYTES))
+
+    def proxy_rotations(self) -> tuple[bytes, ...]:
+        """The proxy's own; not verified here."""
+        path = "/v1/proxy/rotations"
+        return self._rotations(Call("GET", path, limit_bytes=_LIST_LIMIT_BYTES, signed=False))
+
+    def _rotations(self, call: Call) -> tuple[bytes, ...]:
+        answer = parse_answer(self._exchange.send(call))
+        return tuple(statement_bytes(each) for each in member(answer, "rotations", list))
 
     # Studies
 

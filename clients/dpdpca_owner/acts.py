@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +17,15 @@ from dpdpca_http.retry import Patience
 from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.contribution import Contribution, read_contribution
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_owner.opening import OpenedStudy, check_names, check_participant, open_study, pin_names
+from dpdpca_owner.opening import (
+    OpenedStudy,
+    check_names,
+    check_participant,
+    follow_proxy,
+    open_study,
+    pin_names,
+    read_terms,
+)
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, save_model
 from dpdpca_owner.share_chunks import prepare_blindings
@@ -34,6 +42,7 @@ from dpdpca_protocol.ledger_charge import Charge, Spend
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.study import StudyState
 
 _ASKING_SECONDS = 20.0
@@ -46,43 +55,57 @@ class Desk:
     """This owner at work: its home, its identity, and how it reaches proxies.
 
     Attributes:
-        connect: makes a client; tests put another transport in here.
+        owner: with the key in use, or in `for_study` with that of the study.
+        connect: makes a client of an address that signs with a key and expects another of the proxy; tests
+            put another transport in here.
+        say: told what a person should know and nothing waits for.
         now: the clock.
         least_modulus_bits: lower only in tests.
     """
 
     home: OwnerHome
     owner: Owner
-    connect: Callable[[str, bytes | None, float], ProxyClient]
+    connect: Callable[[str, IdentityKey, bytes | None, float], ProxyClient]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     least_modulus_bits: int = LEAST_MODULUS_BITS
+    say: Callable[[str], None] = lambda text: None
+
+    def for_study(self, manifest: Manifest) -> "Desk":
+        """This owner with the key that it has in a study."""
+        return replace(self, owner=self.home.owner_in(self.owner, manifest))
 
     @contextmanager
     def client(self, url: str, patience_seconds: float = _ASKING_SECONDS) -> Iterator[ProxyClient]:
         """A client of a proxy that this owner is enrolled at. Raises NotFoundError before that."""
         pinned = self.home.pins.proxy(url)
-        with self.connect(url, pinned.identity.ed25519, patience_seconds) as client:
+        with self.connect(url, self.owner.key, pinned.identity.ed25519, patience_seconds) as client:
             yield client
 
     @contextmanager
     def study(
         self, address: StudyAddress, patience_seconds: float = _ASKING_SECONDS
-    ) -> Iterator[tuple[ProxyClient, OpenedStudy]]:
-        """A study that was opened, with the client that fetched it."""
+    ) -> Iterator[tuple["Desk", ProxyClient, OpenedStudy]]:
+        """A study that was opened; this owner, and a client, with the keys that belong to it."""
         with self.client(address.proxy, patience_seconds) as client:
-            opened = open_study(address, self.home, client, least_modulus_bits=self.least_modulus_bits)
-            yield client, opened
+            opened = open_study(
+                address, self.home, client, least_modulus_bits=self.least_modulus_bits, say=self.say
+            )
+            desk, proxy = self.for_study(opened.manifest), opened.manifest.proxy.ed25519
+            with desk.connect(address.proxy, desk.owner.key, proxy, patience_seconds) as its_client:
+                yield desk, its_client, opened
 
 
 def make_desk(
-    home: OwnerHome, owner: Owner, ca_file: Path | None, on_wait: Callable[[str, float], None] | None = None
+    home: OwnerHome,
+    owner: Owner,
+    ca_file: Path | None,
+    on_wait: Callable[[str, float], None] | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Desk:
-    def connect(url: str, pinned: bytes | None, seconds: float) -> ProxyClient:
-        return ProxyClient(
-            url, owner.key, pinned, patience=Patience(seconds, on_wait=on_wait), ca_file=ca_file
-        )
+    def connect(url: str, key: IdentityKey, pinned: bytes | None, seconds: float) -> ProxyClient:
+        return ProxyClient(url, key, pinned, patience=Patience(seconds, on_wait=on_wait), ca_file=ca_file)
 
-    return Desk(home, owner, connect)
+    return Desk(home, owner, connect, say=say)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +136,15 @@ def enrol(
         PolicyError: the key was not accepted; nothing was sent.
     """
     url = parse_proxy_url(url)
-    with desk.connect(url, None, _ASKING_SECONDS) as stranger:
+    with desk.connect(url, desk.owner.key, None, _ASKING_SECONDS) as stranger:
         card, statement = stranger.card()
+        if url in desk.home.pins.proxy_urls():
+            follow_proxy(url, desk.home, stranger, desk.say)
     known = desk.home.pins.check_proxy(url, card)
     if not accept(card, known):
         raise PolicyError("not-accepted", "the proxy's key was not accepted, and nothing was sent")
     party, was_enrolled = desk.owner.key.public.party_id, False
-    with desk.connect(url, card.identity.ed25519, _ASKING_SECONDS) as client:
+    with desk.connect(url, desk.owner.key, card.identity.ed25519, _ASKING_SECONDS) as client:
         try:
             party = client.enrol("owner", desk.owner.name, read_invitation())
         except ConflictError as error:
@@ -134,12 +159,16 @@ def review(
     desk: Desk, address: StudyAddress, location: DataLocation | None, data_set: str | None = None
 ) -> ConsentSheet:
     """The consent sheet of a study, with a dry run where there is data. Sends nothing of it."""
-    with desk.study(address) as (client, opened):
-        opened = check_names(opened, desk.home, desk.owner, client.parties())
+    with desk.study(address) as (desk, client, opened):
+        opened = check_names(opened, desk.home, desk.owner, client)
     contribution = None
     if location is not None:
-        contribution = read_contribution(location, opened.manifest, desk.home.ledger.key())
+        contribution = _read(desk, opened.manifest, location)
     return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
+
+
+def _read(desk: Desk, manifest: Manifest, location: DataLocation) -> Contribution:
+    return read_contribution(location, manifest, desk.home.ledger.key(), spool=desk.home.path)
 
 
 def _sheet(
@@ -180,7 +209,7 @@ def work_ahead(desk: Desk, address: StudyAddress, on_made: Callable[[int], None]
         NotAllowedError: the study names its owners, and this one is not among them.
         ConflictError: the study takes no shares.
     """
-    with desk.study(address) as (client, opened):
+    with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
         check_open(client.study(address.study).state)
     folder, workers = desk.home.study(address.study), worker_count(opened.manifest)
@@ -217,15 +246,15 @@ def prepare_join(
         AuthenticationError: a name in the manifest is not the one of its key.
         InputError: the data does not fit. Nothing was changed and nothing sent.
     """
-    with desk.study(address) as (client, opened):
+    with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
-        opened = check_names(opened, desk.home, desk.owner, client.parties())
+        opened = check_names(opened, desk.home, desk.owner, client)
     policy = desk.home.policy()
     policy.check(opened.manifest, desk.owner.key.public.ed25519)
     named = data_set or policy.dataset
     if named is not None:
         check_data_set(named)
-    contribution = read_contribution(location, opened.manifest, desk.home.ledger.key())
+    contribution = _read(desk, opened.manifest, location)
     sheet = _sheet(desk, address, opened, policy, contribution, named)
     sheet.spending.check()
     return Prepared(sheet, contribution, named)
@@ -241,7 +270,8 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
         UnavailableError: the ledger cannot be written; nothing was sent.
     """
     opened, ledger = prepared.sheet.study, desk.home.ledger
-    folder = desk.home.study(address.study)
+    desk, folder = desk.for_study(opened.manifest), desk.home.study(address.study)
+    key, proxy = desk.owner.key, opened.manifest.proxy.ed25519
 
     def pay() -> None:
         policy = desk.home.policy()  # as it stands by now
@@ -253,9 +283,10 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
             charge, content = _charge(desk, opened), prepared.contribution.content
             book.record(reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time))
 
-    with folder.locked(), desk.client(address.proxy, _SENDING_SECONDS) as client:
+    with folder.locked(), desk.connect(address.proxy, key, proxy, _SENDING_SECONDS) as client:
         pin_names(opened, desk.home, desk.owner, time_text(desk.now()))
         folder.save_manifest(opened.signed.statement)
+        folder.save_owner_key(key.public.ed25519)
         sender = ShareSender(desk.owner, client, opened.signed, folder)
         settled = sender.send(prepared.contribution, pay, watcher)
         _book_receipt(desk, folder)
@@ -265,7 +296,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
 def withdraw(desk: Desk, address: StudyAddress) -> Settled:
     """Take the share back, and book the refund that the proxy's receipt proves."""
     folder = desk.home.study(address.study)
-    with desk.study(address) as (client, opened):
+    with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
         desk.home.ledger.read()  # one that is not in order is found before anything is taken back
         with folder.locked():
@@ -299,7 +330,11 @@ def status(desk: Desk, address: StudyAddress) -> Report:
         AuthenticationError: the proxy contradicts what it signed for this owner.
     """
     folder, ledger = desk.home.study(address.study), desk.home.ledger
-    pinned = desk.home.pins.proxy(address.proxy).identity.ed25519
+    with desk.client(address.proxy) as client:
+        manifest = read_terms(
+            folder.manifest() or client.manifest(address.study), address, desk.home, desk.least_modulus_bits
+        )
+    desk, pinned = desk.for_study(manifest), manifest.proxy.ed25519
     receipt = folder.last_receipt(pinned)
     with desk.client(address.proxy) as client:
         # In this order: of an open study the facts are the newer, of any other the transcript is.
@@ -341,5 +376,5 @@ def transform(desk: Desk, address: StudyAddress, location: DataLocation, out: Pa
 
 
 def _published(desk: Desk, address: StudyAddress) -> tuple[Components, Manifest]:
-    with desk.study(address) as (client, opened):
+    with desk.study(address) as (desk, client, opened):
         return open_components(client.components(address.study), opened.signed, desk.owner), opened.manifest

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpdpca_protocol.errors import AuthenticationError, UsageError
+from dpdpca_disk.passphrase import unlock
+from dpdpca_protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from dpdpca_owner.acts import Desk
     from dpdpca_owner.home import OwnerHome
     from dpdpca_owner.sources import DataLocation
+
+PASSPHRASE_VARIABLE = "DPDPCA_OWNER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
 
 Home = Annotated[
     Path | None,
@@ -75,26 +78,17 @@ def open_desk(home: Path | None, ca_file: Path | None, passphrase_file: Path | N
     from dpdpca_owner.acts import make_desk
 
     place = find_home(home)
-    passphrase = passphrase_from_file(passphrase_file)
-    if place.needs_passphrase and passphrase is None:
-        if not sys.stdin.isatty():
-            raise AuthenticationError(
-                "wrong-passphrase",
-                "the key is encrypted and nobody can be asked",
-                "name a file with its passphrase: --passphrase-file or DPDPCA_OWNER_PASSPHRASE_FILE",
-            )
-        passphrase = typer.prompt("Passphrase", hide_input=True, err=True).encode()
-    return make_desk(place, place.load(passphrase), ca_file, _say_waiting)
+    passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
+    return make_desk(place, place.load(passphrase), ca_file, _say_waiting, say)
 
 
 def _say_waiting(reason: str, seconds: float) -> None:
     typer.echo(f"dpdpca: {reason}; trying again in {seconds:.0f} s", err=True)
 
 
-def passphrase_from_file(path: Path | None) -> bytes | None:
-    if path is None and os.environ.get("DPDPCA_OWNER_PASSPHRASE_FILE"):
-        path = Path(os.environ["DPDPCA_OWNER_PASSPHRASE_FILE"])
-    return path.read_bytes().rstrip(b"\r\n") if path is not None else None
+def say(text: str) -> None:
+    """A note for a person, beside what the command prints."""
+    typer.echo(f"dpdpca: {text}", err=True)
 
 
 def parse_address(address: str) -> "StudyAddress":

@@ -8,6 +8,7 @@ import typer
 
 from dpdpca_owner import ledger_commands
 from dpdpca_owner.command_parts import (
+    PASSPHRASE_VARIABLE,
     Address,
     AsJson,
     CaFile,
@@ -26,8 +27,8 @@ from dpdpca_owner.command_parts import (
     need_terminal,
     open_desk,
     parse_address,
-    passphrase_from_file,
     print_facts,
+    say,
 )
 from dpdpca_protocol.errors import PolicyError
 
@@ -49,9 +50,9 @@ def init(
     as_json: AsJson = False,
 ) -> None:
     """Make this owner's keys, its ledger, and a policy file to edit."""
-    passphrase = passphrase_from_file(passphrase_file)
-    if ask_passphrase and passphrase is None:
-        passphrase = typer.prompt("Passphrase", hide_input=True, confirmation_prompt=True).encode()
+    from dpdpca_disk.passphrase import new_passphrase
+
+    passphrase = new_passphrase(passphrase_file, PASSPHRASE_VARIABLE, ask=ask_passphrase)
     place = find_home(home)
     owner = place.create(name, passphrase)
     facts = {
@@ -115,6 +116,33 @@ def enrol(
     }
     how = "was enrolled already" if done.was_enrolled else "is enrolled"
     print_facts(as_json, facts, f"this owner {how} at {done.proxy.name}\nwords  {words}")
+
+
+@app.command(epilog="Example: dpdpca owner rotate")
+def rotate(
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put new keys in the place of this owner's own, at every proxy; open studies keep the old ones."""
+    from dpdpca_disk.passphrase import unlock
+    from dpdpca_owner.acts import make_desk
+    from dpdpca_owner.rotation import rotate_keys
+
+    place = find_home(home)
+    passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
+    desk = make_desk(place, place.load(passphrase), ca_file, say=say)
+    owner = rotate_keys(desk, passphrase)
+    facts = {
+        "party": owner.key.public.party_id.hex(),
+        "ed25519": owner.key.public.ed25519.hex(),
+        "words": owner.words,
+        "former_keys": len(owner.former),
+        "proxies": place.pins.proxy_urls(),
+    }
+    text = f"{owner.name} has new keys\nkey    {facts['ed25519']}\nwords  {owner.words}"
+    print_facts(as_json, facts, f"{text}\nstudies that this owner is in go on with the keys they began with")
 
 
 @app.command(epilog=f"Example: dpdpca owner review {_STUDY} --data records.parquet")

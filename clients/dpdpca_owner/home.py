@@ -1,10 +1,12 @@
 """What an owner keeps between commands: its identity, the keys it has pinned, and one folder a study."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_disk.identity import IdentityFiles
+from dpdpca_disk.private import private_dir, write_private
 from dpdpca_disk.words import fingerprint_words
 from dpdpca_owner.ledger import LedgerFile
 from dpdpca_owner.local_files import load, own_file, save
@@ -14,18 +16,20 @@ from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UsageError
 from dpdpca_protocol.fields import read_text
 from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.signing import IdentityKey, Statement
 
 _NAME_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """This owner: what it calls itself, and its keys."""
+    """This owner: what it calls itself, and its keys; `former` were given up, the newest first."""
 
     name: str
     key: IdentityKey
+    former: tuple[IdentityKey, ...] = ()
 
     @property
     def words(self) -> str:
@@ -42,6 +46,7 @@ class OwnerHome:
 
     def __init__(self, path: Path, witness: Path | None = None) -> None:
         self.path = path
+        self.keys = IdentityFiles(path)
         self.pins = Pins(path)
         self.policy_path = path / "policy.toml"
         self.ledger = LedgerFile(path / "ledger", witness, self._joined)
@@ -57,32 +62,44 @@ class OwnerHome:
             read_text(name, "the name", _NAME_LIMIT)
         except DpdpcaError as error:
             raise UsageError("bad-name", error.problem, "give a short plain name") from error
-        if self._key_path.exists():
+        if self.keys.exist:
             raise ConflictError(
                 "already-initialised",
                 f"there is an owner in {self.path} already",
                 "use it, or name another folder with --home",
             )
-        owner = Owner(name, IdentityKey.generate())
         private_dir(self.path)
         save(self._name_path, {"name": name})
         self.ledger.create(now or datetime.now(UTC), OS_RANDOMNESS)
         if not self.policy_path.exists():
             write_private(self.policy_path, DEFAULT_POLICY.encode())
         # The key last: an interrupted init leaves nothing that looks finished.
-        write_private(self._key_path, owner.key.to_pem(passphrase), replace=False)
-        return owner
-
-    @property
-    def needs_passphrase(self) -> bool:
-        return b"ENCRYPTED" in self._key()
+        return Owner(name, self.keys.create(passphrase))
 
     def load(self, passphrase: bytes | None = None) -> Owner:
         """Raises NotFoundError before `create`, AuthenticationError for a wrong passphrase."""
-        key = IdentityKey.from_pem(self._key(), passphrase)
+        self._check_made()
+        keys = self.keys.load(passphrase)
         body = load(self._name_path, "name")
         with own_file(self._name_path):
-            return Owner(read_text(body["name"], "the name", _NAME_LIMIT), key)
+            return Owner(read_text(body["name"], "the name", _NAME_LIMIT), keys.current, keys.former)
+
+    def rotate(self, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]) -> Owner:
+        """Give the keys up for new ones; see `IdentityFiles.rotate`."""
+        self._check_made()
+        self.keys.rotate("owner", passphrase, now, announce)
+        return self.load(passphrase)
+
+    def owner_in(self, owner: Owner, manifest: Manifest) -> Owner:
+        """`owner` with the key that it has in a study: the one it began with, else the one that is named."""
+        keys, folder = (owner.key, *owner.former), self.study(manifest.study_id)
+        named = {participant.ed25519 for participant in manifest.participants}
+        recorded = folder.owner_key()
+        if recorded is None and not named and folder.plan() is not None:
+            return replace(owner, key=keys[-1])  # joined by a version that knew no rotation
+        wanted = {recorded} if recorded is not None else named
+        key = next((key for key in keys if key.public.ed25519 in wanted), owner.key)
+        return replace(owner, key=key)
 
     def policy(self) -> Policy:
         """Raises UsageError `bad-policy` where the file is not one."""
@@ -105,17 +122,11 @@ class OwnerHome:
     def _joined(self) -> frozenset[StudyId]:
         return frozenset(folder.study for folder in self.studies() if folder.plan() is not None)
 
-    def _key(self) -> bytes:
-        try:
-            return read_private(self._key_path)
-        except NotFoundError as error:
+    def _check_made(self) -> None:
+        if not self.keys.exist:
             raise NotFoundError(
                 "not-initialised", f"there is no owner in {self.path}", "run: dpdpca owner init --name NAME"
-            ) from error
-
-    @property
-    def _key_path(self) -> Path:
-        return self.path / "identity.pem"
+            )
 
     @property
     def _name_path(self) -> Path:

@@ -151,7 +151,8 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> bool:
     # Taken back as far as the ledger goes, and sent again since.
     is_missing = spend is None or (not spend.is_live and plan.version > spend.version)
     if is_missing:
-        ledger.add_all(find(ledger, Charge.of(manifest, desk.owner.key.public.party_id), time))
+        key = desk.for_study(manifest).owner.key
+        ledger.add_all(find(ledger, Charge.of(manifest, key.public.party_id), time))
     if (receipt := folder.last_receipt_statement()) is not None:
         ledger.add_all(settle(ledger, receipt, time))
     return is_missing

@@ -20,8 +20,8 @@ def save(path: Path, body: Mapping[str, Any]) -> None:
     write_private(path, canonical_json({**body, "format": FORMAT}))
 
 
-def load(path: Path, *members: str) -> dict[str, Any]:
-    """The body at `path` with exactly these members (and `format`).
+def load(path: Path, *members: str, optional: str | None = None) -> dict[str, Any]:
+    """The body at `path` with exactly these members (and `format`), and perhaps an `optional` one.
 
     Raises:
         NotFoundError: no such file.
@@ -30,7 +30,7 @@ def load(path: Path, *members: str) -> dict[str, Any]:
     """
     with own_file(path):
         body = parse_canonical(read_private(path))
-        check_members(body, *members)
+        check_members(body, *members, *([optional] if optional in body else []))
     return body
 
 

@@ -1,17 +1,17 @@
 """What must hold before an owner looks at a study, and again before it sends anything."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from dpdpca_disk.words import fingerprint_words
 from dpdpca_http.address import StudyAddress
-from dpdpca_http.answers import PartyFacts
 from dpdpca_http.client import ProxyClient
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_owner.pins import PinnedParty
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError
+from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
 from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.parties import Party
+from dpdpca_protocol.signing import Identity, verify_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class OpenedStudy:
 
     Attributes:
         signed: the manifest, its signature, figures and modulus checked.
-        proxy: the pinned proxy, which is the manifest's.
+        proxy: the pinned proxy, which is the manifest's, if perhaps under another of its keys.
         user_since: when this owner first met the data user's key; None at first contact.
         owners_since: by raw Ed25519 key, when this owner first joined a study with a named owner.
     """
@@ -41,6 +41,7 @@ def open_study(
     client: ProxyClient,
     *,
     least_modulus_bits: int = LEAST_MODULUS_BITS,
+    say: Callable[[str], None] = lambda text: None,
 ) -> OpenedStudy:
     """Fetch a study's manifest and verify everything about it that this owner can.
 
@@ -48,7 +49,9 @@ def open_study(
     2. its modulus is fit, proved, and was in no other study of this owner (A5, A10);
     3. its hash is the study id that the owner was given (A11);
     4. the proxy that it names is the one that this owner has pinned at this address;
-    5. its data user has no other key than at first contact.
+    5. its data user has no other key than at first contact, but for those that rotations lead to.
+
+    `say` is told where the proxy's pinned key gave way to another one.
 
     Raises:
         NotFoundError: no such study, or not enrolled at this proxy.
@@ -66,20 +69,60 @@ def open_study(
             "the proxy shows another manifest than the one that this study id stands for",
             "do not join; tell the data user and the proxy's operator",
         )
-    named = signed.manifest.proxy
-    if (named.ed25519, named.x25519) != (proxy.identity.ed25519, proxy.identity.x25519):
+    named = Identity(signed.manifest.proxy.ed25519, signed.manifest.proxy.x25519)
+    if named not in home.pins.proxy_identities(address.proxy):
+        proxy = follow_proxy(address.proxy, home, client, say)
+    if named not in home.pins.proxy_identities(address.proxy):
         raise AuthenticationError(
             "wrong-proxy",
             "the manifest names another proxy than the one that is pinned for this address",
             "ask the data user which proxy the study is meant for",
         )
-    pinned = _check_user(home, proxy, signed.manifest.user)
-    return OpenedStudy(signed, proxy, pinned.since if pinned else None)
+    pinned = home.pins.check_user(
+        proxy.identity.ed25519,
+        signed.manifest.user,
+        client.rotations,
+        may_be_former=_is_joined(home, signed.study_id),
+    )
+    return OpenedStudy(signed, proxy, pinned.met if pinned else None)
 
 
-def check_names(
-    opened: OpenedStudy, home: OwnerHome, owner: Owner, parties: Sequence[PartyFacts]
-) -> OpenedStudy:
+def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[str], None]) -> ProxyCard:
+    """The card of the proxy at `url`, whose key may have given way to another since it was pinned.
+
+    Raises:
+        AuthenticationError: its key is another one, and no statement under the pinned key says so.
+    """
+    card, statement = client.card(of_any_key=True)
+    if home.pins.follow_proxy(url, statement, client.proxy_rotations()):
+        say(
+            f"{card.name} has a new key, by a statement under the pinned one; compare its words with the"
+            f" operator's: {fingerprint_words(card.identity.ed25519)}"
+        )
+    return home.pins.proxy(url)
+
+
+def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome, least_modulus_bits: int) -> Manifest:
+    """What the manifest of a study says, signed and by its id the right one, of a proxy that is pinned here.
+
+    Figures and modulus are not checked again: nothing is to be sent.
+
+    Raises:
+        AuthenticationError: another study's manifest, or of another proxy.
+    """
+    statement = verify_statement("manifest", encoded)
+    manifest = Manifest.parse(statement.body, least_modulus_bits=least_modulus_bits)
+    keys = {identity.ed25519 for identity in home.pins.proxy_identities(address.proxy)}
+    if statement.digest != address.study or manifest.proxy.ed25519 not in keys:
+        raise AuthenticationError(
+            "wrong-study",
+            "the proxy shows another manifest than the one that this study id stands for, or another proxy's",
+            "if the proxy has new keys, run: dpdpca owner review; else tell its operator and the data user",
+        )
+    return manifest
+
+
+def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: ProxyClient) -> OpenedStudy:
     """Hold the names in a manifest against those that the proxy's operator gave, and against the pins.
 
     The data user writes the manifest, so it could call a key of its own by the name of a hospital.
@@ -88,14 +131,14 @@ def check_names(
         opened: verified.
         home: with the pins.
         owner: this owner, which needs no pin of itself.
-        parties: the proxy's enrolled parties.
+        client: of the proxy, whose enrolled parties it asks for.
 
     Raises:
         AuthenticationError: a key stands under another name than it is enrolled under, or is not enrolled;
             or the name of an owner was known here under another key.
     """
     manifest = opened.manifest
-    enrolled = {(party.role, party.name, party.identity.ed25519) for party in parties}
+    enrolled = {(party.role, party.name, party.identity.ed25519) for party in client.parties()}
     named = [("user", manifest.user.name, manifest.user.ed25519)]
     named += [("owner", participant.name, participant.ed25519) for participant in manifest.participants]
     for role, name, ed25519 in named:
@@ -110,9 +153,14 @@ def check_names(
     since = {}
     for participant in manifest.participants:
         if participant.ed25519 != owner.key.public.ed25519:
-            pinned = home.pins.check_participant(opened.proxy.identity.ed25519, participant)
+            pinned = home.pins.check_participant(
+                opened.proxy.identity.ed25519,
+                participant,
+                client.rotations,
+                may_be_former=_is_joined(home, opened.signed.study_id),
+            )
             if pinned is not None:
-                since[participant.ed25519] = pinned.since
+                since[participant.ed25519] = pinned.met
     return replace(opened, owners_since=since)
 
 
@@ -141,5 +189,5 @@ def check_participant(manifest: Manifest, owner: Owner) -> None:
         )
 
 
-def _check_user(home: OwnerHome, proxy: ProxyCard, user: Party) -> PinnedParty | None:
-    return home.pins.check_user(proxy.identity.ed25519, user)
+def _is_joined(home: OwnerHome, study: StudyId) -> bool:
+    return home.study(study).plan() is not None

@@ -1,5 +1,10 @@
-"""Keys of others, as this owner first met them. A change is refused until a person settles it by hand."""
+"""Keys of others, as this owner first met them.
 
+A change is followed where a statement under the old key and the new one proves it, and never back again; any
+other change is refused until a person settles it by hand.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,18 +16,28 @@ from dpdpca_protocol.fields import read_text, read_time
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.parties import Participant, Party
-from dpdpca_protocol.signing import Statement, hex_bytes, verify_statement
+from dpdpca_protocol.rotation import follow_rotations
+from dpdpca_protocol.signing import Identity, Statement, hex_bytes, verify_statement
 
 _NAME_LIMIT = 200
+
+Rotations = Callable[[], Sequence[bytes]]
+"""Asks the proxy for rotation statements, where they are needed; untrusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedParty:
-    """A data user or another owner as first met on one proxy."""
+    """A data user or another owner as first met on one proxy, and the keys that it has given up since."""
 
     name: str
     ed25519: bytes
     since: str
+    former: tuple[bytes, ...] = ()
+
+    @property
+    def met(self) -> str:
+        """Since when it is known, for people."""
+        return f"{self.since}, with another key by a statement under both" if self.former else self.since
 
 
 class Pins:
@@ -42,9 +57,38 @@ class Pins:
             raise NotFoundError(
                 "not-enrolled", f"this owner is not enrolled at {url}", f"run: dpdpca owner enrol {url}"
             )
-        body = load(path, "card", "url")
-        with own_file(path):
-            return ProxyCard.parse(verify_statement("proxy", canonical_json(body["card"])))
+        return _pinned_proxy(path)[0]
+
+    def proxy_identities(self, url: str) -> tuple[Identity, ...]:
+        """The pinned proxy's keys, the present ones first: studies keep those that they began with."""
+        card = self.proxy(url)
+        return card.identity, *_pinned_proxy(self._proxy_path(url))[1]
+
+    def proxy_urls(self) -> list[str]:
+        """The addresses at which this owner is enrolled."""
+        return sorted(load(path, "card", "url", optional="former")["url"] for path in self._proxy_paths())
+
+    def follow_proxy(self, url: str, card: Statement, rotations: Sequence[bytes]) -> bool:
+        """Take over the key in `card`, if rotations lead to it from the pinned one.
+
+        Returns:
+            Whether the key changed.
+
+        Raises:
+            AuthenticationError: nothing leads to it, or it was given up before.
+        """
+        shown, (pinned, former) = ProxyCard.parse(card), _pinned_proxy(self._proxy_path(url))
+        if shown.identity == pinned.identity:
+            return False
+        if shown.identity.ed25519 in {given_up.ed25519 for given_up in former}:
+            raise _rolled_back("proxy", f"the proxy at {url}")
+        chain = follow_rotations(rotations, "proxy", pinned.identity.ed25519)
+        if not chain or chain[-1].identity != shown.identity:
+            self.check_proxy(url, shown)
+            raise AuthenticationError("proxy-key-changed", f"the proxy at {url} shows another sealing key")
+        given_up = [pinned.identity, *(link.identity for link in chain[:-1])]
+        _save_proxy(self._proxy_path(url), url, card, [*reversed(given_up), *former])
+        return True
 
     def check_proxy(self, url: str, card: ProxyCard) -> bool:
         """Whether `url` is pinned already, with the key of `card`.
@@ -55,7 +99,10 @@ class Pins:
         path = self._proxy_path(url)
         if not path.exists():
             return False
-        if self.proxy(url).identity.ed25519 != card.identity.ed25519:
+        pinned, former = _pinned_proxy(path)
+        if card.identity.ed25519 in {given_up.ed25519 for given_up in former}:
+            raise _rolled_back("proxy", f"the proxy at {url}")
+        if pinned.identity.ed25519 != card.identity.ed25519:
             raise AuthenticationError(
                 "proxy-key-changed",
                 f"the proxy at {url} shows another key than the one that was pinned",
@@ -66,66 +113,139 @@ class Pins:
     def pin_proxy(self, url: str, card: Statement) -> None:
         """Remember the proxy at `url`, and its newest card. Raises like `check_proxy`."""
         self.check_proxy(url, ProxyCard.parse(card))
-        save(self._proxy_path(url), {"card": parse_canonical(card.encoded), "url": url})
+        path = self._proxy_path(url)
+        _save_proxy(path, url, card, _pinned_proxy(path)[1] if path.exists() else [])
 
-    def check_user(self, proxy: bytes, user: Party) -> PinnedParty | None:
+    def check_user(
+        self, proxy: bytes, user: Party, rotations: Rotations | None = None, *, may_be_former: bool = False
+    ) -> PinnedParty | None:
         """The pin of this data user on the proxy with this Ed25519 key, or None at first contact.
+
+        Args:
+            proxy: any key of the proxy.
+            user: as a manifest names it.
+            rotations: asked where the key is another one; where they lead to it, the pin follows.
+            may_be_former: in a study that this owner is in already a key that was given up is right.
 
         Raises:
             AuthenticationError: the name is known there under another key.
         """
-        return _check(
-            self._party_path("users", proxy, user.name), "user", "data user", user.name, user.ed25519
-        )
+        path = self._party_path("users", proxy, user.name)
+        return _check(path, "user", user.name, user.ed25519, rotations, may_be_former=may_be_former)
 
     def pin_user(self, proxy: bytes, user: Party, now: str) -> None:
         """Remember a data user at first contact; a known one stays as it is. Raises like `check_user`."""
-        if self.check_user(proxy, user) is None:
-            _save(self._party_path("users", proxy, user.name), user.name, user.ed25519, now)
+        if self.check_user(proxy, user, may_be_former=True) is None:
+            path = self._party_path("users", proxy, user.name)
+            _save(path, PinnedParty(user.name, user.ed25519, now))
 
-    def check_participant(self, proxy: bytes, participant: Participant) -> PinnedParty | None:
+    def check_participant(
+        self,
+        proxy: bytes,
+        participant: Participant,
+        rotations: Rotations | None = None,
+        *,
+        may_be_former: bool = False,
+    ) -> PinnedParty | None:
         """The pin of an owner that a study names, or None where this owner has joined none with it before.
 
-        Raises:
-            AuthenticationError: the name is known there under another key.
+        Arguments and errors as of `check_user`.
         """
         path = self._party_path("participants", proxy, participant.name)
-        return _check(path, "participant", "owner", participant.name, participant.ed25519)
+        name, key = participant.name, participant.ed25519
+        return _check(path, "participant", name, key, rotations, may_be_former=may_be_former)
 
     def pin_participant(self, proxy: bytes, participant: Participant, now: str) -> None:
         """Remember an owner at the first study with it. Raises like `check_participant`."""
-        if self.check_participant(proxy, participant) is None:
+        if self.check_participant(proxy, participant, may_be_former=True) is None:
             path = self._party_path("participants", proxy, participant.name)
-            _save(path, participant.name, participant.ed25519, now)
+            _save(path, PinnedParty(participant.name, participant.ed25519, now))
 
     def _proxy_path(self, url: str) -> Path:
         return self._path / "proxies" / f"{Digest.of(url.encode()).hex()[:32]}.json"
 
+    def _proxy_paths(self) -> list[Path]:
+        return sorted((self._path / "proxies").glob("*.json"))
+
     def _party_path(self, kind: str, proxy: bytes, name: str) -> Path:
-        return self._path / kind / f"{Digest.of(proxy + name.encode()).hex()[:32]}.json"
+        return self._path / kind / f"{Digest.of(self._first_key(proxy) + name.encode()).hex()[:32]}.json"
+
+    def _first_key(self, proxy: bytes) -> bytes:
+        """The key under which the proxy with this key was met: what was pinned under it stays pinned."""
+        for path in self._proxy_paths():
+            card, former = _pinned_proxy(path)
+            keys = [card.identity.ed25519, *(given_up.ed25519 for given_up in former)]
+            if proxy in keys:
+                return keys[-1]
+        return proxy
 
 
-def _check(path: Path, slug: str, what: str, name: str, ed25519: bytes) -> PinnedParty | None:
-    """The pin at `path`; AuthenticationError where it is of another key."""
+_WHAT = {"participant": "owner", "user": "data user"}
+
+
+def _pinned_proxy(path: Path) -> tuple[ProxyCard, list[Identity]]:
+    """The newest card at `path`, and the keys that it gave up, newest first."""
+    body = load(path, "card", "url", optional="former")
+    with own_file(path):
+        card = ProxyCard.parse(verify_statement("proxy", canonical_json(body["card"])))
+        former = [
+            Identity(hex_bytes(key.get("ed25519"), 32, "former"), hex_bytes(key.get("x25519"), 32, "former"))
+            for key in body.get("former", [])
+        ]
+    return card, former
+
+
+def _save_proxy(path: Path, url: str, card: Statement, former: Sequence[Identity]) -> None:
+    keys = [{"ed25519": key.ed25519.hex(), "x25519": key.x25519.hex()} for key in former]
+    save(path, {"card": parse_canonical(card.encoded), "former": keys, "url": url})
+
+
+def _check(
+    path: Path, kind: str, name: str, ed25519: bytes, rotations: Rotations | None, *, may_be_former: bool
+) -> PinnedParty | None:
+    """The pin at `path`, which follows rotations; AuthenticationError where it is of another key."""
     if not path.exists():
         return None
-    body = load(path, "ed25519", "name", "since")
+    body = load(path, "ed25519", "name", "since", optional="former")
     with own_file(path):
         read_time(body["since"], "since")
         pinned = PinnedParty(
             read_text(body["name"], "name", _NAME_LIMIT),
             hex_bytes(body["ed25519"], 32, "ed25519"),
             body["since"],
+            tuple(hex_bytes(key, 32, "former") for key in body.get("former", [])),
         )
-    if pinned.ed25519 != ed25519:
+    if pinned.ed25519 == ed25519 or (may_be_former and ed25519 in pinned.former):
+        return pinned
+    what = f"the {_WHAT[kind]} '{name}'"
+    if ed25519 in pinned.former:
+        raise _rolled_back(kind, what)
+    role = "user" if kind == "user" else "owner"
+    chain = follow_rotations(rotations(), role, pinned.ed25519) if rotations is not None else ()
+    if ed25519 in {link.identity.ed25519 for link in chain[:-1]}:
+        raise _rolled_back(kind, what)
+    if not chain or chain[-1].identity.ed25519 != ed25519:
         raise AuthenticationError(
-            f"{slug}-key-changed",
-            f"the {what} '{name}' is known here since {pinned.since} under another key"
+            f"{kind}-key-changed",
+            f"{what} is known here since {pinned.since} under another key"
             f" (then: {fingerprint_words(pinned.ed25519)}; now: {fingerprint_words(ed25519)})",
             f"ask them; only when the new words are confirmed, delete {path}",
         )
-    return pinned
+    former = (*pinned.former, pinned.ed25519, *(link.identity.ed25519 for link in chain[:-1]))
+    followed = PinnedParty(pinned.name, ed25519, pinned.since, former)
+    _save(path, followed)
+    return followed
 
 
-def _save(path: Path, name: str, ed25519: bytes, now: str) -> None:
-    save(path, {"ed25519": ed25519.hex(), "name": name, "since": now})
+def _rolled_back(kind: str, what: str) -> AuthenticationError:
+    return AuthenticationError(
+        f"{kind}-key-rolled-back",
+        f"{what} is shown with a key that it has given up",
+        "do not go on: somebody may have the old key, or an old backup was restored; ask them",
+    )
+
+
+def _save(path: Path, pinned: PinnedParty) -> None:
+    former = [key.hex() for key in pinned.former]
+    body = {"ed25519": pinned.ed25519.hex(), "former": former, "name": pinned.name, "since": pinned.since}
+    save(path, body)

@@ -18,7 +18,7 @@ from dpdpca_owner.local_files import load, own_file, save
 from dpdpca_protocol.errors import ConflictError, IntegrityError
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.share import Receipt
-from dpdpca_protocol.signing import Statement, verify_statement
+from dpdpca_protocol.signing import Statement, hex_bytes, verify_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,18 @@ class StudyFolder:
     def save_manifest(self, statement: Statement) -> None:
         private_dir(self.path)
         write_private(self.path / "manifest.json", statement.encoded)
+
+    def owner_key(self) -> bytes | None:
+        """The raw Ed25519 key that this owner joined with."""
+        path = self.path / "owner.json"
+        if not path.exists():
+            return None
+        body = load(path, "ed25519")
+        with own_file(path):
+            return hex_bytes(body["ed25519"], 32, "ed25519")
+
+    def save_owner_key(self, ed25519: bytes) -> None:
+        save(self.path / "owner.json", {"ed25519": ed25519.hex()})
 
     def plan(self) -> Plan | None:
         path = self.path / "plan.json"

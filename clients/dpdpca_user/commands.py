@@ -28,6 +28,7 @@ from dpdpca_user.study_commands import study_app
 
 if TYPE_CHECKING:
     from dpdpca_http.client import ProxyClient
+    from dpdpca_protocol.signing import Statement
 
 app = typer.Typer(help="The data user: asks, holds the keys, gets the components.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
@@ -38,14 +39,16 @@ def init(
     name: Annotated[str, typer.Option(help="What owners see.")],
     home: Home = None,
     passphrase_file: Passphrase = None,
+    ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the keys.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make this data user's keys and the service's bearer token."""
+    from dpdpca_disk.passphrase import new_passphrase
     from dpdpca_disk.words import fingerprint_words
-    from dpdpca_user.home import UserHome, read_passphrase
+    from dpdpca_user.home import PASSPHRASE_VARIABLE, UserHome
 
     place = UserHome.find(home)
-    key = place.create(name, read_passphrase(passphrase_file))
+    key = place.create(name, new_passphrase(passphrase_file, PASSPHRASE_VARIABLE, ask=ask_passphrase))
     words = fingerprint_words(key.public.ed25519)
     facts = {
         "home": str(place.folder),
@@ -76,13 +79,16 @@ def enrol(
     """Enrol at a proxy with a single-use invitation, and pin its key."""
     from dpdpca_disk.words import fingerprint_words
     from dpdpca_http.client import ProxyClient
-    from dpdpca_user.home import EnrolledProxy, UserHome, read_passphrase
+    from dpdpca_user.home import EnrolledProxy, UserHome, passphrase_of
 
     place = UserHome.find(home)
-    key = place.identity(read_passphrase(passphrase_file))
+    key = place.identity(passphrase_of(place, passphrase_file))
     with ProxyClient(url, key, ca_file=ca_file) as unknown:
         card, statement = unknown.card()
         address = unknown.url
+        for met in place.proxies():
+            if met.url == address and met.identity != card.identity:
+                place.follow_proxy(met, card, unknown.proxy_rotations())
     pinned = EnrolledProxy(address, card.name, statement.signer.hex(), card.identity.x25519.hex())
     words = fingerprint_words(statement.signer)
     known = any(proxy.url == address and proxy.ed25519 == pinned.ed25519 for proxy in place.proxies())
@@ -95,7 +101,8 @@ def enrol(
         was_enrolled = known and _knows(proxy, key.public.ed25519)
         if not was_enrolled:
             proxy.enrol("user", place.name(), read_invitation(invitation_file))
-    place.pin_proxy(pinned)
+    if not known:
+        place.pin_proxy(pinned)
     facts = {
         "proxy": {"name": card.name, "url": address, "ed25519": pinned.ed25519, "words": words},
         "party": key.public.party_id.hex(),
@@ -103,6 +110,45 @@ def enrol(
     }
     how = "was enrolled already" if was_enrolled else "is enrolled"
     show(as_json, facts, f"this data user {how} at {inert(card.name)}\nwords  {words}")
+
+
+@app.command(epilog="Example: dpdpca user rotate")
+def rotate(
+    home: Home = None,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
+    ] = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put new keys in the place of this data user's own, at every proxy; open studies keep the old ones."""
+    from datetime import UTC, datetime
+
+    from dpdpca_disk.words import fingerprint_words
+    from dpdpca_http.client import ProxyClient
+    from dpdpca_user.home import UserHome, passphrase_of
+
+    place = UserHome.find(home)
+    passphrase = passphrase_of(place, passphrase_file)
+    old = place.identity(passphrase)
+
+    def announce(statement: "Statement") -> None:
+        for proxy in place.proxies():
+            with ProxyClient(proxy.url, old, ca_file=ca_file) as client:
+                client.rotate(statement)
+
+    keys = place.rotate(passphrase, datetime.now(UTC), announce)
+    public = keys.current.public
+    words = fingerprint_words(public.ed25519)
+    facts = {
+        "party": public.party_id.hex(),
+        "ed25519": public.ed25519.hex(),
+        "words": words,
+        "former_keys": len(keys.former),
+        "proxies": [proxy.url for proxy in place.proxies()],
+    }
+    text = f"{place.name()} has new keys\nkey    {facts['ed25519']}\nwords  {words}"
+    show(as_json, facts, f"{text}\nrestart the service: until then it goes on with the old ones")
 
 
 def _knows(proxy: "ProxyClient", ed25519: bytes) -> bool:
@@ -215,11 +261,11 @@ def verify(
 ) -> None:
     """Check every signature and digest of a study again, from what the service has stored."""
     from dpdpca_protocol.identifiers import StudyId
-    from dpdpca_user.home import UserHome, read_passphrase
+    from dpdpca_user.home import UserHome, passphrase_of
     from dpdpca_user.offline import verify_evidence
 
     place = UserHome.find(home)
-    user = place.identity(read_passphrase(passphrase_file)).public.ed25519
+    keys = place.keys(passphrase_of(place, passphrase_file))
     with open_client(service, home) as client:
         facts = client.study(study)
         evidence = client.evidence(study)
@@ -228,8 +274,8 @@ def verify(
             StudyId.parse(evidence["study"]),
             evidence,
             lambda index: client.evidence_chunk(study, index),
-            place.proxy(facts["proxy"]).identity.ed25519,
-            user,
+            place.proxy(facts["proxy"]).keys,
+            tuple(key.public.ed25519 for key in (keys.current, *keys.former)),
         ):
             held.append(line)
             if not as_json:

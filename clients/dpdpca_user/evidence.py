@@ -38,8 +38,8 @@ class VerifiedRelease:
 def verify_manifest(
     untrusted: bytes,
     study: StudyId,
-    proxy: bytes,
-    user: bytes,
+    proxy: Sequence[bytes],
+    user: Sequence[bytes],
     *,
     least_modulus_bits: int = LEAST_MODULUS_BITS,
 ) -> SignedManifest:
@@ -52,9 +52,9 @@ def verify_manifest(
     signed = open_manifest(untrusted, least_modulus_bits=least_modulus_bits)
     if signed.study_id != study:
         raise MessageError("wrong-study", "the manifest belongs to another study", "ask for this study again")
-    if signed.manifest.user.ed25519 != user:
+    if signed.manifest.user.ed25519 not in user:
         raise AuthenticationError("wrong-user", "the manifest names another data user")
-    if signed.manifest.proxy.ed25519 != proxy:
+    if signed.manifest.proxy.ed25519 not in proxy:
         raise AuthenticationError(
             "proxy-key-changed",
             "the manifest names another proxy key than the pinned one",

@@ -1,6 +1,6 @@
 """The data user's home folder: identity keys, the service's bearer token, and the proxies it is enrolled at.
 
-    identity.pem   Ed25519 and X25519 keys, 0600, under a passphrase if one was given
+    identity.pem   Ed25519 and X25519 keys, 0600, under a passphrase if one was given; former ones beside it
     token          bearer token of the service, 0600
     profile.json   the name that owners see
     proxies.json   address, name and pinned keys of each proxy
@@ -11,17 +11,22 @@ Every file is written whole or not at all.
 import json
 import os
 import secrets
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
 from dpdpca_disk.home import home_folder
+from dpdpca_disk.identity import IdentityFiles, IdentityKeys
+from dpdpca_disk.passphrase import unlock
 from dpdpca_disk.private import private_dir, read_private, write_private
 from dpdpca_protocol.errors import IntegrityError, NotFoundError, PolicyError
 from dpdpca_protocol.fields import read_text
+from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.parties import Party, ProxyParty
-from dpdpca_protocol.signing import Identity, IdentityKey
+from dpdpca_protocol.rotation import follow_rotations
+from dpdpca_protocol.signing import Identity, IdentityKey, Statement
 
 PASSPHRASE_VARIABLE = "DPDPCA_USER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
 _TOKEN_BYTES = 32
@@ -29,16 +34,26 @@ _TOKEN_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class EnrolledProxy:
-    """A proxy with the keys that were pinned when the data user enrolled."""
+    """A proxy with the keys that were pinned when the data user enrolled, or that rotations led to since.
+
+    Attributes:
+        former: Ed25519 keys that it has given up: studies keep the one that they began with.
+    """
 
     url: str
     name: str
     ed25519: str
     x25519: str
+    former: tuple[str, ...] = ()
 
     @property
     def identity(self) -> Identity:
         return Identity(bytes.fromhex(self.ed25519), bytes.fromhex(self.x25519))
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """All its raw Ed25519 keys, the present one first."""
+        return tuple(bytes.fromhex(key) for key in (self.ed25519, *self.former))
 
     @property
     def party(self) -> ProxyParty:
@@ -63,20 +78,35 @@ class UserHome:
         """
         read_text(name, "the name", 200)
         private_dir(self.folder)
-        key = IdentityKey.generate()
-        write_private(self.folder / "identity.pem", key.to_pem(passphrase), replace=False)
+        key = self.key_files.create(passphrase)
         write_private(self.folder / "token", secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
         write_private(self.folder / "profile.json", json.dumps({"name": name}).encode())
         return key
 
+    @property
+    def key_files(self) -> IdentityFiles:
+        return IdentityFiles(self.folder)
+
     def identity(self, passphrase: bytes | None) -> IdentityKey:
-        """The private keys.
+        """The private keys in use. Raises like `keys`."""
+        return self.keys(passphrase).current
+
+    def keys(self, passphrase: bytes | None) -> IdentityKeys:
+        """All private keys.
 
         Raises:
             NotFoundError: `dpdpca user init` was not run here.
             AuthenticationError: the passphrase is wrong or missing.
         """
-        return IdentityKey.from_pem(self._read("identity.pem"), passphrase)
+        self._check_made()
+        return self.key_files.load(passphrase)
+
+    def rotate(
+        self, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]
+    ) -> IdentityKeys:
+        """Give the keys up for new ones; see `IdentityFiles.rotate`."""
+        self._check_made()
+        return self.key_files.rotate("user", passphrase, now, announce)
 
     def token(self) -> str:
         return self._read("token").decode().strip()
@@ -90,7 +120,8 @@ class UserHome:
     def proxies(self) -> tuple[EnrolledProxy, ...]:
         if not (self.folder / "proxies.json").exists():
             return ()
-        return tuple(EnrolledProxy(**proxy) for proxy in self._json("proxies.json")["proxies"])
+        listed = self._json("proxies.json")["proxies"]
+        return tuple(EnrolledProxy(**{**proxy, "former": tuple(proxy.get("former", ()))}) for proxy in listed)
 
     def proxy(self, url: str | None) -> EnrolledProxy:
         """The proxy at `url`, or the only one.
@@ -117,26 +148,63 @@ class UserHome:
         Raises:
             PolicyError: another key is pinned for this address.
         """
-        others = [known for known in self.proxies() if known.url != proxy.url]
         for known in self.proxies():
+            if known.url == proxy.url and proxy.ed25519 in known.former:
+                raise PolicyError(
+                    "proxy-key-rolled-back",
+                    "the proxy shows a key that it has given up",
+                    "do not go on: somebody may have the old key, or an old backup was restored; ask them",
+                )
             if known.url == proxy.url and known.ed25519 != proxy.ed25519:
                 raise PolicyError(
                     "proxy-key-changed",
                     "another key is pinned for this address",
                     f"ask the operator; if it is right, remove the entry from {self.folder / 'proxies.json'}",
                 )
+        self._save_proxy(proxy)
+
+    def follow_proxy(
+        self, proxy: EnrolledProxy, card: ProxyCard, rotations: Sequence[bytes]
+    ) -> EnrolledProxy:
+        """The proxy with the key in `card`, if rotations lead to it from the pinned one; it is pinned then.
+
+        Raises:
+            PolicyError: nothing leads to it, or it was given up before.
+        """
+        if card.identity.ed25519 == proxy.identity.ed25519:
+            return proxy
+        chain = follow_rotations(rotations, "proxy", proxy.identity.ed25519)
+        shown = EnrolledProxy(
+            proxy.url, card.name, card.identity.ed25519.hex(), card.identity.x25519.hex(), proxy.former
+        )
+        if shown.ed25519 in proxy.former or not chain or chain[-1].identity != card.identity:
+            self.pin_proxy(shown)  # says why not
+        given_up = [proxy.ed25519, *(link.identity.ed25519.hex() for link in chain[:-1])]
+        shown = replace(shown, former=(*reversed(given_up), *proxy.former))
+        self._save_proxy(shown)
+        return shown
+
+    def _save_proxy(self, proxy: EnrolledProxy) -> None:
+        others = [known for known in self.proxies() if known.url != proxy.url]
         body = {"proxies": [asdict(known) for known in (*others, proxy)]}
         write_private(self.folder / "proxies.json", json.dumps(body, indent=1).encode())
+
+    def _check_made(self) -> None:
+        if not self.key_files.exist:
+            raise self._not_made()
+
+    def _not_made(self) -> NotFoundError:
+        return NotFoundError(
+            "not-initialised",
+            f"there is no data user in {self.folder}",
+            "run: dpdpca user init --name NAME",
+        )
 
     def _read(self, name: str) -> bytes:
         try:
             return read_private(self.folder / name)
         except NotFoundError as error:
-            raise NotFoundError(
-                "not-initialised",
-                f"there is no data user in {self.folder}",
-                "run: dpdpca user init --name NAME",
-            ) from error
+            raise self._not_made() from error
 
     def _json(self, name: str) -> dict[str, Any]:
         try:
@@ -149,14 +217,6 @@ class UserHome:
         return value
 
 
-def read_passphrase(file: Path | None, environment: Mapping[str, str] = os.environ) -> bytes | None:
-    """The passphrase in `file`, else in the file that the environment names, else None; stripped."""
-    named = file or (Path(environment[PASSPHRASE_VARIABLE]) if environment.get(PASSPHRASE_VARIABLE) else None)
-    if named is None:
-        return None
-    passphrase = named.read_bytes().strip()
-    if not passphrase:
-        raise PolicyError(
-            "empty-passphrase", f"the passphrase file {named} is empty", "write one line into it"
-        )
-    return passphrase
+def passphrase_of(home: UserHome, file: Path | None) -> bytes | None:
+    """The passphrase of the keys in `home`; asked for where they need one and no file is named."""
+    return unlock(home.key_files, file, PASSPHRASE_VARIABLE)

@@ -1,6 +1,6 @@
 """`dpdpca user verify`: the evidence that the service holds, checked again by whoever asks, step by step."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpdpca_protocol.canonical import canonical_json
@@ -15,8 +15,8 @@ def verify_evidence(
     study: StudyId,
     evidence: Mapping[str, Any],
     chunk: Callable[[int], bytes],
-    proxy: bytes,
-    user: bytes,
+    proxy: Sequence[bytes],
+    user: Sequence[bytes],
     *,
     least_modulus_bits: int = LEAST_MODULUS_BITS,
 ) -> Iterator[str]:
@@ -26,8 +26,8 @@ def verify_evidence(
         study: whose evidence it should be.
         evidence: statements as the service gives them; untrusted.
         chunk: gives chunk k of the release; untrusted.
-        proxy: the pinned raw Ed25519 key of the proxy.
-        user: this data user's own raw Ed25519 key.
+        proxy: the pinned raw Ed25519 keys of the proxy: a study keeps the one that it began with.
+        user: this data user's own, likewise.
         least_modulus_bits: lower only in tests.
 
     Raises:

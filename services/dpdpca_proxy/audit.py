@@ -8,7 +8,7 @@ from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.manifest import open_manifest
 from dpdpca_protocol.messages import ReleaseStatement
 from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, cohort_digest
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.signing import hex_bytes, verify_statement
 from dpdpca_protocol.transcript import Event, verify_transcript
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import release_name, sealed_folder
@@ -104,7 +104,7 @@ def _check_manifest(proxy: Proxy, trail: _Trail) -> None:
 
 
 def _events(proxy: Proxy, trail: _Trail) -> tuple[Event, ...]:
-    events = verify_transcript(trail.events, trail.row.study, proxy.key.public.ed25519)
+    events = verify_transcript(trail.events, trail.row.study, _signer(proxy, trail))
     _demand(bool(events) and events[0].kind == "manifest", "the transcript does not begin with the manifest")
     return events
 
@@ -121,7 +121,7 @@ def _check_claims(proxy: Proxy, trail: _Trail) -> None:
         if party is None or signed is None:
             raise MessageError("audit-failed", "a statement of the cohort is missing")
         claim = ShareStatement.parse(verify_statement("share", signed.statement, party.ed25519))
-        receipt = Receipt.parse(verify_statement("receipt", signed.receipt, proxy.key.public.ed25519))
+        receipt = Receipt.parse(verify_statement("receipt", signed.receipt, _signer(proxy, trail)))
         _demand(
             claim.study == receipt.study == trail.row.study
             and CohortMember(party.party, claim.version, signed.digest) == member
@@ -132,7 +132,7 @@ def _check_claims(proxy: Proxy, trail: _Trail) -> None:
 
 def _check_release(proxy: Proxy, trail: _Trail) -> None:
     assert trail.release is not None
-    statement = verify_statement("release", trail.release, proxy.key.public.ed25519)
+    statement = verify_statement("release", trail.release, _signer(proxy, trail))
     said = ReleaseStatement.parse(statement)
     _demand(
         said.cohort == trail.members and said.cohort_digest == trail.row.cohort_digest,
@@ -143,6 +143,13 @@ def _check_release(proxy: Proxy, trail: _Trail) -> None:
     for position, digest in enumerate(said.chunk_digests):
         content = proxy.files.read(release_name(trail.row.study, trail.row.release_folder or "", position))
         _demand(Digest.of(content) == digest, f"chunk {position} of the release was altered")
+
+
+def _signer(proxy: Proxy, trail: _Trail) -> bytes:
+    """The key that the manifest names, which need not be the proxy's present one."""
+    named = hex_bytes(verify_statement("manifest", trail.manifest).body["proxy"]["ed25519"], 32, "ed25519")
+    _demand(proxy.keys.of(named) is not None, "the manifest names no key of this proxy")
+    return named
 
 
 def _check_gone(proxy: Proxy, trail: _Trail) -> None:

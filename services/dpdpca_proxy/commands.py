@@ -28,6 +28,12 @@ Home = Annotated[
         help="Folder of the proxy's state; default: $DPDPCA_PROXY_HOME, else the user's configuration."
     ),
 ]
+Passphrase = Annotated[
+    Path | None,
+    typer.Option(
+        "--passphrase-file", help="File with the keys' passphrase; default DPDPCA_PROXY_PASSPHRASE_FILE."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 
 
@@ -35,13 +41,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 def init(
     name: Annotated[str | None, typer.Option(help="How the proxy introduces itself.")] = None,
     url: Annotated[str | None, typer.Option(help="Its public address, http(s)://host[:port].")] = None,
+    passphrase_file: Passphrase = None,
+    ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the keys.")] = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Make the proxy's keys and database; an identity that is there already is kept."""
     from dpdpca_proxy.initialise import initialise
 
-    settings, key, fresh = initialise(home, name, url)
+    settings, key, fresh = initialise(home, name, url, passphrase_file, ask_passphrase=ask_passphrase)
     public = key.public
     facts = {
         "ed25519": public.ed25519.hex(),
@@ -69,6 +77,7 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate chain.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM private key.")] = None,
     operator_port: Annotated[int | None, typer.Option(help="Port of the operator's page (8441).")] = None,
+    passphrase_file: Passphrase = None,
     home: Home = None,
 ) -> None:
     """Serve until interrupted. The operator's page and /metrics have a listener of their own."""
@@ -76,7 +85,13 @@ def serve(
 
     run(
         load_settings(
-            home, host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, operator_port=operator_port
+            home,
+            host=host,
+            port=port,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            operator_port=operator_port,
+            passphrase_file=passphrase_file,
         )
     )
 
@@ -99,6 +114,24 @@ def invite(
         return
     typer.echo(made.token)
     typer.echo(f"For {role} {name!r}, once, until {time_text(made.expires_at)}.", err=True)
+
+
+@app.command(epilog="Example: dpdpca proxy rotate")
+def rotate(home: Home = None, as_json: AsJson = False) -> None:
+    """Put new keys in the place of the proxy's own; open studies keep the old ones to their end."""
+    from datetime import UTC, datetime
+
+    from dpdpca_proxy.rotation import rotate_proxy
+
+    keys = rotate_proxy(home, datetime.now(UTC))
+    public, words = keys.current.public, fingerprint_words(keys.current.public.ed25519)
+    if as_json:
+        facts = {"ed25519": public.ed25519.hex(), "rotations": len(keys.rotations), "words": words}
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(f"Key       {words}")
+    typer.echo("Restart the proxy: until then it serves with the old keys. Whoever pinned those follows by")
+    typer.echo("the statement between them, and sees these words.")
 
 
 @app.command(epilog="Example: dpdpca proxy owners --json")

@@ -169,6 +169,8 @@ def _check_named(
     row = enrolled.get(PartyId.of(ed25519))
     if row is None or row.role != role:
         raise _misnamed(f"{who} of the manifest is not enrolled here as {_ROLE_WORDS[role]}")
+    if row.successor is not None:
+        raise _misnamed(f"{who} of the manifest has given up the key that it names")
     if row.name != name:
         raise _misnamed(f"{who} of the manifest is enrolled here under another name, {row.name!r}")
     return row

@@ -3,20 +3,31 @@
 import json
 from pathlib import Path
 
-from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_disk.identity import IdentityFiles
+from dpdpca_disk.passphrase import new_passphrase
+from dpdpca_disk.private import private_dir, write_private
 from dpdpca_protocol.fields import read_text
 from dpdpca_protocol.signing import IdentityKey
-from dpdpca_proxy.proxy import IDENTITY_FILE, make_home
-from dpdpca_proxy.settings import SETTINGS_FILE, Settings, load_settings
+from dpdpca_proxy.proxy import make_home, passphrase_of
+from dpdpca_proxy.settings import PREFIX, SETTINGS_FILE, Settings, load_settings
 
 
-def initialise(home: Path | None, name: str | None, url: str | None) -> tuple[Settings, IdentityKey, bool]:
+def initialise(
+    home: Path | None,
+    name: str | None,
+    url: str | None,
+    passphrase_file: Path | None = None,
+    *,
+    ask_passphrase: bool = False,
+) -> tuple[Settings, IdentityKey, bool]:
     """The proxy in `home`, made where it is missing; an identity that is there is kept.
 
     Args:
         home: its folder; None for the usual one.
         name: written to the settings file, if given.
         url: likewise.
+        passphrase_file: seals an identity that is made; the settings may name one too.
+        ask_passphrase: asks for one where no file is named.
 
     Returns:
         Settings, identity, and whether the identity is new.
@@ -27,12 +38,17 @@ def initialise(home: Path | None, name: str | None, url: str | None) -> tuple[Se
     """
     if name is not None:
         read_text(name, "the name", 200)
-    settings = load_settings(home, name=name, url=url)
+    settings = load_settings(home, name=name, url=url, passphrase_file=passphrase_file)
     _ = settings.authorities
-    fresh = make_home(settings)
+    files = IdentityFiles(settings.home)
+    if files.exist:
+        passphrase = passphrase_of(settings)
+    else:
+        passphrase = new_passphrase(settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE", ask=ask_passphrase)
+    fresh = make_home(settings, passphrase)
     if name is not None or url is not None:
         _write_settings(settings, {"name": name, "url": url})
-    return settings, IdentityKey.from_pem(read_private(settings.home / IDENTITY_FILE)), fresh
+    return settings, files.load(passphrase).current, fresh
 
 
 def _write_settings(settings: Settings, given: dict[str, str | None]) -> None:

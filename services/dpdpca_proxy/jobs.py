@@ -278,7 +278,7 @@ class Jobs:
         study, proxy = row.study, self._proxy
         ciphertext = self._worker.call(rerandomized_count, self._place(study), name)
         assert row.cohort_digest is not None
-        challenge = CountChallenge(study, row.cohort_digest, ciphertext).sign(proxy.key)
+        challenge = CountChallenge(study, row.cohort_digest, ciphertext).sign(proxy.key_of(study))
         with proxy.database.transaction("ask count") as connection:
             if self._still(connection, row) and load_blob(connection, study, "challenge") is None:
                 set_study(connection, load_study(connection, study), challenge=challenge.encoded)
@@ -311,7 +311,7 @@ class Jobs:
             assert present.cohort_digest is not None
             statement = ReleaseStatement(
                 study, row.release_kind, members, present.cohort_digest, present.records, digests
-            ).sign(proxy.key)
+            ).sign(proxy.key_of(study))
             move_study(
                 connection,
                 present,
@@ -324,7 +324,7 @@ class Jobs:
             # From here on nobody, the proxy included, can open a share, the noise or the mask of this study.
             delete_secrets(connection, study)
             detail = {"owners": len(members), "statement": statement.digest.hex()}
-            append_event(connection, proxy.key, study, "release", detail, now)
+            append_event(connection, proxy.key_of(study), study, "release", detail, now)
         self._progress.pop(study, None)
         sweep(proxy, study)
         proxy.wake()

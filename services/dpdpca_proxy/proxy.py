@@ -13,9 +13,11 @@ from pathlib import Path
 from gmpy2 import mpz
 
 from dpdpca_asgi.observe import Metrics
-from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_disk.identity import IdentityFiles, IdentityKeys
+from dpdpca_disk.passphrase import unlock
+from dpdpca_disk.private import private_dir
 from dpdpca_protocol.canonical import parse_canonical
-from dpdpca_protocol.errors import ConflictError, NotFoundError
+from dpdpca_protocol.errors import ConflictError, IntegrityError, NotFoundError
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
@@ -23,13 +25,12 @@ from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.sealing import open_sealed
 from dpdpca_protocol.signing import IdentityKey, Statement
-from dpdpca_proxy.settings import Settings
+from dpdpca_proxy.settings import PREFIX, Settings
 from dpdpca_proxy.store.database import Database
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 
-IDENTITY_FILE = "identity.pem"
 DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"
 
@@ -49,7 +50,7 @@ class Proxy:
     """Everything that an act of the proxy stands on."""
 
     settings: Settings
-    key: IdentityKey
+    keys: IdentityKeys
     database: Database
     files: FileStore
     now: Clock
@@ -60,6 +61,26 @@ class Proxy:
     """The terms of a study that stands in the database; parsed once, then remembered."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Told after a commit that there may be work for the jobs or news for the streams."""
+
+    @property
+    def key(self) -> IdentityKey:
+        """The key in use, for all that belongs to no study yet."""
+        return self.keys.current
+
+    def key_of(self, study: StudyId) -> IdentityKey:
+        """The key that the study's manifest names: a study keeps the keys that it started with.
+
+        Raises:
+            IntegrityError: `state-corrupt`, that key is not in the home.
+        """
+        key = self.keys.of(self.terms(study).manifest.proxy.ed25519)
+        if key is None:
+            raise IntegrityError(
+                "state-corrupt",
+                "the proxy's key that this study began with is missing",
+                "restore the whole home folder from one backup",
+            )
+        return key
 
     @property
     def card(self) -> Statement:
@@ -78,7 +99,7 @@ class Proxy:
             raise ConflictError(
                 "shares-deleted", "the shares of this study are deleted", "read the study's state"
             )
-        return open_sealed(sealed, self.key.x25519, data_key_info(study))
+        return open_sealed(sealed, self.key_of(study).x25519, data_key_info(study))
 
 
 def data_key_info(study: StudyId) -> bytes:
@@ -89,17 +110,22 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def make_home(settings: Settings) -> bool:
+def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
     """Makes the home folder, the identity and the database where they are missing.
+
+    Args:
+        settings: of the operator.
+        passphrase: seals an identity that is made; None leaves it open.
 
     Returns:
         Whether a new identity was made; one that is there is kept.
     """
     home = private_dir(settings.home)
     private_dir(home / FILES_FOLDER)
-    fresh = not (home / IDENTITY_FILE).exists()
+    files = IdentityFiles(home)
+    fresh = not files.exist
     if fresh:
-        write_private(home / IDENTITY_FILE, IdentityKey.generate().to_pem(), replace=False)
+        files.create(passphrase)
     database = Database(home / DATABASE_FILE)
     database.upgrade()
     database.close()
@@ -127,9 +153,10 @@ def open_proxy(
 
     Raises:
         NotFoundError: `not-initialised`.
+        AuthenticationError: `wrong-passphrase`.
     """
     home = settings.home
-    if not (home / IDENTITY_FILE).exists():
+    if not IdentityFiles(home).exist:
         raise NotFoundError("not-initialised", f"there is no proxy in {home}", "run: dpdpca proxy init")
     counted = metrics or Metrics()
 
@@ -143,7 +170,7 @@ def open_proxy(
     database.upgrade()
     return Proxy(
         settings=settings,
-        key=IdentityKey.from_pem(read_private(home / IDENTITY_FILE)),
+        keys=IdentityFiles(home).load(passphrase_of(settings)),
         database=database,
         files=FileStore(_folder(home)),
         now=now,
@@ -153,6 +180,11 @@ def open_proxy(
         terms=terms,
         wake=wake,
     )
+
+
+def passphrase_of(settings: Settings) -> bytes | None:
+    """The passphrase of the keys in the home; asked for where they need one and the settings name no file."""
+    return unlock(IdentityFiles(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
 
 def _load_terms(database: Database, study: StudyId, least_modulus_bits: int) -> StudyTerms:

@@ -75,7 +75,7 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
     terms = proxy.terms(study)
     public = terms.public_key
     answer = CountAnswer.parse(statement, public.modulus_bytes)
-    challenge = verify_statement("count-challenge", asked.challenge, proxy.key.public.ed25519)
+    challenge = verify_statement("count-challenge", asked.challenge, proxy.key_of(study).public.ed25519)
     if answer.study != study or answer.challenge != challenge.digest:
         raise MessageError("malformed", "the answer is to another challenge", "fetch the challenge again")
     ciphertext = CountChallenge.parse(challenge, public.ciphertext_bytes).ciphertext
@@ -103,7 +103,7 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
         # Digests only: every enrolled party reads the transcript. N cannot be guessed from them, for the
         # answer holds the root and the challenge fresh randomness.
         digests = {"answer": statement.digest.hex(), "challenge": challenge.digest.hex()}
-        append_event(connection, proxy.key, study, "count", digests, now)
+        append_event(connection, proxy.key_of(study), study, "count", digests, now)
     proxy.wake()
 
 
@@ -197,7 +197,14 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
             )
         move_study(connection, row, StudyEvent.PUBLISH)
         insert_components(connection, study, statement.digest, statement.encoded)
-        append_event(connection, proxy.key, study, "components", {"statement": statement.digest.hex()}, now)
+        append_event(
+            connection,
+            proxy.key_of(study),
+            study,
+            "components",
+            {"statement": statement.digest.hex()},
+            now,
+        )
     proxy.wake()
 
 
@@ -223,8 +230,9 @@ def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
     with proxy.database.reading("read count challenge") as connection:
         row = load_study(connection, study)
         check_user(row, caller)
-        if row.release_kind is ReleaseKind.JOINT:
-            raise ConflictError("no-count", "a joint study has no count step", "wait for the release")
+        if row.release_kind is not ReleaseKind.MASKED:
+            kind = row.release_kind
+            raise ConflictError("no-count", f"a {kind} study has no count step", "wait for the release")
         challenge = load_blob(connection, study, "challenge")
         answer = load_blob(connection, study, "answer")
     if challenge is None:

@@ -39,6 +39,7 @@ class Settings(BaseSettings):
     port: int = Field(8440, ge=1, le=65535)
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    passphrase_file: Path | None = Field(None, description="Opens the proxy's keys, where they are sealed.")
     behind_tls: bool = Field(False, description="A reverse proxy ends TLS in front of this listener.")
     operator_host: str = "127.0.0.1"
     operator_port: int = Field(8441, ge=1, le=65535)

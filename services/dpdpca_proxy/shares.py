@@ -15,6 +15,7 @@ from dpdpca_protocol.share import MAX_VERSION, Receipt, ShareStatement, Withdraw
 from dpdpca_protocol.signing import Statement, verify_statement
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
 from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.rotation import check_one_key
 from dpdpca_proxy.store.files import chunk_name, share_folder
 from dpdpca_proxy.store.parties import PartyRow
 from dpdpca_proxy.store.shares import (
@@ -77,7 +78,9 @@ def put_chunk(
         raise MessageError("malformed", "a share version is a whole number from 1")
     terms = proxy.terms(study)
     gmpy2.get_context().allow_release_gil = True
-    chunk = open_sealed(untrusted, proxy.key.x25519, chunk_info(study, caller.party, version, position))
+    chunk = open_sealed(
+        untrusted, proxy.key_of(study).x25519, chunk_info(study, caller.party, version, position)
+    )
     digest = Digest.of(chunk)
     with proxy.database.reading("is the chunk there") as connection:
         present = chunk_digests(connection, study, caller.party, version).get(position)
@@ -258,6 +261,8 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
         raise NotAllowedError(
             "not-a-participant", "the manifest does not name this owner", "ask the data user for a new study"
         )
+    if not named:
+        check_one_key(connection, caller, row.study)
     if share.state is not ShareState.COMPLETE:
         others = sum(other.state is ShareState.COMPLETE for other in list_shares(connection, row.study))
         if others >= row.max_owners:
@@ -377,7 +382,9 @@ def _sign_receipt(
     statement: Statement,
     now: datetime,
 ) -> SignedShare:
-    receipt = Receipt(study, caller.party, version, subject, statement.digest, time_text(now)).sign(proxy.key)
+    receipt = Receipt(study, caller.party, version, subject, statement.digest, time_text(now)).sign(
+        proxy.key_of(study)
+    )
     return SignedShare(version, subject, statement.digest, statement.encoded, receipt.encoded)
 
 
@@ -386,7 +393,7 @@ def _append_receipt(
 ) -> None:
     detail = {"owner": caller.party.hex(), "statement": signed.digest.hex(), "version": signed.version}
     kind = "receipt" if signed.subject == "share" else "withdrawal"
-    append_event(connection, proxy.key, study, kind, detail, now)
+    append_event(connection, proxy.key_of(study), study, kind, detail, now)
 
 
 def _check_study(named: StudyId, study: StudyId) -> None:

@@ -15,7 +15,7 @@ from dpdpca_user.model import Model
 from dpdpca_user.report import render_report
 from dpdpca_user.tables import rows_of_lists, rows_of_table
 from dpdpca_user_service.service import UserService
-from dpdpca_user_service.stages import MODELLED, Stage
+from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import decode_bundle
 from dpdpca_user_service.store.studies import StudyRow
 
@@ -73,7 +73,8 @@ def study_facts(row: StudyRow) -> dict[str, Any]:
         "title": row.title,
         "release": row.release,
         "state": state,
-        "has_model": row.stage in MODELLED,
+        "has_model": row.has_model,
+        "has_result": row.has_result,
         "publish": row.publish,
         "in_clear": row.in_clear,
         "progress": progress,
@@ -98,8 +99,8 @@ def close_study(service: UserService, name: str) -> dict[str, Any]:
     row = service.store.find(name)
     if row.stage is not Stage.OPEN:
         raise ConflictError("wrong-state", f"the study is {row.stage}, not open", "read its state")
-    with service.connect(service.home.proxy(row.proxy_url)) as proxy:
-        proxy.close_study(row.known_study, StudyAct("close", row.known_study).sign(service.key))
+    with service.client(row) as proxy:
+        proxy.close_study(row.known_study, StudyAct("close", row.known_study).sign(service.key_of(row)))
     service.wake()
     return study_facts(service.store.find(row.id))
 
@@ -116,8 +117,8 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
     if row.stage not in _ANY_TIME | {Stage.DRAFTED, Stage.SIGNED}:
         raise ConflictError("wrong-state", f"the study is {row.stage} and can no longer be cancelled")
     if row.study is not None:
-        act = StudyAct("cancel", row.study).sign(service.key)
-        with service.connect(service.home.proxy(row.proxy_url)) as proxy:
+        act = StudyAct("cancel", row.study).sign(service.key_of(row))
+        with service.client(row) as proxy:
             try:
                 proxy.cancel_study(row.study, act)
             except NotFoundError:
@@ -132,6 +133,8 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
 def publish_study(service: UserService, name: str) -> dict[str, Any]:
     """Have the components sent to the owners, now or as soon as there are some."""
     row = service.store.find(name)
+    if row.is_pre_study:
+        raise ConflictError("no-components", "a pre-study has no components", "there is nothing to publish")
     if row.stage in (Stage.CANCELLED, Stage.FAILED):
         raise ConflictError("wrong-state", f"the study is {row.stage}: it has no components")
     if not row.publish:
@@ -167,6 +170,23 @@ def model_file(service: UserService, name: str) -> bytes:
 
 def model_facts(service: UserService, name: str) -> dict[str, Any]:
     return _model(service, name).facts()
+
+
+def result_of(service: UserService, name: str) -> dict[str, Any]:
+    """The released numbers of a pre-study, in plain JSON.
+
+    Raises:
+        ConflictError: `not-ready` until they are here, `has-components` for any other study.
+    """
+    row = service.store.find(name)
+    if not row.is_pre_study:
+        raise ConflictError(
+            "has-components", f"a {row.release} study has components", "read its model: /v1/models/STUDY"
+        )
+    if not row.has_result:
+        raise ConflictError("not-ready", f"the study is {row.stage}: it has no result", "read its state")
+    numbers: dict[str, Any] = json.loads(service.store.need(row.id, "model"))
+    return numbers | {"title": row.title}
 
 
 def report_of(service: UserService, name: str) -> str:
@@ -216,7 +236,11 @@ def _project(model: Model, rows: Any, k: int | None) -> Any:
 
 def _modelled(service: UserService, name: str) -> StudyRow:
     row = service.store.find(name)
-    if row.stage not in MODELLED:
+    if row.is_pre_study:
+        raise ConflictError(
+            "no-components", "a pre-study has no components", "read its numbers: dpdpca user result STUDY"
+        )
+    if not row.has_model:
         raise ConflictError("not-ready", f"the study is {row.stage}: it has no model", "read its state")
     return row
 

@@ -4,30 +4,32 @@ Clock and key size enter here; what tests may change is an argument of `open_ser
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
+from dpdpca_disk.identity import IdentityKeys
 from dpdpca_disk.private import private_dir
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
+from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS
 from dpdpca_protocol.parties import Party
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_user.home import EnrolledProxy, UserHome, read_passphrase
+from dpdpca_protocol.signing import IdentityKey, verify_statement
+from dpdpca_user.home import EnrolledProxy, UserHome, passphrase_of
 from dpdpca_user.model import Model
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.settings import Settings
 from dpdpca_user_service.store.database import Database
-from dpdpca_user_service.store.studies import StudyStore
+from dpdpca_user_service.store.studies import StudyRow, StudyStore
 from dpdpca_user_service.work import Workers
 
 DATABASE_FILE = "user.sqlite3"
 _PATIENCE = Patience(seconds=5)
 
 Clock = Callable[[], datetime]
-Connect = Callable[[EnrolledProxy], ProxyClient]
+Connect = Callable[[EnrolledProxy, IdentityKey], ProxyClient]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class UserService:
 
     settings: Settings
     home: UserHome
-    key: IdentityKey
+    keys: IdentityKeys
     party: Party
     token: str
     store: StudyStore
@@ -49,6 +51,40 @@ class UserService:
     """The model of a row that has one; the last few are remembered."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Told after a change that there may be something to do."""
+
+    @property
+    def key(self) -> IdentityKey:
+        """The key in use, for a study that has no manifest yet."""
+        return self.keys.current
+
+    def key_of(self, row: StudyRow) -> IdentityKey:
+        """The key that signed a study's manifest: a study keeps the keys that it started with.
+
+        Raises:
+            IntegrityError: `state-corrupt`, that key is not in the home.
+        """
+        if row.study is None:
+            return self.key
+        return self._key_and_proxy(row)[0]
+
+    def client(self, row: StudyRow) -> ProxyClient:
+        """A client of a study's proxy that signs with, and expects, the keys of the study."""
+        proxy = self.home.proxy(row.proxy_url)
+        if row.study is None:
+            return self.connect(proxy, self.key)
+        key, named = self._key_and_proxy(row)
+        return self.connect(replace(proxy, ed25519=named), key)
+
+    def _key_and_proxy(self, row: StudyRow) -> tuple[IdentityKey, str]:
+        statement = verify_statement("manifest", self.store.need(row.id, "manifest"))
+        key = self.keys.of(statement.signer)
+        if key is None:
+            raise IntegrityError(
+                "state-corrupt",
+                "the key that this study began with is missing",
+                "restore the whole home folder from one backup",
+            )
+        return key, statement.body["proxy"]["ed25519"]
 
     def close(self) -> None:
         self.workers.close()
@@ -79,8 +115,8 @@ def open_service(
         AuthenticationError: the passphrase is wrong or missing.
     """
     home = UserHome(settings.home)
-    passphrase = read_passphrase(settings.passphrase_file)
-    key = home.identity(passphrase)
+    passphrase = passphrase_of(home, settings.passphrase_file)
+    keys = home.keys(passphrase)
     database = Database(_database_path(settings.home))
     database.upgrade()
     database.forget_deleted()
@@ -93,14 +129,14 @@ def open_service(
     return UserService(
         settings=settings,
         home=home,
-        key=key,
-        party=home.party(key),
+        keys=keys,
+        party=home.party(keys.current),
         token=home.token(),
         store=store,
         keyring=Keyring(passphrase),
         workers=workers or Workers(),
         connect=connect
-        or (lambda proxy: ProxyClient(proxy.url, key, proxy.identity.ed25519, patience=_PATIENCE)),
+        or (lambda proxy, key: ProxyClient(proxy.url, key, proxy.identity.ed25519, patience=_PATIENCE)),
         now=now,
         least_modulus_bits=least_modulus_bits,
         model_of=model_of,

@@ -24,7 +24,6 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UnavailableError,
 )
-from dpdpca_protocol.identifiers import PartyId
 from dpdpca_protocol.manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.messages import CountAnswer, SealedComponents, StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
@@ -44,11 +43,12 @@ from dpdpca_user.evidence import (
     verify_closing,
     verify_release,
 )
-from dpdpca_user.model import Contribution, Model, Provenance, TrailEntry
+from dpdpca_user.model import Model
+from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
-from dpdpca_user_service.work import MadeKey, Opened, make_key, open_count, open_release
+from dpdpca_user_service.work import MadeKey, Opened, make_key, open_count, open_pre_study, open_release
 
 _PROGRESS_STEP = 0.02
 
@@ -82,14 +82,15 @@ def step(service: UserService, row: StudyRow) -> bool:
         RefusedError: the study cannot go on.
         DpdpcaError: passing; try again.
     """
-    with service.connect(service.home.proxy(row.proxy_url)) as proxy:
+    with service.client(row) as proxy:
         return _STEPS[row.stage](service, row, proxy)
 
 
 def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     pinned = service.home.proxy(row.proxy_url)
-    proxy.card()
-    listed = proxy.parties()
+    if (card := proxy.card(of_any_key=True)[0]).identity != pinned.identity:
+        pinned = service.home.follow_proxy(pinned, card, proxy.proxy_rotations())
+    listed = [party for party in proxy.parties() if party.successor is None]
     user = as_enrolled(service.party, listed)
     participants = [
         Participant(party.name, party.identity.ed25519) for party in listed if party.role == "owner"
@@ -204,7 +205,7 @@ def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sig
                 f"the study's records are not between {manifest.min_records} and {manifest.max_records}",
                 "start a new study with other limits, or with more owners",
             )
-    answer = CountAnswer(study, statement.digest, records, randomizer).sign(service.key)
+    answer = CountAnswer(study, statement.digest, records, randomizer).sign(service.key_of(row))
     service.store.move(row, Stage.ANSWERED, service.now(), challenge=challenge.encoded, answer=answer.encoded)
     _send_answer(service, row, proxy)
     return True
@@ -212,14 +213,15 @@ def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sig
 
 def _send_answer(service: UserService, row: StudyRow, proxy: ProxyClient) -> None:
     answer = verify_statement(
-        "count-answer", service.store.need(row.id, "answer"), service.key.public.ed25519
+        "count-answer", service.store.need(row.id, "answer"), service.key_of(row).public.ed25519
     )
     proxy.answer_count(row.known_study, answer)
 
 
 def _cancel_quietly(service: UserService, row: StudyRow, proxy: ProxyClient) -> None:
     with suppress(DpdpcaError):
-        proxy.cancel_study(row.known_study, StudyAct("cancel", row.known_study).sign(service.key))
+        act = StudyAct("cancel", row.known_study).sign(service.key_of(row))
+        proxy.cancel_study(row.known_study, act)
 
 
 def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
@@ -252,7 +254,7 @@ def _fits(chunk: bytes, index: int, signed: SignedManifest, verified: VerifiedRe
 
 
 def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
-    """Decrypts and fits. When the model is stored, the secret key has done its work and is deleted."""
+    """Decrypts and fits. When the result is stored, the secret key has done its work and is deleted."""
     signed = signed_manifest(service, row)
     with _final():
         verified = _verify(service, row, signed, decode_bundle(service.store.need(row.id, "bundle")))
@@ -262,6 +264,8 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
             check_chunk(chunk, index, signed, verified.release)
             chunks.append(chunk)
     secret = service.keyring.open(service.store.need(row.id, "secret"), row.known_study)
+    if signed.manifest.release is ReleaseKind.PRE_STUDY:
+        return _read_pre_study(service, row, signed, secret, chunks)
     with _final():
         opened: Opened = service.workers.run(
             open_release,
@@ -277,9 +281,23 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
     components = parse_components(opened.components, row.known_study)
-    provenance = _provenance(signed, verified, row, seconds)
-    model = Model(row.known_study, signed.manifest, components, provenance, row.in_clear)
+    provenance = provenance_of(signed, verified, row, seconds)
+    model = Model(row.known_study, signed.manifest, components, provenance, row.in_clear, opened.reliability)
     service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
+    return True
+
+
+def _read_pre_study(
+    service: UserService, row: StudyRow, signed: SignedManifest, secret: bytes, chunks: list[bytes]
+) -> bool:
+    """Decrypts the numbers of a pre-study, which are its result."""
+    body, least_bits = signed.manifest.to_body(), service.least_modulus_bits
+    with _final():
+        result, seconds = service.workers.run(open_pre_study, secret, body, chunks, least_bits)
+    service.store.take_seconds(row, "decrypt", seconds)
+    service.store.move(
+        row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()
+    )
     return True
 
 
@@ -293,9 +311,9 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         model = service.model_of(row.id)
         plain, info = encode_components(model.study, model.components), components_info(model.study)
         sealed = {owner: seal(plain, share.x25519, info) for owner, share in verified.shares.items()}
-        encoded = SealedComponents(model.study, sealed).sign(service.key).encoded
+        encoded = SealedComponents(model.study, sealed).sign(service.key_of(row)).encoded
         service.store.note(row, published=encoded)
-    statement = verify_statement("components", encoded, service.key.public.ed25519)
+    statement = verify_statement("components", encoded, service.key_of(row).public.ed25519)
     proxy.publish_components(row.known_study, statement)
     service.store.move(row, Stage.PUBLISHED, service.now())
     return True
@@ -360,31 +378,6 @@ def _verify(
         bundle.transcript,
         service.store.blob(row.id, "challenge"),
         service.store.blob(row.id, "answer"),
-    )
-
-
-def _provenance(
-    signed: SignedManifest, verified: VerifiedRelease, row: StudyRow, seconds: Mapping[str, float]
-) -> Provenance:
-    names = {PartyId.of(party.ed25519).hex(): party.name for party in signed.manifest.participants}
-    names |= {owner["owner"]: owner["name"] for owner in row.facts.get("owners", []) if owner["name"]}
-    return Provenance(
-        manifest=signed.statement.digest.hex(),
-        release=verified.statement.digest.hex(),
-        cohort=verified.release.cohort_digest.hex(),
-        owners=tuple(
-            Contribution(
-                member.owner.hex(), names.get(member.owner.hex(), ""), member.version, member.statement.hex()
-            )
-            for member in verified.release.cohort
-        ),
-        trail=tuple(
-            TrailEntry(
-                event.time, event.kind, str(event.detail.get("statement", event.detail.get("cohort", "")))
-            )
-            for event in verified.events
-        ),
-        seconds=dict(seconds),
     )
 
 

@@ -26,6 +26,7 @@ from dpdpca_owner.sources import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.signing import IdentityKey
 
 TOY_BITS = 512
 DONE, REFUSED, FAILED = 0, 3, 4
@@ -52,8 +53,8 @@ def desk_of(home: Path) -> Desk:
     place = OwnerHome(home, home.parent / "witness")
     owner = place.load()
 
-    def connect(url: str, pinned: bytes | None, _seconds: float) -> ProxyClient:
-        return ProxyClient(url, owner.key, pinned, patience=Patience(seconds=0.0))
+    def connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:
+        return ProxyClient(url, key, pinned, patience=Patience(seconds=0.0))
 
     return Desk(place, owner, connect, least_modulus_bits=TOY_BITS)
 

@@ -292,7 +292,7 @@ class OpenStudy:
 
     def seal(self, owner: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
         info = chunk_info(self.study, owner.public.party_id, version, position)
-        return seal(chunk, self.world.proxy.key.public.x25519, info)
+        return seal(chunk, self.manifest.proxy.x25519, info)
 
     def upload(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> None:
         client = self.world.client(owner)
@@ -308,7 +308,13 @@ class OpenStudy:
         """Uploads and completes a share; the receipt."""
         chunks = self.plain_chunks(values)
         self.upload(owner, chunks, version)
-        return self.world.client(owner).complete_share(self.study, self.claim(owner, chunks, version))
+        return self.complete(owner, chunks, version)
+
+    def complete(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> Statement:
+        """Claims chunks that were uploaded; the receipt, by the key that the manifest names."""
+        proxy = self.manifest.proxy.ed25519
+        with ProxyClient(self.world.url, owner, proxy, patience=self.world.patience) as client:
+            return client.complete_share(self.study, self.claim(owner, chunks, version))
 
     def withdraw(self, owner: IdentityKey, version: int) -> Statement:
         wish = Withdrawal(self.study, owner.public.ed25519, version).sign(owner)

@@ -86,7 +86,7 @@ class UserWorld:
         self.workers = InlineWorkers([MadeKey(self.world.secret.to_bytes(), roots)])
         self.service = open_service(
             load_settings(self.home, poll_seconds=0.05, **self.settings),
-            connect=lambda proxy: self.world.client(self.world.user),
+            connect=lambda proxy, key: self.world.client(key),
             workers=self.workers,
             least_modulus_bits=TOY_BITS,
         )

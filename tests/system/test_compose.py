@@ -26,10 +26,10 @@ RELEASE_DIGEST = """
 import hashlib, sys
 from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.identifiers import StudyId
-from dpdpca_user.home import UserHome, read_passphrase
+from dpdpca_user.home import UserHome
 home = UserHome.find(None)
 proxy = home.proxy(None)
-with ProxyClient(proxy.url, home.identity(read_passphrase(None)), proxy.identity.ed25519) as client:
+with ProxyClient(proxy.url, home.identity(None), proxy.identity.ed25519) as client:
     study = StudyId.parse(sys.argv[1])
     print(hashlib.sha256(client.release(study).release + client.release_chunk(study, 0, 2**24)).hexdigest())
 """

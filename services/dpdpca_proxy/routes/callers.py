@@ -29,6 +29,7 @@ OWNER = frozenset({"owner"})
 USER = frozenset({"user"})
 
 StudyPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The study's id.")]
+PartyPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The caller's own id.")]
 PositionPath = Annotated[str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="A chunk's place, from 0.")]
 
 

@@ -7,10 +7,12 @@ from starlette.responses import Response
 from dpdpca_asgi.limits import read_body
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.identifiers import PartyId
 from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_proxy.enrolment import all_parties, enrol
+from dpdpca_proxy.rotation import all_rotations, rotate_party
 from dpdpca_proxy.routes.bodies import statement_body
-from dpdpca_proxy.routes.callers import ANY_ROLE, json_response, proxy_of, signed_request
+from dpdpca_proxy.routes.callers import ANY_ROLE, PartyPath, json_response, proxy_of, signed_request
 from dpdpca_proxy.store.parties import PartyRow
 
 router = APIRouter(prefix="/v1", tags=["parties"])
@@ -20,6 +22,11 @@ router = APIRouter(prefix="/v1", tags=["parties"])
 async def read_card(request: Request) -> Response:
     card = await run_in_threadpool(lambda: proxy_of(request).card)
     return json_response(card.encoded)
+
+
+@router.get("/proxy/rotations", summary="How the proxy's first key led to the one in its card")
+async def read_proxy_rotations(request: Request) -> Response:
+    return _rotations([statement.encoded for statement in proxy_of(request).keys.rotations])
 
 
 @router.post(
@@ -43,12 +50,36 @@ async def read_parties(request: Request) -> Response:
     return json_response(canonical_json({"parties": [_shown(row) for row in rows]}))
 
 
-def _shown(row: PartyRow) -> dict[str, str]:
+@router.get("/parties/rotations", summary="Which enrolled key gave way to which other, signed by both")
+async def read_rotations(request: Request) -> Response:
+    await signed_request(request, ANY_ROLE)
+    return _rotations(await run_in_threadpool(all_rotations, proxy_of(request)))
+
+
+@router.post(
+    "/parties/{party}/rotations",
+    summary="Put another key in the place of the caller's own",
+    openapi_extra=statement_body("A rotation statement signed by the old key and the new."),
+)
+async def rotate(request: Request, party: PartyPath) -> Response:
+    signed = await signed_request(request, ANY_ROLE, max_bytes=STATEMENT_LIMIT_BYTES)
+    successor = await run_in_threadpool(
+        rotate_party, proxy_of(request), signed.caller, PartyId.parse(party), signed.body
+    )
+    return json_response(canonical_json({"party": successor.hex()}))
+
+
+def _rotations(statements: list[bytes]) -> Response:
+    return json_response(canonical_json({"rotations": [parse_canonical(each) for each in statements]}))
+
+
+def _shown(row: PartyRow) -> dict[str, str | None]:
     return {
         "ed25519": row.ed25519.hex(),
         "enrolled_at": time_text(row.enrolled_at),
         "name": row.name,
         "party": row.party.hex(),
         "role": row.role,
+        "successor": row.successor.hex() if row.successor else None,
         "x25519": row.x25519.hex(),
     }

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from dpdpca_protocol.errors import AuthenticationError
 from dpdpca_protocol.identifiers import Digest, PartyId
 from dpdpca_proxy.store.database import change_one
-from dpdpca_proxy.store.tables import invitations, nonces, parties
+from dpdpca_proxy.store.tables import invitations, nonces, parties, rotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class PartyRow:
     ed25519: bytes
     x25519: bytes
     enrolled_at: datetime
+    successor: PartyId | None = None
+    """The same party under the key that this one gave way to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,9 @@ _PARTY = (
     parties.c.ed25519,
     parties.c.x25519,
     parties.c.enrolled_at,
+    rotations.c.successor,
 )
+_WITH_SUCCESSOR = parties.outerjoin(rotations, rotations.c.party == parties.c.party)
 
 
 def insert_invitation(
@@ -92,15 +96,54 @@ def insert_party(connection: Connection, row: PartyRow, enrolment: bytes) -> Non
 
 
 def find_party(connection: Connection, party: PartyId) -> PartyRow | None:
-    row = connection.execute(select(*_PARTY).where(parties.c.party == party)).one_or_none()
+    asked = select(*_PARTY).select_from(_WITH_SUCCESSOR).where(parties.c.party == party)
+    row = connection.execute(asked).one_or_none()
     return None if row is None else PartyRow(*row)
 
 
 def list_parties(connection: Connection) -> list[PartyRow]:
-    return [
-        PartyRow(*row)
-        for row in connection.execute(select(*_PARTY).order_by(parties.c.enrolled_at, parties.c.party))
-    ]
+    asked = select(*_PARTY).select_from(_WITH_SUCCESSOR).order_by(parties.c.enrolled_at, parties.c.party)
+    return [PartyRow(*row) for row in connection.execute(asked)]
+
+
+def insert_rotation(
+    connection: Connection, party: PartyId, successor: PartyId, version: int, statement: bytes
+) -> None:
+    """Both parties stand in their table already."""
+    connection.execute(
+        insert(rotations).values(party=party, successor=successor, version=version, statement=statement)
+    )
+
+
+def find_rotation(connection: Connection, party: PartyId) -> bytes | None:
+    """The statement by which this party's key gave way."""
+    return connection.execute(
+        select(rotations.c.statement).where(rotations.c.party == party)
+    ).scalar_one_or_none()
+
+
+def list_rotations(connection: Connection) -> list[bytes]:
+    asked = select(rotations.c.statement).order_by(rotations.c.version, rotations.c.party)
+    return list(connection.execute(asked).scalars())
+
+
+def last_version(connection: Connection, party: PartyId) -> int:
+    """The version of the rotation that led to this party's key; 0 where it enrolled with it."""
+    asked = select(rotations.c.version).where(rotations.c.successor == party)
+    return connection.execute(asked).scalar_one_or_none() or 0
+
+
+def keys_of_party(connection: Connection, party: PartyId) -> frozenset[PartyId]:
+    """All ids of whoever `party` is: those before it and after it, and itself."""
+    rows = connection.execute(select(rotations.c.party, rotations.c.successor)).all()
+    after: dict[PartyId, PartyId] = {row.party: row.successor for row in rows}
+    before: dict[PartyId, PartyId] = {row.successor: row.party for row in rows}
+    ids = {party}
+    for links in (after, before):
+        key = party
+        while (key := links.get(key, party)) not in ids:
+            ids.add(key)
+    return frozenset(ids)
 
 
 def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: int) -> bool:

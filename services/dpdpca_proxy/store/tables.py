@@ -43,9 +43,20 @@ parties = Table(
     Column("name", String(200), nullable=False),  # the operator's name for it, from the invitation
     Column("ed25519", LargeBinary(32), nullable=False),
     Column("x25519", LargeBinary(32), nullable=False),
-    Column("enrolment", LargeBinary, nullable=False),  # the self-signed statement
+    Column("enrolment", LargeBinary, nullable=False),  # the self-signed statement, or that of the rotation
     Column("enrolled_at", TimeColumn, nullable=False),
     CheckConstraint("role IN ('owner', 'user')", name="role_is_owner_or_user"),
+)
+
+rotations = Table(
+    "rotations",
+    metadata,
+    Column("party", PartyColumn, ForeignKey("parties.party"), nullable=False),  # whose key gave way
+    Column("successor", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("statement", LargeBinary, nullable=False),  # signed by both keys
+    PrimaryKeyConstraint("party", name="one_key_one_successor"),
+    UniqueConstraint("successor", name="one_key_one_predecessor"),
 )
 
 nonces = Table(

@@ -55,6 +55,7 @@ class MemoryProxy:
     components: Statement | None = None
     received: list[str] = field(default_factory=list)
     enrolled: list[tuple[str, str, Identity]] = field(default_factory=list)
+    rotations: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.record("manifest", {"statement": self.manifest.digest.hex()})
@@ -84,6 +85,8 @@ class MemoryProxy:
         if interfered is not None:
             return interfered
         body = request.read()
+        if where.endswith("/rotations") and request.method == "GET":
+            return httpx.Response(200, json={"rotations": self.rotations})
         if where == "/v1/proxy":
             card = ProxyCard("Relay", URL, self.key.public).sign(self.key)
             return httpx.Response(200, content=card.encoded)
@@ -217,10 +220,10 @@ def make_scene(tmp_path: Path, parties: Any, make_manifest: Callable[..., Manife
             for participant, owner in zip(parties.participants, parties.owners, strict=True)
         ]
 
-        def connect(url: str, pinned: bytes | None, _seconds: float) -> ProxyClient:
+        def connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:
             transport = httpx.MockTransport(proxy.answer)
             patience = Patience(0, sleep=lambda seconds: None)
-            return ProxyClient(url, owner.key, pinned, transport, patience=patience)
+            return ProxyClient(url, key, pinned, transport, patience=patience)
 
         desk = Desk(home, owner, connect, lambda: datetime(2026, 1, 1, tzinfo=UTC), TOY_BITS)
         home.pins.pin_proxy(URL, ProxyCard("Relay", URL, parties.proxy.public).sign(parties.proxy))

@@ -67,7 +67,7 @@ def test_a_name_that_could_mislead_makes_nothing(tmp_path: Path, name: str) -> N
 def test_a_passphrase_is_asked_for_and_checked(tmp_path: Path) -> None:
     home = OwnerHome(tmp_path)
     home.create("A", b"correct horse")
-    assert home.needs_passphrase
+    assert home.keys.need_passphrase
     assert home.load(b"correct horse").name == "A"
     for wrong in (None, b"wrong"):
         with pytest.raises(AuthenticationError, match="passphrase"):

@@ -63,7 +63,7 @@ def test_a_manifest_for_another_proxy(make_scene: SceneMaker) -> None:
     scene.desk.home.pins.pin_proxy(
         scene.address.proxy, ProxyCard("Relay", scene.address.proxy, other.public).sign(other)
     )
-    refused(scene, AuthenticationError, "another proxy")
+    refused(scene, AuthenticationError, "another key")
 
 
 def test_a_known_data_user_with_another_key(make_scene: SceneMaker) -> None:

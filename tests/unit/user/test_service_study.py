@@ -277,7 +277,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
 
     def verify(given: dict[str, Any]) -> list[str]:
         assert row.study is not None
-        return list(verify_evidence(row.study, given, chunk, proxy, ours, least_modulus_bits=TOY_BITS))
+        return list(verify_evidence(row.study, given, chunk, [proxy], [ours], least_modulus_bits=TOY_BITS))
 
     assert len(verify(evidence)) == 7
     text = json.dumps(evidence)

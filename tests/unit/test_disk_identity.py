@@ -1,0 +1,132 @@
+"""Keys in a home folder: rotated, resumed after any interruption, sealed, and private."""
+
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dpdpca_disk import identity
+from dpdpca_disk.identity import IdentityFiles
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError, UnavailableError
+from dpdpca_protocol.rotation import follow_rotations, verify_rotation
+from dpdpca_protocol.signing import Statement
+
+NOW = datetime(2026, 11, 28, tzinfo=UTC)
+
+
+def unheard(_statement: Statement) -> None:
+    """Nobody has to be told."""
+
+
+@pytest.mark.parametrize("passphrase", [None, b"correct horse"])
+def test_former_keys_stay_and_statements_lead_on(tmp_path: Path, passphrase: bytes | None) -> None:
+    files = IdentityFiles(tmp_path)
+    first = files.create(passphrase)
+    for _ in range(3):
+        files.rotate("owner", passphrase, NOW, unheard)
+    keys = IdentityFiles(tmp_path).load(passphrase)
+    assert keys.former[-1].public == first.public
+    assert len({key.public for key in (keys.current, *keys.former)}) == 4
+    chain = follow_rotations(
+        [statement.encoded for statement in keys.rotations], "owner", first.public.ed25519
+    )
+    assert [link.identity for link in chain] == [key.public for key in (*keys.former[-2::-1], keys.current)]
+    assert keys.of(first.public.ed25519) is keys.former[-1]
+    assert files.need_passphrase == (passphrase is not None)
+    pems = list(tmp_path.rglob("*.pem"))
+    assert len(pems) == 4
+    assert all((b"ENCRYPTED" in pem.read_bytes()) == (passphrase is not None) for pem in pems)
+    if passphrase:
+        with pytest.raises(AuthenticationError):
+            files.load(b"wrong")
+
+
+def test_all_of_it_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        files = IdentityFiles(tmp_path / "home")
+        (tmp_path / "home").mkdir(0o700)
+        files.create(None)
+        files.rotate("user", None, NOW, unheard)
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "home").rglob("*"):
+        wanted = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == wanted, path
+
+
+def test_an_announcement_that_fails_is_made_again_word_for_word(tmp_path: Path) -> None:
+    files, heard = IdentityFiles(tmp_path), list[bytes]()
+    first = files.create(None)
+
+    def unreachable(statement: Statement) -> None:
+        heard.append(statement.encoded)
+        raise UnavailableError("unreachable", "nobody answers")
+
+    for _ in range(2):
+        with pytest.raises(UnavailableError):
+            files.rotate("owner", None, NOW, unreachable)
+        assert files.load(None).current.public == first.public
+        assert files.load(None).former == ()
+    keys = files.rotate("owner", None, NOW, lambda statement: heard.append(statement.encoded))
+    assert len(set(heard)) == 1
+    assert verify_rotation(heard[0])[0].identity == keys.current.public
+
+
+def test_a_rotation_may_end_at_any_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For k = 1, 2, … the k-th write or removal does not happen; the next run ends with one new key."""
+    for k in range(1, 20):
+        home = tmp_path / str(k)
+        home.mkdir()
+        files = IdentityFiles(home)
+        first, calls = files.create(None), [0]
+
+        def dying(act: object, calls: list[int] = calls, k: int = k) -> object:
+            def acting(*args: object, **options: object) -> object:
+                calls[0] += 1
+                if calls[0] == k:
+                    raise KeyboardInterrupt
+                return act(*args, **options)  # type: ignore[operator]  # one of the two below
+
+            return acting
+
+        with monkeypatch.context() as patch:
+            for name in ("write_private", "remove_private"):
+                patch.setattr(identity, name, dying(getattr(identity, name)))
+            try:
+                files.rotate("proxy", None, NOW, unheard)
+            except KeyboardInterrupt:
+                died = True
+            else:
+                died = False
+        assert files.load(None).of(first.public.ed25519) is not None
+        keys = files.rotate("proxy", None, NOW, unheard) if died else files.load(None)
+        assert [key.public for key in keys.former] == [first.public], k
+        assert len(keys.rotations) == 1
+        if not died:
+            assert k > 5
+            return
+    pytest.fail("it never came through")
+
+
+def test_two_cannot_rotate_at_once(tmp_path: Path) -> None:
+    files = IdentityFiles(tmp_path)
+    files.create(None)
+
+    def again(_statement: Statement) -> None:
+        with pytest.raises(ConflictError):
+            files.rotate("owner", None, NOW, unheard)
+
+    files.rotate("owner", None, NOW, again)
+
+
+def test_a_key_from_another_backup_is_seen(tmp_path: Path) -> None:
+    files = IdentityFiles(tmp_path)
+    files.create(None)
+    files.rotate("owner", None, NOW, unheard)
+    (tmp_path / "identity.pem").unlink()
+    files.create(None)
+    with pytest.raises(IntegrityError, match="do not lead"):
+        files.load(None)

@@ -1,0 +1,91 @@
+"""Rotation statements and the chains they make: both keys sign, versions rise, nothing leads back."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dpdpca_protocol.canonical import canonical_json
+from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
+from dpdpca_protocol.rotation import Rotation, follow_rotations, verify_rotation
+from dpdpca_protocol.signing import IdentityKey, sign_statement
+
+KEYS = [IdentityKey.generate() for _ in range(4)]
+TIME = "2026-11-28T01:00:00Z"
+
+
+def link(old: IdentityKey, new: IdentityKey, version: int = 1, role: str = "owner") -> bytes:
+    return Rotation(role, version, old.public.ed25519, new.public, TIME).sign(old, new).encoded
+
+
+def test_a_rotation_comes_back_as_it_was_signed() -> None:
+    rotation, statement = verify_rotation(link(KEYS[0], KEYS[1]))
+    assert (rotation.previous, rotation.identity) == (KEYS[0].public.ed25519, KEYS[1].public)
+    assert statement.signer == KEYS[0].public.ed25519
+
+
+def test_every_bit_of_a_rotation_counts() -> None:
+    """One character changed at every place: nothing that is left still verifies."""
+    genuine = link(KEYS[0], KEYS[1])
+    for at in range(len(genuine)):
+        changed = genuine[:at] + bytes([genuine[at] ^ 1]) + genuine[at + 1 :]
+        with pytest.raises(DpdpcaError):
+            verify_rotation(changed)
+
+
+def test_a_key_that_has_not_agreed_cannot_be_named() -> None:
+    """The old key's holder cannot put its name on a key of somebody else."""
+    rotation = Rotation("owner", 1, KEYS[0].public.ed25519, KEYS[1].public, TIME)
+    with pytest.raises(AuthenticationError, match="new key"):
+        verify_rotation(rotation.sign(KEYS[0], KEYS[2]).encoded)
+
+
+def test_a_stranger_cannot_rotate_another_key() -> None:
+    body = json.loads(link(KEYS[0], KEYS[1]))["body"]
+    with pytest.raises(MessageError, match="signer"):
+        verify_rotation(sign_statement("rotation", body, KEYS[2]).encoded)
+
+
+CHANGES: list[Callable[[dict[str, Any]], Any]] = [
+    lambda body: body.update(role="judge"),
+    lambda body: body.update(version=0),
+    lambda body: body.update(version=True),
+    lambda body: body.update(time="yesterday"),
+    lambda body: body.update(more=1),
+    lambda body: body.pop("time"),
+    lambda body: body.update(x25519="00" * 32),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=range(len(CHANGES)))
+def test_malformed_rotations_are_refused(change: Callable[[dict[str, Any]], Any]) -> None:
+    body = json.loads(link(KEYS[0], KEYS[1]))["body"]
+    change(body)
+    with pytest.raises(DpdpcaError):
+        verify_rotation(canonical_json(json.loads(sign_statement("rotation", body, KEYS[0]).encoded)))
+
+
+def test_a_chain_is_followed_from_wherever_one_stands() -> None:
+    chain = [link(KEYS[2], KEYS[3], 7), link(KEYS[0], KEYS[1], 1), link(KEYS[1], KEYS[2], 2)]
+    for start in range(4):
+        found = follow_rotations(chain, "owner", KEYS[start].public.ed25519)
+        assert [each.identity for each in found] == [key.public for key in KEYS[start + 1 :]]
+    assert follow_rotations(chain, "user", KEYS[0].public.ed25519) == ()
+
+
+@pytest.mark.parametrize(
+    ("chain", "reason"),
+    [
+        ([(0, 1, 1), (0, 2, 2)], "two successors"),
+        ([(0, 1, 1), (1, 2, 1)], "do not rise"),
+        ([(0, 1, 1), (1, 0, 2)], "comes back"),
+        ([(0, 1, 1), (1, 2, 2), (2, 1, 3)], "comes back"),
+    ],
+)
+def test_chains_that_fork_fall_back_or_circle_are_refused(
+    chain: list[tuple[int, int, int]], reason: str
+) -> None:
+    links = [link(KEYS[old], KEYS[new], version) for old, new, version in chain]
+    with pytest.raises(MessageError, match=reason):
+        follow_rotations(links, "owner", KEYS[0].public.ed25519)
