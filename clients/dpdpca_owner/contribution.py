@@ -1,19 +1,25 @@
 """An owner's records become the exact integers that it contributes. Nothing leaves the machine here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import gettempdir
 
 from dpdpca_owner.fingerprint import RecordsFingerprint
 from dpdpca_owner.matching import match_columns
 from dpdpca_owner.notes import notes_on
+from dpdpca_owner.shuffle import Shuffle
 from dpdpca_owner.sources import DataLocation, open_source, read_batches
+from dpdpca_protocol.block_sums import BlockSums
 from dpdpca_protocol.encoding import BatchReport, RecordEncoder
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import column_key
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.ledger_charge import Content
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.pairing import differences, pairing_seed
 from dpdpca_protocol.scatter import SecondMoments
+from dpdpca_protocol.study import ReleaseKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +32,7 @@ class Contribution:
     """
 
     columns: tuple[str, ...]
-    moments: SecondMoments
+    sums: SecondMoments | BlockSums
     report: BatchReport
     notes: tuple[str, ...]
     content: Content
@@ -34,13 +40,7 @@ class Contribution:
     @property
     def digest(self) -> Digest:
         """The same for the same integers; kept on this machine alone, since it would confirm a guess."""
-        moments = self.moments
-        return Digest.of(
-            b"dpdpca/moments\x00"
-            + moments.count.to_bytes(8, "big")
-            + moments.sum.astype(">i8").tobytes()
-            + moments.second_moment.astype(">i8").tobytes()
-        )
+        return Digest.of(b"dpdpca/moments\x00" + self.sums.to_bytes())
 
 
 def read_contribution(
@@ -48,20 +48,27 @@ def read_contribution(
     manifest: Manifest,
     key: bytes,
     on_records: Callable[[int], None] = lambda records: None,
+    spool: Path | None = None,
 ) -> Contribution:
     """Read and encode all records, in batches.
 
     Args:
         location: the owner's data.
         manifest: opened and checked.
-        key: of this owner's fingerprints.
+        key: of this owner's fingerprints; the order of pairing comes from it too.
         on_records: told how many records were read so far.
+        spool: where records that are to be paired are kept while they are too many for the memory; the
+            folder for temporary files if None.
 
     Raises:
         InputError: the data does not fit the manifest, holds no record that counts, or more than it allows.
     """
     encoder = RecordEncoder(manifest)
-    moments = SecondMoments(encoder.encoded_features, encoder.record_bound)
+    sums = new_sums(manifest)
+    shuffle = None
+    if isinstance(sums, BlockSums) and sums.has_pairs:
+        seed = pairing_seed(key, manifest.study_id)
+        shuffle = Shuffle(encoder.encoded_features, seed, spool or Path(gettempdir()))
     report = BatchReport.empty(len(manifest.features))
     source = open_source(location, manifest.features)
     found = match_columns(source.names, manifest.features)
@@ -75,14 +82,37 @@ def read_contribution(
                 f"the data holds more records than the {manifest.max_records} that the study takes in all",
                 "ask the data user for a study with a larger max_records",
             )
-        moments.add(encoded.z)
+        sums.add(encoded.z)
+        if shuffle is not None:
+            shuffle.add(encoded.z)
         on_records(report.records)
-    if not moments.count:
+    if not report.accepted:
         raise InputError(
             "no-records",
             f"all {report.records} records have a missing value, and the study drops those",
             "give at least one complete record",
         )
+    if isinstance(sums, BlockSums):
+        if shuffle is not None:
+            _add_pairs(sums, shuffle)
+        report = replace(report, clipped=sums.cut)
     columns_used = tuple(column_key(source.names[place]) for place in found)
-    notes = notes_on(source.names, found, manifest, moments, report)
-    return Contribution(columns_used, moments, report, notes, fingerprint.content)
+    notes = notes_on(source.names, found, manifest, sums, report)
+    return Contribution(columns_used, sums, report, notes, fingerprint.content)
+
+
+def new_sums(manifest: Manifest) -> SecondMoments | BlockSums:
+    """Empty sums of what the study asks for."""
+    figures = manifest.figures
+    if manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT):
+        return SecondMoments(figures.encoded_features, figures.record_bound)
+    return BlockSums(figures)
+
+
+def _add_pairs(sums: BlockSums, shuffle: Shuffle) -> None:
+    if shuffle.count < 2:
+        raise InputError(
+            "no-pair", "the data holds one record, and the study pairs records", "give at least two"
+        )
+    for y in differences(shuffle.batches()):
+        sums.add_pairs(y)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from dpdpca_protocol.block_sums import BlockSums
 from dpdpca_protocol.encoding import BatchReport
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.scatter import SecondMoments
@@ -13,7 +14,7 @@ def notes_on(
     names: Sequence[str],
     places: Sequence[int],
     manifest: Manifest,
-    moments: SecondMoments,
+    sums: SecondMoments | BlockSums,
     report: BatchReport,
 ) -> tuple[str, ...]:
     """One sentence for each oddity.
@@ -22,7 +23,7 @@ def notes_on(
         names: of all columns of the data, as they stand there.
         places: for each feature of the manifest its position among `names`.
         manifest: of the study.
-        moments, report: of all records that were read.
+        sums, report: of all records that were read.
     """
     notes = []
     extra = len(names) - len(places)
@@ -37,10 +38,14 @@ def notes_on(
     elif any(report.missing):
         missing = _counted(sum(report.missing), "missing value")
         notes.append(f"{missing}: the feature's centre counts in its place")
-    if moments.count == 1:
+    if report.accepted == 1:
         notes.append("there is one record only: others' records and noise are all that hides it in the sums")
-    else:
-        notes += _constant(manifest, moments)
+    elif isinstance(sums, SecondMoments):
+        notes += _constant(manifest, sums)
+    elif sums.has_pairs and report.accepted % 2:
+        notes.append(
+            "the number of records is odd: one of them, drawn by lot, has no partner and is left out"
+        )
     return tuple(notes)
 
 

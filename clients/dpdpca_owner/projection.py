@@ -62,9 +62,9 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         and np.array_equal(space.half_range, agreed.half_range)
         and (components.mean is not None) == (manifest.release is ReleaseKind.JOINT)
         and components.component_count <= len(agreed.names)
-        and components.count <= manifest.max_records
-        # The proxy holds a masked release to the least count; a joint one shows it only afterwards.
-        and (manifest.release is ReleaseKind.JOINT or components.count >= manifest.min_records)
+        and components.count <= manifest.figures.most_counted
+        # The proxy holds a masked release to the least count; the others show it only afterwards.
+        and (manifest.release is not ReleaseKind.MASKED or components.count >= manifest.min_records)
     )
     if not fits:
         raise MessageError(

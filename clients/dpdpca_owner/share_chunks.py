@@ -10,6 +10,7 @@ from operator import add
 from gmpy2 import mpz
 
 from dpdpca_owner.study_folder import StudyFolder
+from dpdpca_protocol.block_sums import BlockSums
 from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.manifest import SignedManifest
 from dpdpca_protocol.packing import BlockLayout
@@ -18,7 +19,6 @@ from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.suite import PaillierSuite
 
 _CHUNKS_AHEAD = 2
@@ -29,7 +29,7 @@ OnEncrypted = Callable[[int], None]
 
 def share_chunks(
     signed: SignedManifest,
-    moments: SecondMoments,
+    sums: SecondMoments | BlockSums,
     folder: StudyFolder,
     randomness: Randomness,
     executor: Executor | None = None,
@@ -43,7 +43,7 @@ def share_chunks(
 
     Args:
         signed: opened and checked.
-        moments: this owner's exact integers.
+        sums: this owner's exact integers.
         folder: remembers the chunks; those of other data must be gone from it.
         randomness: for the encryption.
         executor: processes to encrypt in.
@@ -52,7 +52,7 @@ def share_chunks(
     """
     public = signed.public_key
     encryptor = Encryptor(public, -(-signed.manifest.figures.ciphertext_count // workers), randomness)
-    plains = _plaintexts(signed, moments)
+    plains = _plaintexts(signed, sums)
     begun: deque[_Begun] = deque()
     for index in count():
         if part := list(islice(plains, CHUNK_CIPHERTEXTS)):
@@ -132,16 +132,17 @@ def _finish(begun: _Begun, public: PublicKey, folder: StudyFolder, on_encrypted:
     return chunk
 
 
-def _plaintexts(signed: SignedManifest, moments: SecondMoments) -> Iterator[int]:
+def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums) -> Iterator[int]:
     """Rows become Python's integers one at a time: a whole matrix of them is ten times its size."""
     figures = signed.manifest.figures
-    if signed.manifest.release is ReleaseKind.JOINT:
+    if figures.blocks:
         suite = PaillierSuite(signed.public_key, figures.slot_bits)
-        values = moments.stream()
+        values = sums.stream()
         if figures.noise_by is NoiseBy.OWNERS:
             # Drawn anew in each run. A chunk that is on the disk keeps the draws that it was made with, one
             # that is not has never left: so no value is ever sent under two draws, nor two under one.
             values = map(add, values, figures.own_noise())
         return suite.plaintexts(values, figures.value_count)
+    assert isinstance(sums, SecondMoments)
     layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
-    return layout.pack_share(moments.count, moments.sum.tolist(), moments.second_moment)  # type: ignore[arg-type]  # rows of an array are sequences of integers
+    return layout.pack_share(sums.count, sums.sum.tolist(), sums.second_moment)  # type: ignore[arg-type]  # rows of an array are sequences of integers

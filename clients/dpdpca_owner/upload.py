@@ -210,7 +210,7 @@ class ShareSender:
         ):
             chunks = share_chunks(
                 self._signed,
-                contribution.moments,
+                contribution.sums,
                 self._folder,
                 self._randomness,
                 encrypting,

@@ -107,6 +107,10 @@ class ServiceClient:
     def publish(self, study: str) -> dict[str, Any]:
         return self._json("POST", f"/v1/studies/{_id(study)}/publish")
 
+    def result(self, study: str) -> dict[str, Any]:
+        """The released numbers of a pre-study."""
+        return self._json("GET", f"/v1/studies/{_id(study)}/result")
+
     def evidence(self, study: str) -> dict[str, Any]:
         return self._json("GET", f"/v1/studies/{_id(study)}/evidence")
 

@@ -31,9 +31,9 @@ _SUBSET_FROM = 128
 
 
 def scatter_matrix(noisy: NoisyScatter) -> Floats:
-    """S̃ as (d, d) float64 in grid² units: N·S̃ divided by N, each entry rounded once from exact integers."""
-    count = noisy.count
-    return np.array([[entry / count for entry in row] for row in noisy.scaled_scatter])
+    """S̃ as (d, d) float64 in grid² units, each entry rounded once from exact integers."""
+    divisor = noisy.divisor
+    return np.array([[entry / divisor for entry in row] for row in noisy.scaled_scatter])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Components:
 
     Attributes:
         space: the axes; `vectors` are orthonormal in its metric.
-        count: N.
+        count: N, or the number of pairs.
         vectors: (k, d) one component a row; the loading of largest size in each is positive.
         eigenvalues: (k,) of the noisy covariance, noise included: what the scree plot shows.
         noise_edges: (k,) what noise alone reaches in 1 of 100 releases, in the direction of each component.
@@ -223,7 +223,7 @@ def scatter_of(
 ) -> tuple[Floats, float]:
     """S̃ in grid² units without the mean of its noise, and what one such unit is worth as a variance."""
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    unit = (space.unit / figures.grid) ** 2 / max(noisy.count - 1, 1)
+    unit = (space.unit / figures.grid) ** 2 / noisy.degrees
     return _without_shift(scatter_matrix(noisy), float(law.shift / factor)), unit
 
 
@@ -265,10 +265,10 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
         IntegrityError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an entry
             is above the geometric mean of its diagonal entries, each by more than the noise's tail.
     """
-    bound = noisy.count * figures.record_bound
+    bound = noisy.count * figures.record_bound / (2 if noisy.of_pairs else 1)
     d = len(noisy.scaled_scatter)
-    if not 1 <= noisy.count <= figures.max_records:
-        raise _implausible(f"it counts {noisy.count} records where the manifest allows {figures.max_records}")
+    if not 1 <= noisy.count <= figures.most_counted:
+        raise _implausible(f"it counts {noisy.count} where the manifest allows {figures.most_counted}")
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
     scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
     tail = law.triangle_bound / factor

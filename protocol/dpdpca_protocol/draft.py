@@ -14,6 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from dpdpca_protocol.blocks import OF_PAIRS, PRE_STUDY_BLOCKS, BlockName
 from dpdpca_protocol.features import Feature
 from dpdpca_protocol.fields import (
     check_members,
@@ -44,9 +45,12 @@ _NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "m
 _OPTIONAL = (
     "participants", "missing", "scaling", "fraction_bits", "mechanism", "calibration", "relation", "delta",
     "noise_by", "max_colluding", "sum_weight", "min_owners", "min_records", "max_owners", "closing",
-    "closes_at", "nonnegative",
+    "closes_at", "nonnegative", "rho_share", "pre_studies", "blocks",
 )
 # fmt: on
+_FINE = frozenset(PRE_STUDY_BLOCKS) - {BlockName.SUM}
+_FINE_BITS = 16
+"""The lowest edges of histograms lie 2¹² below a half-range; the grid must be finer than they are."""
 _CHOICES = {
     "missing": "reject",
     "scaling": "range",
@@ -72,8 +76,8 @@ def complete_draft(
 
     Args:
         draft: parsed TOML or JSON. `participants` in it are names to be found among `participants`, or
-            tables of name and ed25519. `sum_weight` is dropped for a masked study, so that one draft serves
-            both releases.
+            tables of name and ed25519. What only another release has (`sum_weight`, `blocks`) is dropped, so
+            that one draft serves all.
         user, proxy: the parties as the data user knows them.
         participants: owners that the draft may name; all of them are named if the draft is silent.
         key, proof: the study's own modulus and its proof.
@@ -86,7 +90,8 @@ def complete_draft(
     """
     check_members(draft, "the draft", _NEEDED, _OPTIONAL)
     features = _features(draft["features"], draft.get("nonnegative") is True)
-    release = read_choice(draft["release"], "release", [*ReleaseKind], not_offered=("pairs", "pre-study"))
+    release = read_choice(draft["release"], "release", [*ReleaseKind])
+    blocks = _blocks(draft["blocks"]) if "blocks" in draft and release == ReleaseKind.PRE_STUDY else {}
     named = _participants(draft["participants"], participants) if "participants" in draft else participants
     closing = draft.get("closes_at", closes_at)
     if closing is None:
@@ -104,7 +109,7 @@ def complete_draft(
         "participants": [party.to_body() for party in named],
         "features": features,
         "clip_norm": decimal_text(clip_norm),
-        "fraction_bits": draft.get("fraction_bits", _fraction_bits(features, clip_norm)),
+        "fraction_bits": draft.get("fraction_bits", _fraction_bits(features, clip_norm, blocks)),
         "release": release,
         "epsilon": decimal_text(real_of(draft["epsilon"], "epsilon")),
         "delta": decimal_text(
@@ -126,6 +131,14 @@ def complete_draft(
         body["calibration"] = calibration
     if draft.get("nonnegative", False) is not False:
         body["nonnegative"] = draft["nonnegative"]
+    if "rho_share" in draft:
+        body["rho_share"] = decimal_text(real_of(draft["rho_share"], "rho_share"))
+    if "pre_studies" in draft:
+        body["pre_studies"] = draft["pre_studies"]
+    if blocks:
+        body["blocks"] = blocks
+    if "missing" not in draft and (release == ReleaseKind.PAIRS or OF_PAIRS & blocks.keys()):
+        body["missing"] = "midpoint"
     terms = Manifest.parse_terms(body, least_modulus_bits=least_modulus_bits)
     figures = figures_of(terms.terms)
     manifest = replace(terms, noise_scale=figures.noise_scale, slot_bits=figures.slot_bits)
@@ -188,9 +201,19 @@ def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
     return features
 
 
-def _fraction_bits(features: list[dict[str, Any]], clip_norm: Fraction) -> int:
+def _fraction_bits(features: list[dict[str, Any]], clip_norm: Fraction, blocks: Mapping[str, str]) -> int:
     width = sum(Feature.parse(feature, f"features[{i}]").width for i, feature in enumerate(features))
-    return default_fraction_bits(width, clip_norm) if clip_norm > 0 else 10
+    bits = default_fraction_bits(width, clip_norm) if clip_norm > 0 else 10
+    return max(bits, _FINE_BITS) if blocks.keys() & _FINE else bits
+
+
+def _blocks(drafted: Any) -> dict[str, str]:
+    if not isinstance(drafted, Mapping):
+        malformed("blocks", "a table with a share for each block")
+    return {
+        str(name): decimal_text(real_of(share, f"blocks.{name}" if name in PRE_STUDY_BLOCKS else "blocks"))
+        for name, share in drafted.items()
+    }
 
 
 def _participants(drafted: Any, known: Sequence[Participant]) -> list[Participant]:

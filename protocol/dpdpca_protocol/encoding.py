@@ -16,6 +16,7 @@ from dpdpca_protocol.columns import Column, levels_of, numbers_of, pick_columns
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.features import Feature
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.study import ReleaseKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,8 @@ class EncodedBatch:
     """Accepted records, in order.
 
     Attributes:
-        z: (n, d) int64 in grid units, Σ z² ≤ K in every row.
+        z: (n, d) int64 in grid units, Σ z² ≤ K in every row; not cut yet in a study of pairs or a pre-study,
+            which cut what they add up.
         report: what was done to them.
     """
 
@@ -79,6 +81,7 @@ class RecordEncoder:
         self.encoded_features = figures.encoded_features
         self._drops = manifest.missing == "reject"
         self._nonnegative = manifest.nonnegative
+        self._cuts = manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT)
         self._grid = float(figures.grid)
         self._clip_norm = float(manifest.clip_norm) - math.sqrt(figures.encoded_features) / (2 * figures.grid)
         self._units = manifest.feature_units
@@ -137,27 +140,56 @@ class RecordEncoder:
 
     def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
         """Step 3 for (n, d) scaled records, and how many of them were clipped."""
-        norms = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))
-        long = norms > self._clip_norm
-        scaled[long] *= (self._clip_norm / norms[long])[:, None]
         scaled *= self._grid
-        z = np.rint(scaled).astype(np.int64)
-        failing = np.flatnonzero(~obeys_bound(z, self.record_bound))
-        if failing.size:
-            z[failing] = np.trunc(scaled[failing]).astype(np.int64)
-            if not np.all(obeys_bound(z[failing], self.record_bound)):
-                raise InputError(
-                    "record-bound",
-                    "a record passes the norm bound in integers even when truncated",
-                    "do not send this share, and report the fault",
-                )
+        if not self._cuts:
+            return np.rint(scaled).astype(np.int64), 0
+        z, clipped = _shorten(scaled, self._clip_norm * self._grid, self.record_bound)
         if self._nonnegative and (z < 0).any():
             raise InputError(
                 "record-negative",
                 "a record has a coordinate below 0, and the noise of this study hides none",
                 "do not send this share, and report the fault",
             )
-        return z, int(np.count_nonzero(long))
+        return z, clipped
+
+
+def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.int64], int]:
+    """Integer rows with those that pass Σ z² ≤ K made shorter, and how many these are.
+
+    Args:
+        z: (n, d) int64, below 2⁵³ in size.
+        record_bound: K < 2⁶².
+
+    Raises:
+        InputError: a row passes the bound even when truncated.
+
+    Guarantee: Σ z² ≤ K in every row that is returned, decided in integers.
+    Tested: tests/unit/test_encoding.py.
+    """
+    long = np.flatnonzero(~obeys_bound(z, record_bound))
+    if long.size:
+        z = z.copy()
+        most = math.sqrt(record_bound) - math.sqrt(z.shape[1]) / 2
+        z[long], _ = _shorten(z[long].astype(np.float64), most, record_bound)
+    return z, len(long)
+
+
+def _shorten(rows: NDArray[np.float64], most: float, record_bound: int) -> tuple[NDArray[np.int64], int]:
+    """Rows in grid units clipped to norm `most`, rounded and checked; how many were clipped."""
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    long = norms > most
+    rows[long] *= (most / norms[long])[:, None]
+    z = np.rint(rows).astype(np.int64)
+    failing = np.flatnonzero(~obeys_bound(z, record_bound))
+    if failing.size:
+        z[failing] = np.trunc(rows[failing]).astype(np.int64)
+        if not np.all(obeys_bound(z[failing], record_bound)):
+            raise InputError(
+                "record-bound",
+                "a record passes the norm bound in integers even when truncated",
+                "do not send this share, and report the fault",
+            )
+    return z, int(np.count_nonzero(long))
 
 
 def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:

@@ -5,7 +5,6 @@ All rounding goes to the safe side: δ down, ρ, noise and slot widths up. Integ
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from fractions import Fraction
 from itertools import repeat
 from math import ceil, log
@@ -15,11 +14,19 @@ from dpdpca_protocol.accounting import (
     ceil_sqrt,
     delta_of_mask,
     delta_of_tails,
+    zcdp_rho,
+)
+from dpdpca_protocol.blocks import (
+    Block,
+    BlockName,
+    block_bound,
+    block_length,
+    value_count,
 )
 from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.fields import decimal_text, refused
 from dpdpca_protocol.mechanisms import (
-    Calibration,
+    BlockGaussian,
     Gaussian,
     Guarantee,
     GuaranteeKind,
@@ -29,69 +36,31 @@ from dpdpca_protocol.mechanisms import (
     Quantity,
     Setting,
     SharedGaussian,
-    mechanism_class,
+    mechanism_for,
 )
+from dpdpca_protocol.mechanisms.gaussian import tail_bound
 from dpdpca_protocol.packing import BlockLayout, FlatLayout, slots_for
 from dpdpca_protocol.share import chunk_count
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms import QUANTITIES, NoiseBy, Terms
+
+__all__ = [
+    "MAX_ROUNDS",
+    "Figures",
+    "NoiseBy",
+    "Terms",
+    "default_fraction_bits",
+    "figures_of",
+]
 
 _SCALE_GRID = 2**40
 _SCALE_UP = 1 + Fraction(1, 2**31)
 _SCALE_TOLERANCE = 1 + Fraction(1, 2**30)
 _SAMPLER_LIMIT = 2**63 - 1
-
-
-class NoiseBy(StrEnum):
-    """Who draws the noise: the proxy, or each owner a part of it."""
-
-    PROXY = "proxy"
-    OWNERS = "owners"
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the figures depend on. All of it is public.
-
-    Attributes:
-        release: masked or joint.
-        encoded_features: d, columns after one-hot encoding.
-        clip_norm: r, bound on the 2-norm of a scaled record, in (√d/(2q), √d].
-        fraction_bits: f; the grid has q = 2^f units.
-        epsilon: ε > 0.
-        delta: δ in all, below 1/max_records.
-        sum_weight: a/K in (0, 2] for joint, 0 for masked.
-        max_records: N̄.
-        modulus_bits: bits of the Paillier modulus.
-        mechanism, calibration: name one of `dpdpca_protocol.mechanisms`.
-        noise_by: who draws.
-        assured_shares: m where owners draw: min_owners − max_colluding of them are assured.
-        max_owners: how many owners may draw.
-        nonnegative: no record has a coordinate below 0 (masked).
-    """
-
-    release: ReleaseKind
-    encoded_features: int
-    clip_norm: Fraction
-    fraction_bits: int
-    epsilon: Fraction
-    delta: Fraction
-    sum_weight: Fraction
-    max_records: int
-    modulus_bits: int
-    mechanism: str = "gaussian"
-    calibration: Calibration = Calibration.PROVED
-    noise_by: NoiseBy = NoiseBy.PROXY
-    assured_shares: int = 1
-    max_owners: int = 1
-    nonnegative: bool = False
-
-    @property
-    def grid(self) -> int:
-        return 1 << self.fraction_bits
-
-    @property
-    def record_bound(self) -> int:
-        return int((self.clip_norm * self.grid) ** 2)
+MAX_ROUNDS = 8
+"""Studies that may share one (ε, δ)."""
+OUTSIDE_SHARE = Fraction(1, 1024)
+"""Part of a shared δ that pays for what ρ does not cover, in all rounds together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +68,21 @@ class Figures:
     """All figures of one study, in grid units.
 
     Attributes:
-        release: masked or joint.
+        release: what is released.
         encoded_features: d.
-        record_bound: K = ⌊(r q)²⌋ ≥ Σ z² of a record.
+        record_bound: K = ⌊(r q)²⌋ ≥ Σ z² of a record, or of a difference in a study of pairs.
         sum_bound: V = ⌈√K⌉; |v_i| ≤ N̄·V.
         grid: q.
         max_records: N̄.
         mechanism: draws the noise, and says what is proved for it; `law` says how much of it there is.
         rho: ρ that the release spends; None where nothing is proved.
+        rho_share: the part of `rho_total` that it may spend.
         delta_zcdp, delta_mask, delta_tails: the parts of the manifest's δ.
         alpha_squared: a for joint; 0 for masked.
         mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for joint.
         slot_bits, slots: width of a slot and slots of a plaintext.
-        value_count: values that a share carries: N, v, and the upper triangle of R.
+        blocks: of a flat release, the count first; empty for a masked one.
+        value_count: values that a share carries; of a masked one N, v, and the upper triangle of R.
         ciphertext_count, chunk_count, share_bytes: size of one share.
         draws: how many independent draws of the noise a result carries: 2 where the data user added its own.
     """
@@ -124,6 +95,7 @@ class Figures:
     max_records: int
     mechanism: Mechanism
     rho: Fraction | None
+    rho_share: Fraction
     delta_zcdp: Fraction
     delta_mask: Fraction
     delta_tails: Fraction
@@ -131,6 +103,7 @@ class Figures:
     mask_bits: int
     slot_bits: int
     slots: int
+    blocks: tuple[Block, ...]
     value_count: int
     ciphertext_count: int
     chunk_count: int
@@ -143,6 +116,16 @@ class Figures:
         return self.mechanism.scale
 
     @property
+    def rho_total(self) -> Fraction:
+        """ρ of the manifest's ε and δ: what all studies of a chain may spend together, the same in each."""
+        return zcdp_rho(self.mechanism.setting.epsilon, self.delta_zcdp)
+
+    @property
+    def most_counted(self) -> int:
+        """The largest count that the study allows: N̄, or ⌊N̄/2⌋ where pairs are counted."""
+        return self.max_records // 2 if self.release is ReleaseKind.PAIRS else self.max_records
+
+    @property
     def event(self) -> PrivacyEvent | None:
         """What a ledger books for the noise, `delta_mask` apart; None where nothing is proved."""
         return self.mechanism.event
@@ -151,7 +134,7 @@ class Figures:
     def guarantee(self) -> Guarantee:
         """What is proved for the whole release: the mechanism's guarantee, and in δ the mask's distance."""
         proved = self.mechanism.guarantee
-        if proved.delta is None or self.release is ReleaseKind.JOINT:
+        if proved.delta is None or self.release is not ReleaseKind.MASKED:
             return proved
         if proved.kind is GuaranteeKind.PURE:
             # Re-randomisation is in the tails' term, which approximate mechanisms have paid already.
@@ -204,30 +187,39 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     Tested: tests/unit/test_figures.py.
     """
     _check_record_bound(terms)
+    _check_differences(terms)
     mask_bits = _mask_bits(terms) if terms.release is ReleaseKind.MASKED else 0
     delta_tails = delta_of_tails(terms.epsilon)
     delta_mask = (
         delta_of_mask(terms.encoded_features, terms.record_bound, mask_bits) if mask_bits else Fraction(0)
     )
-    delta_zcdp = terms.delta - delta_tails - delta_mask
-    if delta_zcdp < terms.delta / 2:
-        _refuse_epsilon(terms.delta, delta_mask)
+    if terms.rho_share < 1:
+        # One δ for ρ in all rounds, so that their shares of it are of the same ρ and add up exactly.
+        delta_zcdp = terms.delta * (1 - OUTSIDE_SHARE)
+        if MAX_ROUNDS * delta_tails + delta_mask > terms.delta * OUTSIDE_SHARE:
+            refused("δ does not cover the cut tails and masks of a chain of studies", "raise δ or lower ε")
+    else:
+        delta_zcdp = terms.delta - delta_tails - delta_mask
+        if delta_zcdp < terms.delta / 2:
+            _refuse_epsilon(terms.delta, delta_mask)
     alpha_squared = terms.sum_weight * terms.record_bound
     mechanism = _mechanism(terms, alpha_squared, delta_zcdp, noise_scale)
     if isinstance(mechanism, SharedGaussian):
         widest = mechanism.law_of(terms.max_owners)
     else:
         widest = mechanism.law(terms.max_records)
-    _check_noise(terms, widest)
-    slot_bits = _slot_bits(terms, widest, mask_bits)
+    blocks = _blocks(terms, mechanism, widest)
+    _check_noise(terms, blocks, widest)
+    slot_bits = _slot_bits(terms, blocks, widest, mask_bits)
     slots = slots_for(terms.modulus_bits, slot_bits)
     if slots < 1:
         refused(f"a slot of {slot_bits} bits does not fit into a modulus of {terms.modulus_bits} bits")
     d, event = terms.encoded_features, mechanism.event
-    value_count = 1 + d + d * (d + 1) // 2
-    if terms.release is ReleaseKind.JOINT:
-        ciphertext_count = FlatLayout(value_count, slot_bits, slots).plaintext_count
+    if blocks:
+        values = value_count(blocks)
+        ciphertext_count = FlatLayout(values, slot_bits, slots).plaintext_count
     else:
+        values = 1 + d + d * (d + 1) // 2
         ciphertext_count = BlockLayout(d, slot_bits, slots).ciphertext_count
     return Figures(
         release=terms.release,
@@ -238,6 +230,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         max_records=terms.max_records,
         mechanism=mechanism,
         rho=event.rho if event else None,
+        rho_share=terms.rho_share,
         delta_zcdp=delta_zcdp,
         delta_mask=delta_mask,
         delta_tails=delta_tails,
@@ -245,7 +238,8 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         mask_bits=mask_bits,
         slot_bits=slot_bits,
         slots=slots,
-        value_count=value_count,
+        blocks=blocks,
+        value_count=values,
         ciphertext_count=ciphertext_count,
         chunk_count=chunk_count(ciphertext_count),
         share_bytes=ciphertext_count * (terms.modulus_bits // 4),
@@ -272,11 +266,16 @@ def default_fraction_bits(encoded_features: int, clip_norm: Fraction) -> int:
 
 def _check_record_bound(terms: Terms) -> None:
     d, r = terms.encoded_features, terms.clip_norm
-    if r**2 > d:
+    if terms.release is ReleaseKind.PAIRS:
+        if r**2 > 4 * d:
+            refused(f"clip_norm is above 2·√{d}, and no two records are further apart")
+    elif r**2 > d:
         refused(f"clip_norm is above √{d}, the square root of the number of encoded features")
     if 4 * r**2 * terms.grid**2 <= d or terms.record_bound < 1:
         refused("clip_norm is no larger than the rounding error of a record", "raise fraction_bits")
-    if terms.max_records * terms.record_bound >= 2**62:
+    # A pre-study adds up records, or counts them, and never their squares.
+    largest = ceil_sqrt(Fraction(terms.record_bound)) if terms.blocks else terms.record_bound
+    if terms.max_records * largest >= 2**62:
         refused(
             "max_records · clip_norm² · 4^fraction_bits reaches 2⁶², too much for exact 64-bit sums",
             "lower fraction_bits or max_records",
@@ -286,10 +285,9 @@ def _check_record_bound(terms: Terms) -> None:
 def _mechanism(
     terms: Terms, alpha_squared: Fraction, delta: Fraction, noise_scale: Fraction | None
 ) -> Mechanism:
-    quantity = Quantity.JOINT if terms.release is ReleaseKind.JOINT else Quantity.SCATTER
+    quantity = QUANTITIES[terms.release]
     try:
-        chosen = mechanism_class(terms.mechanism, terms.calibration)
-        chosen.check_quantity(quantity)
+        chosen = mechanism_for(terms.mechanism, terms.calibration, quantity)
         if terms.noise_by is NoiseBy.OWNERS:
             chosen = _in_shares(chosen, quantity)
         setting = Setting(
@@ -301,6 +299,8 @@ def _mechanism(
             alpha_squared,
             terms.assured_shares if chosen.in_shares else 1,
             terms.nonnegative,
+            terms.rho_share,
+            terms.blocks,
         )
         return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
     except UsageError as error:
@@ -308,12 +308,14 @@ def _mechanism(
 
 
 def _in_shares(chosen: type[Mechanism], quantity: Quantity) -> type[Mechanism]:
-    if quantity is not Quantity.JOINT:
+    if quantity is Quantity.SCATTER:
         refused(
             "noise_by owners: a masked release multiplies shares by N, so noise inside them would leave N·S "
             "modulo N in clear",
             "use the joint release, or noise_by proxy",
         )
+    if quantity is not Quantity.JOINT:
+        refused("noise_by owners is for the joint release", "use noise_by proxy")
     if chosen is not Gaussian:
         refused("noise_by owners is proved for the gaussian mechanism alone", "use noise_by proxy")
     return SharedGaussian
@@ -332,10 +334,36 @@ def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
     return stated
 
 
-def _check_noise(terms: Terms, widest: NoiseLaw) -> None:
+def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block, ...]:
+    """The blocks of a flat release, each with the most that records and noise can make of it."""
+    d, bound = terms.encoded_features, terms.record_bound
+    root = ceil_sqrt(Fraction(bound))
+
+    def tail(name: BlockName) -> int:
+        if name is BlockName.COUNT:
+            return 0
+        if isinstance(mechanism, BlockGaussian):
+            return tail_bound(mechanism.variance(name))
+        return widest.sum_bound if name is BlockName.SUM else widest.triangle_bound
+
+    return tuple(
+        Block(name, block_length(name, d), block_bound(name, terms.max_records, bound, root), tail(name))
+        for name in terms.block_names
+    )
+
+
+def _check_differences(terms: Terms) -> None:
+    """That squares of records and differences that nothing has cut yet are exact in 64 bits."""
+    uncut = terms.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY)
+    # A scaled value lies within 2 of the centre, and so do two values of each other; each is rounded.
+    if uncut and terms.encoded_features * (2 * terms.grid + 2) ** 2 >= 2**62:
+        refused("records before clipping pass exact 64-bit sums of squares", "lower fraction_bits")
+
+
+def _check_noise(terms: Terms, blocks: tuple[Block, ...], widest: NoiseLaw) -> None:
     d = terms.encoded_features
-    draws = d * (d + 1) // 2 + (d if terms.release is ReleaseKind.JOINT else 0)
-    if max(widest.triangle_bound, widest.sum_bound) >= _SAMPLER_LIMIT:
+    draws = value_count(blocks) - 1 if blocks else d * (d + 1) // 2
+    if max(widest.triangle_bound, *(block.tail for block in blocks), 0) >= _SAMPLER_LIMIT:
         refused("the noise passes the 63 bits of the sampler", "lower fraction_bits or raise ε")
     if terms.noise_by is NoiseBy.OWNERS:
         draws *= terms.max_owners
@@ -349,12 +377,8 @@ def _mask_bits(terms: Terms) -> int:
     return 65 + ((needed - 1).bit_length() + 1) // 2
 
 
-def _slot_bits(terms: Terms, widest: NoiseLaw, mask_bits: int) -> int:
-    records, sum_bound = terms.max_records, ceil_sqrt(Fraction(terms.record_bound))
-    if terms.release is ReleaseKind.MASKED:
-        masked_sum = records * sum_bound + (1 << (mask_bits - 1))
-        return max(2 * mask_bits, (masked_sum**2 + widest.triangle_bound).bit_length() + 1)
-    largest = max(
-        records * terms.record_bound + widest.triangle_bound, records * sum_bound + widest.sum_bound, records
-    )
-    return largest.bit_length() + 1
+def _slot_bits(terms: Terms, blocks: tuple[Block, ...], widest: NoiseLaw, mask_bits: int) -> int:
+    if blocks:
+        return max(block.bound + block.tail for block in blocks).bit_length() + 1
+    masked_sum = terms.max_records * ceil_sqrt(Fraction(terms.record_bound)) + (1 << (mask_bits - 1))
+    return max(2 * mask_bits, (masked_sum**2 + widest.triangle_bound).bit_length() + 1)

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from gmpy2 import mpz
 
+from dpdpca_protocol.blocks import PRE_STUDY_BLOCKS, BlockName
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import AuthenticationError, MessageError, UsageError
 from dpdpca_protocol.features import Feature
@@ -30,7 +31,7 @@ from dpdpca_protocol.fields import (
     refused,
     time_text,
 )
-from dpdpca_protocol.figures import Figures, NoiseBy, Terms, figures_of
+from dpdpca_protocol.figures import MAX_ROUNDS, Figures, NoiseBy, Terms, figures_of
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.manifest_rules import MAX_ENCODED_FEATURES, check_rules
 from dpdpca_protocol.mechanisms import MECHANISMS, Calibration
@@ -73,16 +74,17 @@ _REQUIRED = (
     "max_owners", "closing", "closes_at", "key", "slot_bits",
 )
 # fmt: on
-_OPTIONAL = ("calibration", "nonnegative")
-_LATER = ("cohort_distance", "pre_studies", "rho_share")
+_OPTIONAL = ("blocks", "calibration", "nonnegative", "pre_studies", "rho_share")
+_LATER = ("cohort_distance",)
 
 
 @dataclass(frozen=True)
 class Manifest:
     """The terms of one study; fields as the protocol names them, reals as exact rationals, times in UTC.
 
-    `sum_weight` is 0 in a masked study and `max_colluding` 0 where the proxy draws the noise. In a body
-    `calibration` is left out where it is proved, `nonnegative` where it is false.
+    `sum_weight` is 0 but in a joint study and `max_colluding` 0 where the proxy draws the noise. In a body
+    `calibration` is left out where it is proved, `nonnegative` where it is false, `rho_share` where it is 1,
+    `pre_studies` where there are none, and `blocks` but in a pre-study.
     """
 
     title: str
@@ -114,6 +116,9 @@ class Manifest:
     key: KeyTerms
     slot_bits: int
     nonnegative: bool = False
+    rho_share: Fraction = Fraction(1)
+    pre_studies: tuple[StudyId, ...] = ()
+    blocks: tuple[tuple[BlockName, Fraction], ...] = ()
 
     @property
     def terms(self) -> Terms:
@@ -133,6 +138,8 @@ class Manifest:
             assured_shares=self.min_owners - self.max_colluding,
             max_owners=self.max_owners,
             nonnegative=self.nonnegative,
+            rho_share=self.rho_share,
+            blocks=self.blocks,
         )
 
     @cached_property
@@ -188,9 +195,6 @@ class Manifest:
                 refused(f"{member} is not offered by this version")
         features = read_list(untrusted["features"], "features", MAX_ENCODED_FEATURES)
         participants = read_list(untrusted["participants"], "participants", MAX_PARTICIPANTS)
-        release = read_choice(
-            untrusted["release"], "release", [*ReleaseKind], not_offered=("pairs", "pre-study")
-        )
         manifest = cls(
             title=read_text(untrusted["title"], "title", _TITLE),
             purpose=read_text(untrusted["purpose"], "purpose", _PURPOSE),
@@ -206,7 +210,7 @@ class Manifest:
             fraction_bits=read_integer(untrusted["fraction_bits"], "fraction_bits", 0, MAX_FRACTION_BITS),
             mechanism=read_choice(untrusted["mechanism"], "mechanism", sorted({m.name for m in MECHANISMS})),
             calibration=_read_calibration(untrusted),
-            release=ReleaseKind(release),
+            release=ReleaseKind(read_choice(untrusted["release"], "release", [*ReleaseKind])),
             relation=_read_relation(untrusted["relation"]),
             epsilon=read_decimal(untrusted["epsilon"], "epsilon"),
             delta=read_decimal(untrusted["delta"], "delta"),
@@ -223,6 +227,9 @@ class Manifest:
             key=KeyTerms.parse(untrusted["key"], "key", least_modulus_bits),
             slot_bits=read_integer(untrusted["slot_bits"], "slot_bits", 1),
             nonnegative=_read_nonnegative(untrusted),
+            rho_share=_read_rho_share(untrusted),
+            pre_studies=_read_pre_studies(untrusted),
+            blocks=_read_blocks(untrusted),
         )
         manifest.check_terms()
         return manifest
@@ -253,6 +260,12 @@ class Manifest:
             body["calibration"] = str(self.calibration)
         if self.nonnegative:
             body["nonnegative"] = True
+        if self.rho_share != 1:
+            body["rho_share"] = decimal_text(self.rho_share)
+        if self.pre_studies:
+            body["pre_studies"] = [study.hex() for study in self.pre_studies]
+        if self.blocks:
+            body["blocks"] = {str(name): decimal_text(share) for name, share in self.blocks}
         for member in _REQUIRED:
             if member not in body:
                 value = getattr(self, member)
@@ -338,3 +351,33 @@ def _read_nonnegative(untrusted: Mapping[str, Any]) -> bool:
     if "nonnegative" in untrusted and untrusted["nonnegative"] is not True:
         malformed("nonnegative", "true, or left out")
     return "nonnegative" in untrusted
+
+
+def _read_rho_share(untrusted: Mapping[str, Any]) -> Fraction:
+    if "rho_share" not in untrusted:
+        return Fraction(1)
+    share = read_decimal(untrusted["rho_share"], "rho_share")
+    if not 0 < share < 1:
+        refused("rho_share is not between 0 and 1", "leave it out where one study spends everything")
+    return share
+
+
+def _read_pre_studies(untrusted: Mapping[str, Any]) -> tuple[StudyId, ...]:
+    if "pre_studies" not in untrusted:
+        return ()
+    listed = read_list(untrusted["pre_studies"], "pre_studies", MAX_ROUNDS - 1)
+    if not listed:
+        malformed("pre_studies", "a list of study ids, or left out")
+    return tuple(StudyId.parse(study) for study in listed)
+
+
+def _read_blocks(untrusted: Mapping[str, Any]) -> tuple[tuple[BlockName, Fraction], ...]:
+    if "blocks" not in untrusted:
+        return ()
+    given = untrusted["blocks"]
+    check_members(given, "blocks", (), PRE_STUDY_BLOCKS)
+    if not given:
+        malformed("blocks", "an object with a share for each block, or left out")
+    return tuple(
+        (name, read_decimal(given[name], f"blocks.{name}")) for name in PRE_STUDY_BLOCKS if name in given
+    )

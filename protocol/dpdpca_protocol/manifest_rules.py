@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from dpdpca_protocol.blocks import OF_PAIRS
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.features import column_key
 from dpdpca_protocol.fields import check_unique, name_key, refused
-from dpdpca_protocol.figures import NoiseBy
-from dpdpca_protocol.mechanisms import Calibration, Gaussian, Quantity, mechanism_class
+from dpdpca_protocol.mechanisms import Calibration, Gaussian, mechanism_for
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms import QUANTITIES, NoiseBy
 
 if TYPE_CHECKING:
     from dpdpca_protocol.manifest import Manifest
@@ -19,6 +20,9 @@ def check_rules(manifest: "Manifest") -> None:
     """That the terms are within their limits and fit each other."""
     _check_features(manifest)
     _check_privacy(manifest)
+    _check_chain(manifest)
+    _check_pairs(manifest)
+    _check_blocks(manifest)
     _check_cohort(manifest)
 
 
@@ -42,17 +46,17 @@ def _check_privacy(manifest: "Manifest") -> None:
             f"delta must be above 0 and below 1/max_records = {1 / manifest.max_records:.3g}: from there on "
             "it would allow a whole record to be published"
         )
-    quantity = Quantity.SCATTER if manifest.release is ReleaseKind.MASKED else Quantity.JOINT
     try:
-        mechanism_class(manifest.mechanism, manifest.calibration).check_quantity(quantity)
+        mechanism_for(manifest.mechanism, manifest.calibration, QUANTITIES[manifest.release])
     except UsageError as error:
         refused(error.problem)
     if manifest.nonnegative:
         _check_nonnegative(manifest)
-    if manifest.release is ReleaseKind.MASKED and manifest.sum_weight != 0:
-        refused('sum_weight has no meaning in a masked study and must be "0" there')
-    if manifest.release is ReleaseKind.JOINT and not 0 < manifest.sum_weight <= 2:
-        refused("sum_weight is not above 0 and at most 2")
+    if manifest.release is ReleaseKind.JOINT:
+        if not 0 < manifest.sum_weight <= 2:
+            refused("sum_weight is not above 0 and at most 2")
+    elif manifest.sum_weight != 0:
+        refused(f'sum_weight has no meaning in a {manifest.release} study and must be "0" there')
     if manifest.noise_by is NoiseBy.PROXY and manifest.max_colluding != 0:
         refused("max_colluding has no meaning where the proxy draws the noise and must be 0 there")
     if manifest.noise_by is NoiseBy.OWNERS and not 1 <= manifest.max_colluding < manifest.min_owners:
@@ -70,6 +74,35 @@ def _check_nonnegative(manifest: "Manifest") -> None:
                 "nonnegative asks for the lower bound as centre of every numeric feature",
                 "write centre = lower, or leave nonnegative out",
             )
+
+
+def _check_chain(manifest: "Manifest") -> None:
+    ours = manifest.mechanism == Gaussian.name and manifest.calibration is Calibration.PROVED
+    if manifest.rho_share < 1 and not ours:
+        refused("rho_share is proved for the gaussian mechanism of our calibration alone", "leave it out")
+    if manifest.pre_studies and manifest.rho_share == 1:
+        refused("a study with pre_studies spends what these left", "say which part: rho_share")
+    check_unique(manifest.pre_studies, "pre_studies")
+
+
+def _check_pairs(manifest: "Manifest") -> None:
+    """One record must not decide which others are paired."""
+    pairs = manifest.release is ReleaseKind.PAIRS or any(name in OF_PAIRS for name, _ in manifest.blocks)
+    if pairs and manifest.missing != "midpoint":
+        refused(
+            "records are paired in this study, and a record that is dropped would pair all others anew",
+            "use missing midpoint",
+        )
+    if pairs and manifest.max_records < 2:
+        refused("max_records is below 2, and a pair is of two")
+
+
+def _check_blocks(manifest: "Manifest") -> None:
+    if (manifest.release is ReleaseKind.PRE_STUDY) != bool(manifest.blocks):
+        refused("blocks are what a pre-study releases: it names some, and no other study does")
+    shares = [share for _, share in manifest.blocks]
+    if shares and (min(shares) <= 0 or sum(shares) != 1):
+        refused("the shares of blocks are not all above 0 with the sum 1")
 
 
 def _check_cohort(manifest: "Manifest") -> None:

@@ -1,10 +1,10 @@
-"""What leaves the proxy once: the joint and the masked release, and how the data user opens them.
+"""What leaves the proxy once: flat releases and the masked one, and how the data user opens them.
 
 The functions take noise and mask as arguments; a mechanism draws the noise. Paper: Wang & Chang 2018,
 Algorithm 1, with the corrections that docs/spec.md lists.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from dpdpca_protocol.blocks import Block, BlockName, cut_blocks, value_count
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.masked import Speed, masked_ciphertexts
 from dpdpca_protocol.packing import BlockLayout
@@ -27,14 +28,26 @@ class NoisyScatter:
     """A decrypted release, in exact integers.
 
     Attributes:
-        count: N.
-        scaled_scatter: N·S̃, d × d, symmetric, in grid² units; S̃ = S + noise.
-        sum: ṽ, length d, in grid units (joint release), or None (masked release, which has no mean).
+        count: N, or the number of pairs.
+        scaled_scatter: N·S̃, or 2·S̃ of pairs, d × d, symmetric, in grid² units; S̃ = S + noise.
+        sum: ṽ, length d, in grid units (joint release), or None (the others, which have no mean).
+        of_pairs: S̃ is half the second moment of differences, which has no mean to take off.
     """
 
     count: int
     scaled_scatter: tuple[tuple[int, ...], ...]
     sum: tuple[int, ...] | None
+    of_pairs: bool = False
+
+    @property
+    def divisor(self) -> int:
+        """What `scaled_scatter` is divided by to give S̃."""
+        return 2 if self.of_pairs else self.count
+
+    @property
+    def degrees(self) -> int:
+        """What S̃ is divided by to give a covariance without bias: N − 1, or the number of pairs."""
+        return self.count if self.of_pairs else max(self.count - 1, 1)
 
 
 def triangle_index(d: int, i: int, j: int) -> int:
@@ -48,7 +61,7 @@ def draw_mask(d: int, mask_bits: int, randomness: Randomness) -> list[int]:
     return [randomness.below(2 * half) - half for _ in range(d)]
 
 
-def make_joint_release(suite: PaillierSuite, aggregate: Sequence[mpz], noise: Sequence[int]) -> list[mpz]:
+def make_flat_release(suite: PaillierSuite, aggregate: Sequence[mpz], noise: Sequence[int]) -> list[mpz]:
     """The aggregate with the noise multiplied in.
 
     The randomness of what leaves is the sum of the owners' α and says nothing about the data.
@@ -56,22 +69,32 @@ def make_joint_release(suite: PaillierSuite, aggregate: Sequence[mpz], noise: Se
     return suite.add_plain_vector(aggregate, noise)
 
 
-def open_joint_release(
+def open_flat_release(
     suite: PaillierSuite,
     secret: SecretKey,
     ciphertexts: Sequence[mpz],
-    d: int,
-    max_records: int,
+    blocks: Sequence[Block],
     executor: Executor | None = None,
-) -> NoisyScatter:
-    """Decrypts a joint release, over the threads of `executor` if given, and forms N·S̃ = N·R̃ − ṽ ṽᵀ.
+) -> dict[BlockName, list[int]]:
+    """Decrypts a flat release, over the threads of `executor` if given, and cuts it into its blocks.
 
     Raises:
-        CryptographicError: N is not in [1, max_records], or a slot overflowed into the rest.
+        CryptographicError: the count is out of range, or a slot overflowed into the rest.
     """
-    count, *rest = suite.decrypt_vector(secret, ciphertexts, 1 + d + d * (d + 1) // 2, executor)
-    check_count_range(count, 1, max_records)
-    total, triangle = rest[:d], rest[d:]
+    values = suite.decrypt_vector(secret, ciphertexts, value_count(blocks), executor)
+    released = cut_blocks(blocks, values)
+    (count,) = released[BlockName.COUNT]
+    check_count_range(count, 1, blocks[0].bound)
+    return released
+
+
+def flat_scatter(released: Mapping[BlockName, Sequence[int]], d: int) -> NoisyScatter:
+    """The scatter in a joint release, N·S̃ = N·R̃ − ṽ ṽᵀ, or in one of pairs, 2·S̃ = P̃."""
+    (count,) = released[BlockName.COUNT]
+    if BlockName.PAIR_MOMENT in released:
+        moment = released[BlockName.PAIR_MOMENT]
+        return NoisyScatter(count, _symmetric(d, lambda i, j: moment[triangle_index(d, i, j)]), None, True)
+    total, triangle = released[BlockName.SUM], released[BlockName.SECOND_MOMENT]
     rows = _symmetric(d, lambda i, j: count * triangle[triangle_index(d, i, j)] - total[i] * total[j])
     return NoisyScatter(count, rows, tuple(total))
 

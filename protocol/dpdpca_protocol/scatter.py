@@ -65,6 +65,11 @@ class SecondMoments:
             self.sum += chunk.sum(axis=0)
             self.count += len(chunk)
 
+    def to_bytes(self) -> bytes:
+        """The same for the same sums, and for no others."""
+        parts = (self.sum.astype(">i8"), self.second_moment.astype(">i8"))
+        return self.count.to_bytes(8, "big") + b"".join(part.tobytes() for part in parts)
+
     def values(self) -> list[int]:
         """N, v₁…v_d, then the upper triangle of R by rows: the order of the joint release."""
         return list(self.stream())

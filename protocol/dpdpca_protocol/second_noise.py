@@ -41,7 +41,7 @@ def add_noise(noisy: NoisyScatter, drawn: Sequence[int]) -> NoisyScatter:
     """
     d = len(noisy.scaled_scatter)
     old = noisy.sum
-    triangle = drawn if old is None else drawn[1 + d :]
+    triangle = drawn[-(d * (d + 1) // 2) :]
     new = (
         None
         if old is None
@@ -57,4 +57,4 @@ def add_noise(noisy: NoisyScatter, drawn: Sequence[int]) -> NoisyScatter:
                 entry += old[i] * old[j] - new[i] * new[j]
             row.append(entry)
         rows.append(row)
-    return NoisyScatter(noisy.count, tuple(map(tuple, rows)), new)
+    return replace(noisy, scaled_scatter=tuple(map(tuple, rows)), sum=new)

@@ -1,6 +1,6 @@
 """How far one record can move a release; exact, in grid units. The noise that hides it: `mechanisms`.
 
-The constants are derived in docs/claims.md (C1, C2) and checked by brute force in
+The constants are derived in docs/claims.md (C1, C9 to C11) and checked by brute force in
 tests/unit/test_sensitivity.py: reached within one per cent on small neighbours and never passed.
 All norms are ℓ₂; for a symmetric matrix the Frobenius norm.
 """
@@ -8,6 +8,7 @@ All norms are ℓ₂; for a symmetric matrix the Frobenius norm.
 from enum import StrEnum
 from fractions import Fraction
 
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import UsageError
 
 
@@ -79,3 +80,23 @@ def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fra
     if not 0 < alpha_squared <= 2 * record_bound:
         raise UsageError("bad-argument", "the weight of the sum must lie in (0, 2K]")
     return (2 * record_bound + alpha_squared) ** 2 / 2
+
+
+def block_sensitivity_squared(name: BlockName, encoded_features: int, record_bound: int) -> int:
+    """D²: square of how far one block moves when one record is replaced, its owner's pairing kept.
+
+    Args:
+        name: of the block.
+        encoded_features: d.
+        record_bound: K ≥ Σ z² of every record, or Σ y² of every difference, grid units².
+
+    Source: docs/claims.md, C1, C10 and C11. A count does not move; a record, or the pair that it is in,
+        leaves one bin and enters one, in each of d histograms of octaves; v moves by 2√K, between opposites.
+    """
+    if name is BlockName.COUNT:
+        return 0
+    if name in (BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT):
+        return second_moment_sensitivity_squared(record_bound)
+    if name is BlockName.SUM:
+        return 4 * record_bound
+    return 2 * encoded_features if name is BlockName.OCTAVES else 2

@@ -33,6 +33,8 @@ class ReleaseKind(StrEnum):
 
     MASKED = "masked"
     JOINT = "joint"
+    PAIRS = "pairs"
+    PRE_STUDY = "pre-study"
 
 
 _S, _E = StudyState, StudyEvent
@@ -43,12 +45,19 @@ _COMMON: dict[tuple[StudyState, StudyEvent], StudyState] = {
     (_S.OPEN, _E.FAIL): _S.FAILED,
     (_S.CLOSED, _E.CANCEL): _S.CANCELLED,
     (_S.CLOSED, _E.FAIL): _S.FAILED,
+}
+_PUBLISHED: dict[tuple[StudyState, StudyEvent], StudyState] = {
     (_S.RELEASED, _E.PUBLISH): _S.PUBLISHED,
 }
+_FLAT = _COMMON | {(_S.CLOSED, _E.RELEASE): _S.RELEASED}
 
 STUDY_TRANSITIONS: dict[ReleaseKind, dict[tuple[StudyState, StudyEvent], StudyState]] = {
-    ReleaseKind.JOINT: _COMMON | {(_S.CLOSED, _E.RELEASE): _S.RELEASED},
+    ReleaseKind.JOINT: _FLAT | _PUBLISHED,
+    ReleaseKind.PAIRS: _FLAT | _PUBLISHED,
+    # Its numbers are for whoever plans the next study: there are no components to publish.
+    ReleaseKind.PRE_STUDY: _FLAT,
     ReleaseKind.MASKED: _COMMON
+    | _PUBLISHED
     | {
         (_S.CLOSED, _E.COUNT): _S.COUNTED,
         (_S.COUNTED, _E.CANCEL): _S.CANCELLED,

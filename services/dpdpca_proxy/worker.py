@@ -93,7 +93,7 @@ def draw(place: Workplace, figures: Figures, records: int | None) -> str:
     noise: list[int] = []
     if figures.noise_by is NoiseBy.OWNERS:
         pass  # it is in the shares
-    elif figures.release is ReleaseKind.JOINT:
+    elif figures.release is not ReleaseKind.MASKED:
         noise = figures.mechanism.draw(1)
     else:
         assert records is not None
@@ -136,7 +136,7 @@ def make_release(
         if figures.noise_by is NoiseBy.OWNERS:
             # As it is: the randomness of the aggregate is a sum of the owners' and tells nothing of the data.
             released: Iterable[mpz] = aggregate
-        elif figures.release is ReleaseKind.JOINT:
+        elif figures.release is not ReleaseKind.MASKED:
             suite = PaillierSuite(place.public, figures.slot_bits)
             released = suite.add_plain_stream(aggregate, _integers(noise), len(noise))
         else:

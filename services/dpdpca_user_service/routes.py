@@ -23,6 +23,7 @@ from dpdpca_user_service.acts import (
     project_rows,
     publish_study,
     report_of,
+    result_of,
     study_facts,
 )
 from dpdpca_user_service.service import UserService
@@ -94,6 +95,11 @@ async def cancel(request: Request, study: StudyPath) -> Response:
 @studies.post("/{study}/publish", status_code=202, summary="Send the components to the owners, sealed")
 async def publish_components(request: Request, study: StudyPath) -> Response:
     return _json(await run_in_threadpool(publish_study, service_of(request), study), 202)
+
+
+@studies.get("/{study}/result", summary="The released numbers of a pre-study")
+async def read_result(request: Request, study: StudyPath) -> Response:
+    return _json(await run_in_threadpool(result_of, service_of(request), study))
 
 
 @studies.get("/{study}/evidence", summary="The signed statements of a study, for offline verification")

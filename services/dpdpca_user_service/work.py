@@ -17,16 +17,19 @@ from typing import Any
 from gmpy2 import mpz
 
 from dpdpca_disk.workers import WorkerThreads, core_count
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
-from dpdpca_protocol.figures import NoiseBy
+from dpdpca_protocol.figures import Figures, NoiseBy
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.prestudy import PreStudyResult, check_blocks
 from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import answer_count, open_joint_release, open_masked_release
+from dpdpca_protocol.release import answer_count, flat_scatter, open_flat_release, open_masked_release
+from dpdpca_protocol.reliability import Reliability, assess_release
 from dpdpca_protocol.second_noise import with_second_noise
 from dpdpca_protocol.share import decode_chunk
 from dpdpca_protocol.study import ReleaseKind
@@ -64,9 +67,10 @@ def open_count(_progress: Progress, secret: bytes, ciphertext: bytes) -> tuple[i
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """Components in their one encoding, and what their making took."""
+    """Components in their one encoding, how far to trust them, and what their making took."""
 
     components: bytes
+    reliability: Reliability
     decrypt_seconds: float
     fit_seconds: float
 
@@ -103,31 +107,65 @@ def open_release(
     manifest = Manifest.parse(manifest_body, least_modulus_bits=least_bits)
     figures = manifest.figures
     d = figures.encoded_features
-    ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
-    # Threads, since the secret key stays in this process and its powers let others run.
-    with WorkerThreads(core_count()) as threads:
-        if figures.release is ReleaseKind.JOINT:
-            suite = PaillierSuite(key.public, figures.slot_bits)
-            noisy = open_joint_release(suite, key, ciphertexts, d, figures.max_records, threads)
-        else:
-            assert records is not None
-            layout = BlockLayout(d, figures.slot_bits, figures.slots)
+    if figures.release is ReleaseKind.MASKED:
+        assert records is not None
+        ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
+        layout = BlockLayout(d, figures.slot_bits, figures.slots)
+        # Threads, since the secret key stays in this process and its powers let others run.
+        with WorkerThreads(core_count()) as threads:
             noisy = open_masked_release(key, layout, ciphertexts, records, threads)
+    else:
+        noisy = flat_scatter(_open_blocks(key, figures, chunks), d)
     check_scatter(noisy, figures, owners)
-    if noisy.count < manifest.min_records:
-        raise PolicyError(
-            "cohort-too-small",
-            f"the study holds {noisy.count} records, fewer than min_records, {manifest.min_records}",
-            "its result is not served; this rule is kept by the data user's own software and protects nobody"
-            " from the data user",
-        )
+    _check_records(manifest, 2 * noisy.count if noisy.of_pairs else noisy.count)
     if in_clear and figures.noise_by is NoiseBy.PROXY:
         noisy, figures = with_second_noise(noisy, figures)
     opened = time.monotonic()
     space = EncodedSpace.of(manifest)
     components = fit_components(noisy, figures, space, min(d, MAX_COMPONENTS), owners)
+    reliability = assess_release(noisy, figures, components, OS_RANDOMNESS, owners)
     encoded = encode_components(manifest.study_id, components)
-    return Opened(encoded, opened - begin, time.monotonic() - opened)
+    return Opened(encoded, reliability, opened - begin, time.monotonic() - opened)
+
+
+def open_pre_study(
+    _progress: Progress, secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes], least_bits: int
+) -> tuple[PreStudyResult, float]:
+    """Decrypts the verified release of a pre-study; its numbers, and the seconds that it took.
+
+    Args:
+        secret, manifest_body, chunks, least_bits: as for `open_release`.
+
+    Raises:
+        CryptographicError: it does not decrypt to numbers within their slots.
+        IntegrityError: `release-implausible`.
+        PolicyError: `cohort-too-small`.
+    """
+    begin = time.monotonic()
+    key = SecretKey.from_bytes(secret)
+    manifest = Manifest.parse(manifest_body, least_modulus_bits=least_bits)
+    released = _open_blocks(key, manifest.figures, chunks)
+    check_blocks(released, manifest.figures)
+    result = PreStudyResult.of(manifest, released)
+    _check_records(manifest, result.records)
+    return result, time.monotonic() - begin
+
+
+def _open_blocks(key: SecretKey, figures: Figures, chunks: list[bytes]) -> dict[BlockName, list[int]]:
+    ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
+    suite = PaillierSuite(key.public, figures.slot_bits)
+    with WorkerThreads(core_count()) as threads:
+        return open_flat_release(suite, key, ciphertexts, figures.blocks, threads)
+
+
+def _check_records(manifest: Manifest, records: int) -> None:
+    if records < manifest.min_records:
+        raise PolicyError(
+            "cohort-too-small",
+            f"the study holds {records} records, fewer than min_records, {manifest.min_records}",
+            "its result is not served; this rule is kept by the data user's own software and protects nobody"
+            " from the data user",
+        )
 
 
 class Workers:

@@ -182,13 +182,13 @@ def test_what_the_protocol_admits_passes(
     contribution = read_contribution(
         DataLocation(str(tmp_path / "r.csv")), make_manifest(missing=missing), KEY
     )
-    assert (contribution.report.records, contribution.moments.count) == (records, kept)
+    assert (contribution.report.records, contribution.sums.count) == (records, kept)
 
 
 def test_one_feature(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
     (tmp_path / "r.csv").write_text("age\n50\n60\n", encoding="utf-8")
     manifest = make_manifest(features=[{"name": "age", "lower": 0, "upper": 100}])
-    assert read_contribution(DataLocation(str(tmp_path / "r.csv")), manifest, KEY).moments.count == 2
+    assert read_contribution(DataLocation(str(tmp_path / "r.csv")), manifest, KEY).sums.count == 2
 
 
 def refused(data: Path | str, manifest: Manifest, words: str, query: str | None = None) -> None:

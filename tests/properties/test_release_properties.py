@@ -1,5 +1,6 @@
 """Shares of any owners, summed under encryption and released, against sums in plain integers."""
 
+from flat_releases import open_joint_release
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,9 +12,8 @@ from dpdpca_protocol.release import (
     answer_count,
     check_count,
     draw_mask,
-    make_joint_release,
+    make_flat_release,
     make_masked_release,
-    open_joint_release,
     open_masked_release,
     triangle_index,
 )
@@ -70,7 +70,7 @@ def test_joint_release_is_the_pooled_moments_plus_the_noise(
         shares.append(suite.encrypt_vector([n, *v, *upper], encryptor))
     sum_noise = data.draw(st.lists(st.integers(-9999, 9999), min_size=d, max_size=d))
     noise = data.draw(noise_for(d, 99999))
-    released = make_joint_release(suite, multiply_shares(shares, toy_key.public), [0, *sum_noise, *noise])
+    released = make_flat_release(suite, multiply_shares(shares, toy_key.public), [0, *sum_noise, *noise])
 
     opened = open_joint_release(suite, toy_key, released, d, max_records=100)
     pooled = [z for records in owners for z in records]

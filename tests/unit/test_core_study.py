@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flat_releases import open_joint_release
 from gmpy2 import mpz
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
@@ -25,9 +26,8 @@ from dpdpca_protocol.release import (
     NoisyScatter,
     answer_count,
     draw_mask,
-    make_joint_release,
+    make_flat_release,
     make_masked_release,
-    open_joint_release,
     open_masked_release,
 )
 from dpdpca_protocol.scatter import SecondMoments
@@ -82,7 +82,7 @@ def test_noiseless_core_equals_pca_of_the_pooled_encoded_records(
 
     opened: NoisyScatter
     if release == "joint":
-        released = make_joint_release(suite, aggregate, [0] * figures.value_count)
+        released = make_flat_release(suite, aggregate, [0] * figures.value_count)
         opened = open_joint_release(suite, toy_key, released, 4, manifest.max_records)
     else:
         n, _ = answer_count(toy_key, aggregate[0])

@@ -44,6 +44,6 @@ class MechanismRelease:
 
     def play(self, totals: Totals, runs: int) -> Views:
         noise = integers(self.mechanism.draw(totals.count, self.sample) for _ in range(runs))
-        if self.mechanism.setting.quantity is Quantity.JOINT:
-            noise = noise[:, 1:]
-        return Views(integers([self.truth(totals)]) + noise, np.empty((runs, 0), dtype=object))
+        truth = self.truth(totals)
+        # What a release begins with counts records, and has no noise.
+        return Views(integers([truth]) + noise[:, -len(truth) :], np.empty((runs, 0), dtype=object))

@@ -39,7 +39,7 @@ from dpdpca_protocol.paillier.bases import best_shape
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import open_joint_release, open_masked_release
+from dpdpca_protocol.release import open_flat_release, open_masked_release
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, chunk_length, encode_chunk
 from dpdpca_protocol.study import ReleaseKind
@@ -314,7 +314,7 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
         with WorkerThreads(size.workers) as threads:
             if size.release is ReleaseKind.JOINT:
                 suite = PaillierSuite(public, figures.slot_bits)
-                open_joint_release(suite, secret, ciphertexts, size.features, MAX_RECORDS, threads)
+                open_flat_release(suite, secret, ciphertexts, figures.blocks, threads)
             else:
                 open_masked_release(secret, layout, ciphertexts, RECORDS, threads)
 

@@ -1,6 +1,7 @@
 """Mechanisms of symmetric noise that a proxy can run on ciphertexts, by the names that manifests use."""
 
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.mechanisms.blocks import BlockGaussian
 from dpdpca_protocol.mechanisms.gaussian import Gaussian
 from dpdpca_protocol.mechanisms.interface import (
     Calibration,
@@ -21,6 +22,7 @@ from dpdpca_protocol.mechanisms.wishart import Wishart
 
 __all__ = [
     "MECHANISMS",
+    "BlockGaussian",
     "Calibration",
     "Gaussian",
     "Guarantee",
@@ -39,6 +41,7 @@ __all__ = [
     "SharedGaussian",
     "Wishart",
     "mechanism_class",
+    "mechanism_for",
 ]
 
 MECHANISMS: tuple[type[Mechanism], ...] = (
@@ -62,3 +65,16 @@ def mechanism_class(name: str, calibration: Calibration = Calibration.PROVED) ->
             return mechanism
     offered = ", ".join(f"{m.name} ({m.calibration})" for m in MECHANISMS)
     raise UsageError("unknown-mechanism", f"mechanism and calibration must be one of: {offered}")
+
+
+def mechanism_for(name: str, calibration: Calibration, quantity: Quantity) -> type[Mechanism]:
+    """The mechanism of this name and calibration for this quantity.
+
+    Raises:
+        UsageError: there is none, or it is not made for it.
+    """
+    found = mechanism_class(name, calibration)
+    if found is Gaussian and quantity is Quantity.PRE_STUDY:
+        return BlockGaussian
+    found.check_quantity(quantity)
+    return found

@@ -15,7 +15,6 @@ from dpdpca_protocol.accounting import (
     ceil_sqrt,
     delta_of_tails,
     epsilon_of_rho,
-    zcdp_rho,
 )
 from dpdpca_protocol.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.mechanisms.interface import (
@@ -40,10 +39,10 @@ from dpdpca_protocol.sensitivity import (
 
 
 def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
-    """D²: 2K² for R, 16K² for S (times N² for N·S), 6K² where no record has a coordinate below 0,
-    (2K+a)²/2 for (R, αv).
+    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² where no record has a
+    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, which are weighed by noise.
 
-    Source: docs/claims.md, C1 and C9.
+    Source: docs/claims.md, C1 and C9 to C11.
     """
     bound = setting.record_bound
     if setting.quantity is Quantity.JOINT:
@@ -52,6 +51,8 @@ def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
         if setting.nonnegative:
             return Fraction(nonnegative_scatter_sensitivity_squared_bound(bound))
         return Fraction(scatter_sensitivity_bound(bound) ** 2)
+    if setting.quantity is Quantity.PRE_STUDY:
+        return Fraction(1)
     return Fraction(second_moment_sensitivity_squared(bound))
 
 
@@ -129,13 +130,12 @@ class Gaussian(GaussianNoise):
         "Dwork, Talwar, Thakurta, Zhang 2014; Wang, Chang 2018; calibration Canonne, Kamath, Steinke 2020"
     )
     calibration = Calibration.PROVED
-    quantities = frozenset(Quantity)
+    quantities = frozenset(Quantity) - {Quantity.PRE_STUDY}
     off_diagonal_share = Fraction(1, 2)
 
     @classmethod
     def least_scale(cls, setting: Setting) -> Fraction:
-        rho = zcdp_rho(setting.epsilon, setting.delta)
-        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * rho))
+        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * setting.rho))
 
     @property
     def claim(self) -> Guarantee:
@@ -143,12 +143,16 @@ class Gaussian(GaussianNoise):
 
     @property
     def guarantee(self) -> Guarantee:
+        if self.setting.rho_share < 1:
+            return super().guarantee
         # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
         return self._promise(self.setting.epsilon)
 
     @property
     def analytic_scale(self) -> float:
-        unit = analytic_gaussian_scale(self.setting.epsilon, self.setting.delta)
+        epsilon = self.guarantee.epsilon
+        assert epsilon is not None
+        unit = analytic_gaussian_scale(epsilon, self.setting.delta)
         return unit * math.sqrt(frobenius_sensitivity_squared(self.setting))
 
     @property

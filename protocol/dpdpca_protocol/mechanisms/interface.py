@@ -13,7 +13,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import ClassVar, Self
 
-from dpdpca_protocol.accounting import ceil_sqrt
+from dpdpca_protocol.accounting import ceil_sqrt, zcdp_rho
+from dpdpca_protocol.blocks import OF_PAIRS, BlockName
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.sensitivity import NeighbouringRelation
@@ -23,12 +24,19 @@ class Quantity(StrEnum):
     """What the noise is added to.
 
     `SECOND_MOMENT`: R = Σ z zᵀ about a public centre. `SCATTER`: N·S = N·R − v vᵀ, the masked release.
-    `JOINT`: (N, v, R), the joint release; N stays exact.
+    `JOINT`: (N, v, R), the joint release; N stays exact. `PAIRS`: Σ y yᵀ over differences of pairs and their
+    number, which stays exact. `PRE_STUDY`: blocks of counts and sums, and N.
     """
 
     SECOND_MOMENT = "second-moment"
     SCATTER = "scatter"
     JOINT = "joint"
+    PAIRS = "pairs"
+    PRE_STUDY = "pre-study"
+
+
+MATRICES = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER, Quantity.JOINT})
+"""What the mechanisms of the literature are made for."""
 
 
 class Calibration(StrEnum):
@@ -163,6 +171,8 @@ class Setting:
         alpha_squared: a in (0, 2K], weight of v beside R in a joint release, grid units²; 0 elsewhere.
         shares: m, of how many independent draws the noise is assured to be the sum; 1 where one party draws.
         nonnegative: no record has a coordinate below 0; it matters to a scatter alone.
+        rho_share: part of the ρ of (ε, δ) that this release may spend; others spend the rest.
+        blocks: of a pre-study, each with its part of what the release spends; they add up to 1.
     """
 
     quantity: Quantity
@@ -173,6 +183,18 @@ class Setting:
     alpha_squared: Fraction = Fraction(0)
     shares: int = 1
     nonnegative: bool = False
+    rho_share: Fraction = Fraction(1)
+    blocks: tuple[tuple[BlockName, Fraction], ...] = ()
+
+    @property
+    def rho(self) -> Fraction:
+        """ρ that this release may spend."""
+        return self.rho_share * zcdp_rho(self.epsilon, self.delta)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether owners pair their records."""
+        return self.quantity is Quantity.PAIRS or any(name in OF_PAIRS for name, _ in self.blocks)
 
     def __post_init__(self) -> None:
         if self.encoded_features < 1 or self.record_bound < 1:
@@ -188,11 +210,19 @@ class Setting:
             raise UsageError("bad-argument", "alpha_squared must be 0 where v is not released")
         if self.nonnegative and self.quantity is not Quantity.SCATTER:
             raise UsageError("bad-argument", "records without negative coordinates matter to a scatter alone")
+        if not 0 < self.rho_share <= 1:
+            raise UsageError("bad-argument", "rho_share must be above 0 and at most 1")
+        if (self.quantity is Quantity.PRE_STUDY) != bool(self.blocks):
+            raise UsageError("bad-argument", "a pre-study has blocks, and nothing else has")
+        shares = [share for _, share in self.blocks]
+        if shares and (min(shares) <= 0 or sum(shares) != 1):
+            raise UsageError("bad-argument", "the shares of blocks must be above 0 and add up to 1")
         if self.shares < 1:
             raise UsageError("bad-argument", "the noise must consist of at least one share")
 
 
 HONEST_RECORDS = "every owner checks Σ z² ≤ K of its records in integers"
+PAIRED_BLINDLY = "every owner pairs its records in an order that their values have no part in"
 NOT_NEGATIVE = "every owner checks z ≥ 0 of its records in integers"
 PUBLIC_COUNT = "N is public"
 MASK_APART = "a masked release adds the mask's 2√(dK)/B and 2·2⁻⁸⁰ for re-randomisation to δ"
@@ -300,16 +330,21 @@ class Mechanism(ABC):
             sample: where the integers come from.
 
         Returns:
-            The upper triangle by rows; in front of it, if joint, 0 for N and d values for v.
+            The upper triangle by rows; in front of it, but for a scatter, 0 for the count, and if joint d
+            values for v.
         """
         if count < 1:
             raise UsageError("bad-argument", "there must be at least one record")
         if self.setting.quantity is Quantity.JOINT:
             return [0, *self.draw_sum(sample), *self.draw_triangle(count, sample)]
+        if self.setting.quantity is Quantity.PAIRS:
+            return [0, *self.draw_triangle(count, sample)]
         return self.draw_triangle(count, sample)
 
     def factor(self, count: int) -> int:
-        """N where the release is scaled by N, else 1."""
+        """What the release is scaled by: N if masked, 2 for pairs (the mean of y yᵀ is 2Σ), else 1."""
+        if self.setting.quantity is Quantity.PAIRS:
+            return 2
         return count if self.setting.quantity is Quantity.SCATTER else 1
 
     @property
@@ -317,6 +352,7 @@ class Mechanism(ABC):
         masked = self.setting.quantity is Quantity.SCATTER
         return (
             HONEST_RECORDS,
+            *((PAIRED_BLINDLY,) if self.setting.has_pairs else ()),
             *((NOT_NEGATIVE,) if self.setting.nonnegative else ()),
             PUBLIC_COUNT,
             *((MASK_APART,) if masked else ()),

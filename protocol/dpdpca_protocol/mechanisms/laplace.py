@@ -13,6 +13,7 @@ from fractions import Fraction
 from dpdpca_protocol.mechanisms.discrete_laplace import LAPLACE_TAIL
 from dpdpca_protocol.mechanisms.gaussian import frobenius_sensitivity_squared
 from dpdpca_protocol.mechanisms.interface import (
+    MATRICES,
     Calibration,
     Guarantee,
     Mechanism,
@@ -97,7 +98,7 @@ class Laplace(LaplaceNoise):
     title = "DPPCA, corrected"
     reference = REFERENCE
     calibration = Calibration.PROVED
-    quantities = frozenset(Quantity)
+    quantities = MATRICES
 
     @classmethod
     def least_scale(cls, setting: Setting) -> Fraction:

@@ -12,7 +12,13 @@ import gmpy2
 from gmpy2 import mpfr
 
 from dpdpca_protocol.mechanisms.gaussian import GaussianNoise, frobenius_sensitivity_squared
-from dpdpca_protocol.mechanisms.interface import Calibration, Guarantee, Quantity, Sensitivity, Setting
+from dpdpca_protocol.mechanisms.interface import (
+    MATRICES,
+    Calibration,
+    Guarantee,
+    Sensitivity,
+    Setting,
+)
 from dpdpca_protocol.mechanisms.published import UNIT_ROWS
 
 
@@ -38,7 +44,7 @@ class ModSulq(GaussianNoise):
     title = "MOD-SULQ as published"
     reference = "Chaudhuri, Sarwate, Sinha 2013, equation 5"
     calibration = Calibration.AS_PUBLISHED
-    quantities = frozenset(Quantity)
+    quantities = MATRICES
     off_diagonal_share = Fraction(1)
 
     @classmethod

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpdpca_protocol.accounting import rho_of_shares, zcdp_rho
+from dpdpca_protocol.accounting import rho_of_shares
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.mechanisms.gaussian import Gaussian, frobenius_sensitivity_squared, tail_bound
 from dpdpca_protocol.mechanisms.interface import NoiseLaw, Quantity, Setting, sqrt_up
@@ -54,7 +54,7 @@ class SharedGaussian(Gaussian):
                 f"an owner's share of the noise has a scale below {LEAST_SHARE_SCALE} grid units",
                 "raise fraction_bits",
             )
-        rho = zcdp_rho(setting.epsilon, setting.delta)
+        rho = setting.rho
         # At this t, not the final one: the term falls as t rises, so that it is never understated.
         left = rho - _excess(setting, whole)
         if 2 * left < rho:

@@ -11,6 +11,7 @@ from sqlalchemy import Row, delete, insert, select, update
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
 from dpdpca_user_service.store.database import Database
 from dpdpca_user_service.store.tables import chunks, studies
@@ -39,6 +40,23 @@ class StudyRow:
     seconds: Mapping[str, float]
     problem_slug: str | None
     problem: str | None
+
+    @property
+    def has_model(self) -> bool:
+        return self.stage in MODELLED and not self.is_pre_study
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the released numbers of a pre-study are here."""
+        return self.stage in MODELLED and self.is_pre_study
+
+    @property
+    def is_pre_study(self) -> bool:
+        return self.release == ReleaseKind.PRE_STUDY
+
+    @property
+    def is_to_publish(self) -> bool:
+        return self.publish and not self.is_pre_study
 
     @property
     def known_study(self) -> StudyId:
@@ -112,11 +130,11 @@ class StudyStore:
         return [
             row
             for row in self.all()
-            if row.stage not in ENDED and not (row.stage is Stage.FITTED and not row.publish)
+            if row.stage not in ENDED and (row.stage is not Stage.FITTED or row.is_to_publish)
         ]
 
     def modelled(self) -> list[StudyRow]:
-        return [row for row in self.all() if row.stage in MODELLED]
+        return [row for row in self.all() if row.has_model]
 
     def blob(self, row_id: str, name: str) -> bytes | None:
         assert name in _BLOBS

@@ -42,7 +42,7 @@ studies = Table(
     Column("challenge", LargeBinary),  # statement, signed by the proxy
     Column("answer", LargeBinary),  # statement, signed by us: the only one there will ever be
     Column("bundle", LargeBinary),  # release, share statements and transcript
-    Column("model", LargeBinary),  # .npz
+    Column("model", LargeBinary),  # .npz; of a pre-study its numbers in JSON
     Column("published", LargeBinary),  # components statement, signed by us
     Column("key_progress", Float, nullable=False, default=0.0),
     Column("facts", Text, nullable=False, default="{}"),  # what the proxy last said; informs, decides nothing

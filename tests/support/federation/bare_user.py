@@ -27,7 +27,13 @@ from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import NoisyScatter, answer_count, open_joint_release, open_masked_release
+from dpdpca_protocol.release import (
+    NoisyScatter,
+    answer_count,
+    flat_scatter,
+    open_flat_release,
+    open_masked_release,
+)
 from dpdpca_protocol.share import decode_chunk
 from dpdpca_protocol.signing import IdentityKey, Statement
 from dpdpca_protocol.suite import PaillierSuite
@@ -171,11 +177,10 @@ class BareStudy:
     def open_release(self) -> NoisyScatter:
         """The decrypted release."""
         ciphertexts, figures = self.released_ciphertexts(), self.manifest.figures
-        if self.manifest.release == "joint":
+        if self.manifest.release != "masked":
             suite = PaillierSuite(self.secret.public, figures.slot_bits)
-            return open_joint_release(
-                suite, self.secret, ciphertexts, figures.encoded_features, figures.max_records
-            )
+            released = open_flat_release(suite, self.secret, ciphertexts, figures.blocks)
+            return flat_scatter(released, figures.encoded_features)
         layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
         said = json.loads(self.user.client.release(self.id).release)["body"]
         return open_masked_release(self.secret, layout, ciphertexts, said["records"])

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from flat_releases import open_joint_release
 
 from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.releases import DrawnAhead, JointRelease, Law, MaskedRelease, Totals, integers
@@ -14,9 +15,8 @@ from dpdpca_protocol.mechanisms.samplers import Samplers
 from dpdpca_protocol.packing import unpack
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import (
-    make_joint_release,
+    make_flat_release,
     make_masked_release,
-    open_joint_release,
     open_masked_release,
     triangle_index,
 )
@@ -96,7 +96,7 @@ def test_joint_twin_is_what_the_encrypted_release_decrypts_to(make_manifest, toy
     suite = PaillierSuite(toy_key.public, figures.slot_bits)
     plain = [totals.count, *release.truth(totals)]
     noise = release.draw_noise(totals.count, 1)
-    released = make_joint_release(
+    released = make_flat_release(
         suite, suite.encrypt_vector(plain, suite.encryptor(len(plain))), [int(x) for x in noise[0]]
     )
     monkeypatch.setattr(release, "draw_noise", lambda count, runs: noise)

@@ -179,7 +179,7 @@ def test_records_that_a_study_drops_belong_to_the_data_all_the_same(
     path = tmp_path / "r.csv"
     path.write_text("age,systolic,weight\n1,2,3\n,2,3\n", encoding="utf-8")
     contribution = read_contribution(DataLocation(str(path)), make_manifest(), KEY)
-    assert (contribution.moments.count, contribution.content.records) == (1, 2)
+    assert (contribution.sums.count, contribution.content.records) == (1, 2)
 
 
 def test_wide_files_are_read_in_smaller_batches(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from flat_releases import open_joint_release
 
 from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_owner import acts, share_chunks, upload
@@ -20,7 +21,6 @@ from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import open_manifest
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain
 from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.release import open_joint_release
 from dpdpca_protocol.share import Receipt, decode_chunk
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.suite import PaillierSuite
@@ -90,7 +90,7 @@ def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: SceneMaker
     ciphertexts = [c for _, chunk in sorted(scene.proxy.chunks.items()) for c in decode_chunk(chunk, public)]
     suite = PaillierSuite(public, figures.slot_bits)
     opened = suite.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
-    assert opened == prepared.contribution.moments.values()
+    assert opened == prepared.contribution.sums.values()
     assert open_joint_release(suite, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
 
 
@@ -171,7 +171,7 @@ def test_workers_in_other_processes_make_the_same_share(scene: Any, monkeypatch:
     join(scene, Watcher(encrypted.append))
     signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
     prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
-    plains = share_chunks._plaintexts(signed, prepared.contribution.moments)
+    plains = share_chunks._plaintexts(signed, prepared.contribution.sums)
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
     ciphertexts = [c for chunk in chunks for c in decode_chunk(chunk, signed.public_key)]
     assert sum(encrypted) == len(ciphertexts)
@@ -224,7 +224,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     public = scene.parties.secret.public
     signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
     prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
-    plains = iter(share_chunks._plaintexts(signed, prepared.contribution.moments))
+    plains = iter(share_chunks._plaintexts(signed, prepared.contribution.sums))
     for index, chunk in sorted(scene.proxy.chunks.items()):
         kept = decode_chunk(blindings[f"{index}.bin"], public)
         for ciphertext, blinding in zip(decode_chunk(chunk, public), kept, strict=True):

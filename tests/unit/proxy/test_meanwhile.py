@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flat_releases import open_joint_release
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, Values, values_of, wait_for
 
 from dpdpca_protocol import masked
 from dpdpca_protocol.mechanisms import Mechanism
 from dpdpca_protocol.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.release import NoisyScatter, open_joint_release, open_masked_release
+from dpdpca_protocol.release import NoisyScatter, open_masked_release
 from dpdpca_protocol.share import decode_chunk
 from dpdpca_protocol.suite import PaillierSuite
 from dpdpca_proxy import meanwhile, preparing

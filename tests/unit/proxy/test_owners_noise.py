@@ -1,13 +1,13 @@
 """A whole joint study whose owners draw the noise: the proxy adds none, and knows none of it."""
 
 import pytest
+from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, values_of
 
 from dpdpca_protocol.aggregate import multiply_shares
 from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.mechanisms import Mechanism
-from dpdpca_protocol.release import open_joint_release
 from dpdpca_protocol.share import decode_chunk
 from dpdpca_protocol.suite import PaillierSuite
 

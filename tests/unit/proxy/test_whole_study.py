@@ -4,12 +4,13 @@ import json
 from typing import Any
 
 import pytest
+from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, Values, values_of
 
 from dpdpca_protocol.mechanisms import Mechanism
 from dpdpca_protocol.messages import ReleaseStatement, SealedComponents
 from dpdpca_protocol.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.release import NoisyScatter, open_joint_release, open_masked_release
+from dpdpca_protocol.release import NoisyScatter, open_masked_release
 from dpdpca_protocol.share import cohort_digest, decode_chunk
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.suite import PaillierSuite
