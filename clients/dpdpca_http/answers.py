@@ -114,6 +114,7 @@ class StudyFacts:
         cohort: digest of the frozen cohort; the signed transcript says the same.
         cohort_members: whose digest it is.
         failure, failure_detail: why a study failed, as a slug and in words.
+        mark: statement of the proxy's generation, not yet verified; None in lists and of older proxies.
     """
 
     study: StudyId
@@ -129,6 +130,7 @@ class StudyFacts:
     cohort_members: tuple[CohortMember, ...]
     failure: str | None
     failure_detail: str | None
+    mark: bytes | None = None
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
@@ -149,6 +151,7 @@ class StudyFacts:
             tuple(CohortMember.parse(objects) for objects in _objects(answer, "cohort_members")),
             printable(failure) if failure else None,
             printable(detail) if detail else None,
+            statement_bytes(answer["mark"]) if answer.get("mark") is not None else None,
         )
 
     @classmethod

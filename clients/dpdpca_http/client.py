@@ -21,6 +21,7 @@ from dpdpca_http.answers import (
 )
 from dpdpca_http.events import parse_events
 from dpdpca_http.exchange import Call, Exchange
+from dpdpca_http.marks import SeenMarks
 from dpdpca_http.retry import Patience
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import AuthenticationError, UsageError
@@ -43,6 +44,7 @@ class ProxyClient:
             proof can be asked.
         transport: for tests and in-process use.
         patience: how long to try again what fails in passing.
+        marks: where the proxy's generations are remembered; what is asked of a study is held against them.
         ca_file: PEM file of the authority that issued the proxy's certificate, instead of the system's;
             default: the environment's DPDPCA_CA_FILE.
 
@@ -58,6 +60,7 @@ class ProxyClient:
         transport: httpx.BaseTransport | None = None,
         *,
         patience: Patience | None = None,
+        marks: SeenMarks | None = None,
         ca_file: Path | None = None,
     ) -> None:
         if ca_file is None and os.environ.get("DPDPCA_CA_FILE"):
@@ -65,6 +68,7 @@ class ProxyClient:
         self._exchange = Exchange(url, key, transport, patience or Patience(), ca_file)
         self._key = key
         self._proxy = proxy
+        self._marks = marks
 
     @property
     def url(self) -> str:
@@ -145,8 +149,17 @@ class ProxyClient:
         return StudyFacts.parse_list(parse_answer(answer))
 
     def study(self, study: StudyId) -> StudyFacts:
+        """Where a study stands.
+
+        Raises:
+            AuthenticationError: `generation-fell` or `history-differs`, the proxy is not what it was.
+        """
+        known = self._marks.known(self._pinned()) if self._marks else None
         answer = self._exchange.send(Call("GET", _path(study), limit_bytes=_LIST_LIMIT_BYTES))
-        return StudyFacts.parse(parse_answer(answer))
+        facts = StudyFacts.parse(parse_answer(answer))
+        if self._marks is not None:
+            self._marks.check(self._pinned(), study, facts.state, facts.mark, known)
+        return facts
 
     def manifest(self, study: StudyId) -> bytes:
         """The manifest statement as signed by the data user; not verified here."""

@@ -103,7 +103,8 @@ def make_desk(
     say: Callable[[str], None] = lambda text: None,
 ) -> Desk:
     def connect(url: str, key: IdentityKey, pinned: bytes | None, seconds: float) -> ProxyClient:
-        return ProxyClient(url, key, pinned, patience=Patience(seconds, on_wait=on_wait), ca_file=ca_file)
+        patience = Patience(seconds, on_wait=on_wait)
+        return ProxyClient(url, key, pinned, patience=patience, marks=home.marks, ca_file=ca_file)
 
     return Desk(home, owner, connect, say=say)
 

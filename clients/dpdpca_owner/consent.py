@@ -194,6 +194,10 @@ class ConsentSheet:
             else f"closes on {when}"
         )
         lines.append(f"the data user may close earlier, with {least} owners or more; all parties see it")
+        lines.append(
+            "not released if its owners differ from those of an earlier study with a feature in common by"
+            f" fewer than {manifest.cohort_distance}: the difference would show the sums of these few"
+        )
         if least < 3:
             lines.append("With two owners each learns the noisy statistics of the other.")
         return lines

@@ -8,6 +8,7 @@ from pathlib import Path
 from dpdpca_disk.identity import IdentityFiles
 from dpdpca_disk.private import private_dir, write_private
 from dpdpca_disk.words import fingerprint_words
+from dpdpca_http.marks import SeenMarks
 from dpdpca_owner.ledger import LedgerFile
 from dpdpca_owner.local_files import load, own_file, save
 from dpdpca_owner.pins import Pins
@@ -48,6 +49,7 @@ class OwnerHome:
         self.path = path
         self.keys = IdentityFiles(path)
         self.pins = Pins(path)
+        self.marks = SeenMarks(path / "marks.json")
         self.policy_path = path / "policy.toml"
         self.ledger = LedgerFile(path / "ledger", witness, self._joined)
 

@@ -25,7 +25,7 @@ from dpdpca_protocol.fields import (
     time_text,
 )
 from dpdpca_protocol.figures import NoiseBy, default_fraction_bits, figures_of
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.manifest import LEAST_COHORT_DISTANCE, LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
@@ -45,7 +45,7 @@ _NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "m
 _OPTIONAL = (
     "participants", "missing", "scaling", "fraction_bits", "mechanism", "calibration", "relation", "delta",
     "noise_by", "max_colluding", "sum_weight", "min_owners", "min_records", "max_owners", "closing",
-    "closes_at", "nonnegative", "rho_share", "pre_studies", "blocks",
+    "closes_at", "cohort_distance", "nonnegative", "rho_share", "pre_studies", "blocks",
 )
 # fmt: on
 _FINE = frozenset(PRE_STUDY_BLOCKS) - {BlockName.SUM}
@@ -129,6 +129,8 @@ def complete_draft(
     calibration = read_choice(draft.get("calibration", Calibration.PROVED), "calibration", [*Calibration])
     if calibration != Calibration.PROVED:
         body["calibration"] = calibration
+    if draft.get("cohort_distance", LEAST_COHORT_DISTANCE) != LEAST_COHORT_DISTANCE:
+        body["cohort_distance"] = draft["cohort_distance"]
     if draft.get("nonnegative", False) is not False:
         body["nonnegative"] = draft["nonnegative"]
     if "rho_share" in draft:

@@ -10,6 +10,7 @@ from dpdpca_protocol.fields import (
     check_unique,
     decimal_text,
     malformed,
+    name_key,
     read_choice,
     read_decimal,
     read_list,
@@ -133,3 +134,8 @@ class Feature:
 def column_key(name: str) -> str:
     """The form in which column names are compared: NFC, without a byte-order mark or outer spaces."""
     return unicodedata.normalize("NFC", name.removeprefix("\ufeff")).strip()
+
+
+def feature_key(name: str) -> str:
+    """What the names of one feature in two studies have in common: as columns are compared, case aside."""
+    return name_key(column_key(name))

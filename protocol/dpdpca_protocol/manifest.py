@@ -63,6 +63,8 @@ LEAST_MODULUS_BITS = LEAST_BITS
 MAX_FRACTION_BITS = 40
 MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
+LEAST_COHORT_DISTANCE = 2
+"""Owners by which a cohort differs at least from each earlier one with a feature in common, or not at all."""
 
 _TITLE = 200
 _PURPOSE = 4000
@@ -74,8 +76,7 @@ _REQUIRED = (
     "max_owners", "closing", "closes_at", "key", "slot_bits",
 )
 # fmt: on
-_OPTIONAL = ("blocks", "calibration", "nonnegative", "pre_studies", "rho_share")
-_LATER = ("cohort_distance",)
+_OPTIONAL = ("blocks", "calibration", "cohort_distance", "nonnegative", "pre_studies", "rho_share")
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ class Manifest:
     """The terms of one study; fields as the protocol names them, reals as exact rationals, times in UTC.
 
     `sum_weight` is 0 but in a joint study and `max_colluding` 0 where the proxy draws the noise. In a body
-    `calibration` is left out where it is proved, `nonnegative` where it is false, `rho_share` where it is 1,
-    `pre_studies` where there are none, and `blocks` but in a pre-study.
+    `calibration` is left out where it is proved, `cohort_distance` where it is the least, `nonnegative`
+    where it is false, `rho_share` where it is 1, `pre_studies` where there are none, and `blocks` but in a
+    pre-study.
     """
 
     title: str
@@ -116,6 +118,7 @@ class Manifest:
     key: KeyTerms
     slot_bits: int
     nonnegative: bool = False
+    cohort_distance: int = LEAST_COHORT_DISTANCE
     rho_share: Fraction = Fraction(1)
     pre_studies: tuple[StudyId, ...] = ()
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
@@ -187,12 +190,9 @@ class Manifest:
         cls, untrusted: Mapping[str, Any], *, least_modulus_bits: int = LEAST_MODULUS_BITS
     ) -> Self:
         """As `parse`, but noise_scale and slot_bits are not compared: for a draft, which gets them next."""
-        check_members(untrusted, "the manifest", _REQUIRED, _OPTIONAL + _LATER)
+        check_members(untrusted, "the manifest", _REQUIRED, _OPTIONAL)
         if untrusted["format"] != FORMAT or isinstance(untrusted["format"], bool):
             raise MessageError("unsupported-version", f"this version reads manifests of format {FORMAT} only")
-        for member in _LATER:
-            if member in untrusted:
-                refused(f"{member} is not offered by this version")
         features = read_list(untrusted["features"], "features", MAX_ENCODED_FEATURES)
         participants = read_list(untrusted["participants"], "participants", MAX_PARTICIPANTS)
         manifest = cls(
@@ -227,6 +227,7 @@ class Manifest:
             key=KeyTerms.parse(untrusted["key"], "key", least_modulus_bits),
             slot_bits=read_integer(untrusted["slot_bits"], "slot_bits", 1),
             nonnegative=_read_nonnegative(untrusted),
+            cohort_distance=_read_distance(untrusted),
             rho_share=_read_rho_share(untrusted),
             pre_studies=_read_pre_studies(untrusted),
             blocks=_read_blocks(untrusted),
@@ -260,6 +261,8 @@ class Manifest:
             body["calibration"] = str(self.calibration)
         if self.nonnegative:
             body["nonnegative"] = True
+        if self.cohort_distance != LEAST_COHORT_DISTANCE:
+            body["cohort_distance"] = self.cohort_distance
         if self.rho_share != 1:
             body["rho_share"] = decimal_text(self.rho_share)
         if self.pre_studies:
@@ -381,3 +384,11 @@ def _read_blocks(untrusted: Mapping[str, Any]) -> tuple[tuple[BlockName, Fractio
     return tuple(
         (name, read_decimal(given[name], f"blocks.{name}")) for name in PRE_STUDY_BLOCKS if name in given
     )
+
+
+def _read_distance(untrusted: Mapping[str, Any]) -> int:
+    if "cohort_distance" not in untrusted:
+        return LEAST_COHORT_DISTANCE
+    # One form of each manifest again: the least goes without saying.
+    least = LEAST_COHORT_DISTANCE + 1
+    return read_integer(untrusted["cohort_distance"], "cohort_distance", least, MAX_OWNERS)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.fields import text_problem
+from dpdpca_protocol.fields import read_time, text_problem
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.share import CohortMember
 from dpdpca_protocol.signing import (
@@ -18,7 +18,7 @@ from dpdpca_protocol.signing import (
     sealing_key_bytes,
     sign_statement,
 )
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.study import ReleaseKind, StudyState
 
 ROLES = frozenset({"owner", "user"})
 
@@ -116,6 +116,50 @@ class StudyAct:
     def parse(cls, statement: Statement) -> Self:
         check_members(statement.body, "study")
         return cls(statement.kind, StudyId.parse(statement.body["study"]))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMark:
+    """Where a proxy stands in its own log, and a study with it, signed anew at every asking.
+
+    Attributes:
+        state: of the study.
+        generation: the number of the log's last entry; it never falls.
+        head: digest of that entry.
+        time: RFC 3339 UTC, by the proxy's clock.
+    """
+
+    study: StudyId
+    state: str
+    generation: int
+    head: Digest
+    time: str
+
+    def sign(self, proxy: IdentityKey) -> Statement:
+        body = {
+            "format": FORMAT,
+            "generation": self.generation,
+            "head": self.head.hex(),
+            "state": self.state,
+            "study": self.study.hex(),
+            "time": self.time,
+        }
+        return sign_statement("mark", body, proxy)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "generation", "head", "state", "study", "time")
+        if body["state"] not in tuple(StudyState):
+            raise MessageError("malformed", "a mark names an unknown state")
+        read_time(body["time"], "time")
+        return cls(
+            StudyId.parse(body["study"]),
+            body["state"],
+            _count(body["generation"], "generation"),
+            Digest.parse(body["head"]),
+            body["time"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

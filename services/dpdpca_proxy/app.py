@@ -19,6 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from dpdpca_asgi.limits import InFlightLimit, LargeBodies
 from dpdpca_asgi.observe import Labels, ObserveMiddleware, install_health
 from dpdpca_asgi.problems import install_problem_handlers
+from dpdpca_asgi.rate import AddressLimit, RateLimit
 from dpdpca_asgi.stall import StallWatch
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES
@@ -53,7 +54,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
         proxy: from `open_proxy`.
         worker: where long work runs; a process of its own outside tests.
 
-    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy, large and stopping.
+    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy, large, rate and stopping.
     """
     hands = worker or ProcessWorker()
     stopping = asyncio.Event()
@@ -102,6 +103,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
     app.state.large = LargeBodies(_LARGE_BODIES_BYTES)
+    app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, studies, shares, releases, events):
         app.include_router(routes.router)
     _install_files(app, {"/docs": "docs.html", "/docs.js": "docs.js", "/page.css": "page.css"})
@@ -109,6 +111,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     app.add_middleware(
         InFlightLimit, most=proxy.settings.max_requests, exempt=("/healthz", "/readyz", "/events")
     )
+    app.add_middleware(AddressLimit, limit=RateLimit(proxy.settings.address_requests, time.monotonic))
     _install_edge(app, proxy)
     return app
 
@@ -167,6 +170,7 @@ def _not_ready(app: FastAPI) -> str | None:
     if not app.state.tasks or any(task.done() for task in app.state.tasks):
         return "the jobs are not running"
     try:
+        app.state.proxy.database.settle_witness()
         with app.state.proxy.database.reading("readiness") as connection:
             list_studies(connection, ())
     except DpdpcaError as error:

@@ -196,6 +196,27 @@ def audit(
         )
 
 
+@app.command(name="accept-loss", epilog="Example: dpdpca proxy accept-loss --yes")
+def accept_loss(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Go on with an older copy of the database: every study that is under way fails for good."""
+    from dpdpca_proxy.loss import accept_loss as accept
+
+    if not yes:
+        typer.confirm("Every study that is under way will fail and never be released. Go on?", abort=True)
+    with _opened(home) as proxy:
+        failed = [study.hex() for study in accept(proxy)]
+    if as_json:
+        typer.echo(json.dumps({"failed": failed}))
+        return
+    for study in failed:
+        typer.echo(study)
+    typer.echo(f"{len(failed)} studies have failed; their data users must start new ones.", err=True)
+
+
 @contextmanager
 def _opened(home: Path | None) -> "Iterator[Proxy]":
     from dpdpca_proxy.proxy import open_proxy

@@ -13,6 +13,7 @@ from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.messages import ROLES, Enrolment
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import (
     PartyRow,
     find_invitation,
@@ -122,6 +123,7 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
         )
         insert_party(connection, row, statement.encoded)
         use_invitation(connection, digest, party, now)
+        append_entry(connection, "enrolment", statement.digest, now)
     return row
 
 

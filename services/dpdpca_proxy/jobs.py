@@ -14,7 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dpdpca_protocol.errors import CryptographicError, DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_protocol.errors import (
+    ConflictError,
+    CryptographicError,
+    DpdpcaError,
+    IntegrityError,
+    UnavailableError,
+)
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, ReleaseKind, StudyEvent, StudyState
@@ -22,7 +28,9 @@ from dpdpca_proxy.enrolment import forget_old_nonces
 from dpdpca_proxy.meanwhile import Meanwhile, workplace
 from dpdpca_proxy.preparing import read_groups, usable_groups
 from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.cohorts import CohortTooCloseError, check_distance
 from dpdpca_proxy.store.files import chunk_name, product_name, release_folder, release_name
+from dpdpca_proxy.store.log import append_entry, last_mark
 from dpdpca_proxy.store.releases import (
     delete_secrets,
     find_draw,
@@ -128,6 +136,8 @@ class Jobs:
 
     def _mind(self) -> bool:
         """Closes what is due; now and then clears away what nobody needs."""
+        if not self._may_work():
+            return False
         with self._proxy.database.reading("list open studies") as connection:
             rows = list_studies(connection, (StudyState.OPEN,))
         for row in rows:
@@ -138,6 +148,14 @@ class Jobs:
             self._guarded(self._proxy.files.probe)
             self._guarded(self._tidy)
         return False
+
+    def _may_work(self) -> bool:
+        """False on an older copy of the database, which readiness tells."""
+        try:
+            self._proxy.database.settle_witness()
+        except ConflictError:
+            return False
+        return True
 
     def _tidy(self) -> None:
         """What a crash may have left: sealed files without a key, releases that were not committed."""
@@ -158,6 +176,8 @@ class Jobs:
 
     def _round(self, stop: Callable[[], bool]) -> bool:
         """One step for every study that has one to do; whether there was any."""
+        if not self._may_work():
+            return False
         with self._proxy.database.reading("list studies with work") as connection:
             rows = list_studies(connection, (StudyState.CLOSED, StudyState.COUNTED))
         waiting = {row.study for row in rows}
@@ -188,8 +208,8 @@ class Jobs:
         study = row.study
         try:
             moved = self._advance(row)
-        except CryptographicError as error:
-            # The stored shares do not add up to a release, today or tomorrow.
+        except (CohortTooCloseError, CryptographicError) as error:
+            # The stored shares do not add up to a release, or not to one that may be, today or tomorrow.
             _logger.error("study failed", extra={"study": study.hex()[:16], "slug": error.slug})
             self._guarded(fail, self._proxy, row, error.slug, error.problem)
             moved = True
@@ -231,6 +251,8 @@ class Jobs:
             products = product_digests(connection, study)
             challenge = load_blob(connection, study, "challenge")
             token = find_draw(connection, study)
+            if challenge is None and token is None:
+                check_distance(connection, row)
         figures = proxy.terms(study).manifest.figures
         if len(products) < figures.chunk_count:
             self._say(study, "aggregate", len(products), figures.chunk_count)
@@ -281,6 +303,7 @@ class Jobs:
         challenge = CountChallenge(study, row.cohort_digest, ciphertext).sign(proxy.key_of(study))
         with proxy.database.transaction("ask count") as connection:
             if self._still(connection, row) and load_blob(connection, study, "challenge") is None:
+                check_distance(connection, row)
                 set_study(connection, load_study(connection, study), challenge=challenge.encoded)
 
     def _draw(self, row: StudyRow) -> None:
@@ -290,7 +313,9 @@ class Jobs:
         now = proxy.now()
         with proxy.database.transaction("draw noise") as connection:
             if self._still(connection, row) and find_draw(connection, study) is None:
+                check_distance(connection, row)
                 insert_draw(connection, study, token, now)
+                append_entry(connection, "draw", Digest.of(bytes.fromhex(token)), now)
                 set_study(connection, load_study(connection, study), noise_drawn_at=now)
 
     def _release(self, row: StudyRow, products: list[str], token: str) -> None:
@@ -323,7 +348,11 @@ class Jobs:
             insert_release_chunks(connection, study, digests)
             # From here on nobody, the proxy included, can open a share, the noise or the mask of this study.
             delete_secrets(connection, study)
-            detail = {"owners": len(members), "statement": statement.digest.hex()}
+            detail = {
+                "log": last_mark(connection).head.hex(),
+                "owners": len(members),
+                "statement": statement.digest.hex(),
+            }
             append_event(connection, proxy.key_of(study), study, "release", detail, now)
         self._progress.pop(study, None)
         sweep(proxy, study)

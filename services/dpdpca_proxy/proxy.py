@@ -5,6 +5,7 @@ argument of `open_proxy`, never a setting.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -30,6 +31,7 @@ from dpdpca_proxy.store.database import Database
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
+from dpdpca_proxy.store.witness import Witness
 
 DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"
@@ -165,9 +167,13 @@ def open_proxy(
         return _load_terms(database, study, least_modulus_bits)
 
     database = Database(
-        home / DATABASE_FILE, lambda name: counted.count("dpdpca_transactions_total", transaction=name)
+        home / DATABASE_FILE,
+        lambda name: counted.count("dpdpca_transactions_total", transaction=name),
+        Witness(settings.witness_path),
     )
     database.upgrade()
+    with suppress(ConflictError):  # told by readiness, and to whoever asks for something that it forbids
+        database.settle_witness()
     return Proxy(
         settings=settings,
         keys=IdentityFiles(home).load(passphrase_of(settings)),

@@ -112,12 +112,12 @@ def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
 
     Raises:
         NotAllowedError: not the study's data user.
-        ConflictError: `not-ready`.
+        ConflictError: `not-ready`; `generation-mismatch`, the database is older than this proxy.
     """
     with proxy.database.reading("read release") as connection:
         row = load_study(connection, study)
         check_user(row, caller)
-        _check_released(row)
+        _check_released(proxy, row)
         release = load_blob(connection, study, "release")
         assert release is not None
         statements = [
@@ -140,7 +140,7 @@ def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int)
     with proxy.database.reading("read release chunk") as connection:
         row = load_study(connection, study)
         check_user(row, caller)
-        _check_released(row)
+        _check_released(proxy, row)
         count = count_release_chunks(connection, study)
     if not 0 <= position < count:
         raise NotFoundError("not-found", f"the release has chunks 0 to {count - 1}", "ask for one of these")
@@ -158,7 +158,7 @@ def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:
     with proxy.database.reading("may components come") as connection:
         row = load_study(connection, study)
         check_user(row, caller)
-        _check_released(row)
+        _check_released(proxy, row)
         owners = len(frozen_cohort(connection, study))
     manifest = proxy.terms(study).manifest
     d, names = manifest.figures.encoded_features, manifest.encoded_names
@@ -183,7 +183,7 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
     with proxy.database.transaction("publish components") as connection:
         row = load_study(connection, study)
         check_user(row, caller)
-        _check_released(row)
+        _check_released(proxy, row)
         present = find_components(connection, study)
         if present is not None:
             if present[0] == statement.digest:
@@ -243,7 +243,10 @@ def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
     return _Asked(row, challenge, answer)
 
 
-def _check_released(row: StudyRow) -> None:
+def _check_released(proxy: Proxy, row: StudyRow) -> None:
+    """That the release is there, and that no older copy of the database could make another one unseen."""
+    if row.state not in (StudyState.CANCELLED, StudyState.FAILED):
+        proxy.database.settle_witness()
     if row.state in RELEASED_STATES:
         return
     _refuse_ended(row)

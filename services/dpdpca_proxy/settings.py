@@ -47,7 +47,12 @@ class Settings(BaseSettings):
         False, description="The operator's page, without login or TLS, may listen beyond this machine."
     )
     max_requests: int = Field(256, ge=1, description="Requests under way at once; more get 503.")
+    party_requests: int = Field(100, ge=1, description="Of one party in a second; more get 429.")
+    address_requests: int = Field(100, ge=1, description="From one address in a second; more get 429.")
     max_streams: int = Field(256, ge=1, description="Open event streams; more get 503.")
+    generation_file: Path | None = Field(
+        None, description="How far the proxy has come; beside the home folder, and in no backup of it."
+    )
     invitation_hours: int = Field(168, ge=1, description="How long an invitation can be used.")
     log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
@@ -62,6 +67,11 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         home = Path(str(init_settings()["home"]))
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, home / SETTINGS_FILE)
+
+    @property
+    def witness_path(self) -> Path:
+        """Where the proxy's generation is kept."""
+        return self.generation_file or self.home.with_name(f"{self.home.name}-generation") / "generation.json"
 
     @property
     def public_url(self) -> str:

@@ -105,7 +105,8 @@ def _record_chunk(
 ) -> int | None:
     """Makes the stored file a chunk of the share; returns the upload that this version takes the place of."""
     with proxy.database.transaction("take chunk") as connection:
-        share = _check_upload(connection, load_study(connection, study), caller, version)
+        row = load_study(connection, study)
+        share = _check_upload(connection, row, caller, version)
         present = chunk_digests(connection, study, caller.party, version).get(position)
         if _same_chunk(present, digest):
             return None
@@ -122,7 +123,7 @@ def _record_chunk(
             )
             set_share(connection, share, following, upload_version=version)
         insert_chunk(connection, study, caller.party, version, position, digest)
-        touch_study(connection, study)
+        touch_study(connection, row)
     return superseded
 
 
@@ -190,7 +191,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         if replaced is not None:
             delete_chunks(connection, study, caller.party, replaced)
         _append_receipt(proxy, connection, caller, study, receipt, now)
-        touch_study(connection, study)
+        touch_study(connection, row)
     if replaced is not None:
         proxy.files.remove(share_folder(study, caller.party, replaced))
     close_if_due(proxy, study)
@@ -231,7 +232,7 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         for version in gone:
             delete_chunks(connection, study, caller.party, version)
         _append_receipt(proxy, connection, caller, study, receipt, now)
-        touch_study(connection, study)
+        touch_study(connection, row)
     for version in gone:
         proxy.files.remove(share_folder(study, caller.party, version))
     proxy.wake()

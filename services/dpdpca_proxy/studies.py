@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
@@ -13,10 +14,11 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     PolicyError,
 )
+from dpdpca_protocol.features import feature_key
 from dpdpca_protocol.fields import decimal_text, time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import open_manifest
-from dpdpca_protocol.messages import StudyAct
+from dpdpca_protocol.messages import StudyAct, StudyMark
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.sealing import DATA_KEY_BYTES, seal
 from dpdpca_protocol.share import cohort_digest
@@ -27,6 +29,7 @@ from dpdpca_proxy.enrolment import check_named_parties
 from dpdpca_proxy.proxy import Proxy, data_key_info
 from dpdpca_proxy.rotation import check_in_use
 from dpdpca_proxy.store.files import sealed_folder
+from dpdpca_proxy.store.log import last_mark
 from dpdpca_proxy.store.parties import PartyRow, list_parties
 from dpdpca_proxy.store.releases import delete_secrets, find_data_key, insert_data_key
 from dpdpca_proxy.store.shares import list_shares
@@ -101,6 +104,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         share_bytes=manifest.figures.share_bytes,
         min_owners=manifest.min_owners,
         max_owners=manifest.max_owners,
+        cohort_distance=manifest.cohort_distance,
         created_at=now,
         state=StudyState.OPEN,
         revision=0,
@@ -128,6 +132,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
             manifest=untrusted,
             modulus_digest=digest,
             named=[PartyId.of(owner.ed25519) for owner in manifest.participants],
+            features=[feature_key(feature.name) for feature in manifest.features],
         )
         insert_data_key(connection, row.study, key)
         append_event(
@@ -167,7 +172,7 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
         if not _is_due(connection, row, now):
             return
         if len(complete_members(connection, study)) < row.min_owners:
-            _fail(
+            fail_study(
                 proxy, connection, row, now, "too-few-owners", "too few owners had delivered at closing time"
             )
         else:
@@ -209,7 +214,7 @@ def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
     """Ends a study that cannot be released; its shares are deleted. Raises ConflictError if it moved on."""
     now = proxy.now()
     with proxy.database.transaction("fail study") as connection:
-        _fail(proxy, connection, load_study(connection, row.study), now, slug, detail)
+        fail_study(proxy, connection, load_study(connection, row.study), now, slug, detail)
     sweep(proxy, row.study)
     proxy.wake()
 
@@ -262,6 +267,9 @@ def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
         rows = list_shares(connection, study)
         named = named_participants(connection, study)
         members = frozen_cohort(connection, study) if row.cohort_digest else ()
+        last = last_mark(connection)
+    mark = StudyMark(study, row.state, last.generation, last.head, time_text(proxy.now()))
+    signed = mark.sign(proxy.key_of(study))
     states = {share.owner: share for share in rows}
     owners = [
         {
@@ -277,6 +285,7 @@ def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
         "cohort": row.cohort_digest.hex() if row.cohort_digest else None,
         "cohort_members": [member.to_body() for member in members],
         "failure_detail": row.failure_detail,
+        "mark": parse_canonical(signed.encoded),
         "owners": owners,
         "records": row.records if row.user == caller.party else None,
     }
@@ -342,7 +351,10 @@ def _close(
     )
 
 
-def _fail(proxy: Proxy, connection: Connection, row: StudyRow, now: datetime, slug: str, detail: str) -> None:
+def fail_study(
+    proxy: Proxy, connection: Connection, row: StudyRow, now: datetime, slug: str, detail: str
+) -> None:
+    """As `fail`, in a transaction that is open; its files are swept later."""
     move_study(connection, row, StudyEvent.FAIL, failure=slug, failure_detail=detail)
     delete_secrets(connection, row.study)
     append_event(connection, proxy.key_of(row.study), row.study, "failed", {"reason": slug}, now)

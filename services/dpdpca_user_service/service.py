@@ -12,6 +12,7 @@ from pathlib import Path
 from dpdpca_disk.identity import IdentityKeys
 from dpdpca_disk.private import private_dir
 from dpdpca_http.client import ProxyClient
+from dpdpca_http.marks import SeenMarks
 from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS
@@ -26,6 +27,7 @@ from dpdpca_user_service.store.studies import StudyRow, StudyStore
 from dpdpca_user_service.work import Workers
 
 DATABASE_FILE = "user.sqlite3"
+MARKS_FILE = "marks.json"
 _PATIENCE = Patience(seconds=5)
 
 Clock = Callable[[], datetime]
@@ -121,6 +123,7 @@ def open_service(
     database.upgrade()
     database.forget_deleted()
     store = StudyStore(database)
+    marks = SeenMarks(settings.home / MARKS_FILE)
 
     @lru_cache(maxsize=16)
     def model_of(row_id: str) -> Model:
@@ -136,7 +139,11 @@ def open_service(
         keyring=Keyring(passphrase),
         workers=workers or Workers(),
         connect=connect
-        or (lambda proxy, key: ProxyClient(proxy.url, key, proxy.identity.ed25519, patience=_PATIENCE)),
+        or (
+            lambda proxy, key: ProxyClient(
+                proxy.url, key, proxy.identity.ed25519, patience=_PATIENCE, marks=marks
+            )
+        ),
         now=now,
         least_modulus_bits=least_modulus_bits,
         model_of=model_of,

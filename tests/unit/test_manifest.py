@@ -196,10 +196,18 @@ def test_an_unknown_member_is_refused(body, member):
         parse(body)
 
 
-@pytest.mark.parametrize("member", ["cohort_distance"])
-def test_members_of_later_versions_are_named(body, member):
-    body[member] = None
-    with pytest.raises(PolicyError, match=f"{member} is not offered by this version"):
+def test_a_larger_cohort_distance_is_said_and_the_least_goes_without_saying(body):
+    assert "cohort_distance" not in body
+    assert parse(body).cohort_distance == 2
+    body["cohort_distance"] = 3
+    assert parse(body).cohort_distance == 3
+    assert parse(body).to_body() == body
+
+
+@pytest.mark.parametrize("distance", [2, 1, 0, -3, 100_001, "3", True, None])
+def test_a_cohort_distance_below_or_as_the_least_is_refused(body, distance):
+    body["cohort_distance"] = distance
+    with pytest.raises((MessageError, PolicyError)):
         parse(body)
 
 

@@ -2,9 +2,12 @@
 
 SQLite in WAL mode with synchronous FULL: a transaction that has returned is on the disk. Writers take their
 turn (BEGIN IMMEDIATE), so a row that was read inside a transaction is still true when it is written. Deleted
-content is overwritten. What the database cannot do is said in the words of the error taxonomy.
+content is overwritten. A transaction that wrote into the proxy's log is held against the witness before it
+commits, and the witness is told after it. What the database cannot do is said in the words of the error
+taxonomy.
 """
 
+import errno
 import logging
 import sqlite3
 import threading
@@ -21,6 +24,8 @@ from sqlalchemy import Connection, Executable, create_engine, event
 from sqlalchemy import exc as sqlalchemy_errors
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
+from dpdpca_proxy.store.log import check_holds, last_mark, take_written
+from dpdpca_proxy.store.witness import Mark, Witness
 
 _BUSY_SECONDS = 20
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -45,11 +50,15 @@ class Database:
     Args:
         path: the file; made by `upgrade` if it is not there.
         observe: called with the name of every transaction that changed something.
+        witness: knows how far this proxy had come; None asks and tells nobody.
     """
 
-    def __init__(self, path: Path, observe: Observer = lambda name: None) -> None:
+    def __init__(
+        self, path: Path, observe: Observer = lambda name: None, witness: Witness | None = None
+    ) -> None:
         self._path = path
         self._observe = observe
+        self._witness = witness
         self._writer = threading.Lock()
         self.trouble: str | None = None
         """Why the last write failed, where it was the storage's fault; None after one that went well."""
@@ -60,27 +69,70 @@ class Database:
         event.listen(self._engine, "begin", _begin)
 
     @contextmanager
-    def transaction(self, name: str) -> Iterator[Connection]:
+    def transaction(self, name: str, *, accepting_loss: bool = False) -> Iterator[Connection]:
         """A transaction that may change rows: all of it is on the disk when this returns, or none of it.
 
         Args:
             name: what becomes true, for metrics.
+            accepting_loss: goes on where the witness has seen more than the database holds.
 
         Raises:
-            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed.
+            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed, but where it
+                was the witness that could not be told: then the same act again finds it done.
+            ConflictError: `generation-mismatch`; nothing was changed.
             IntegrityError: `state-corrupt`.
         """
+        mark: Mark | None = None
         try:
             with self._writer, _in_our_words(), self._engine.connect() as connection:
                 connection = connection.execution_options(**{_WRITING: True})
                 with connection.begin():
-                    yield connection
+                    try:
+                        yield connection
+                    finally:
+                        mark = take_written(connection)
+                    if mark is not None and self._witness is not None and not accepting_loss:
+                        check_holds(connection, self._witness.read())
+            if mark is not None:
+                self._tell(mark, anew=accepting_loss)
         except UnavailableError as error:
             if error.slug in _STORAGE_SLUGS:
                 self.trouble = error.slug
             raise
         self.trouble = None
         self._observe(name)
+
+    def settle_witness(self) -> None:
+        """That the witness has seen all that the database holds, so that none of it can be undone unseen.
+
+        Raises:
+            ConflictError: `generation-mismatch`, it has seen more.
+            UnavailableError: it cannot be told.
+        """
+        if self._witness is None:
+            return
+        seen = self._witness.read()
+        with self.reading("what has the witness to know") as connection:
+            check_holds(connection, seen)
+            last = last_mark(connection)
+        if seen is None or seen.generation < last.generation:
+            self._tell(last, anew=False)
+
+    def witnessed(self) -> Mark | None:
+        """What the witness has seen, or None where it knows nothing that can be read."""
+        try:
+            return None if self._witness is None else self._witness.read()
+        except DpdpcaError:
+            return None
+
+    def _tell(self, mark: Mark, *, anew: bool) -> None:
+        if self._witness is None:
+            return
+        try:
+            (self._witness.replace if anew else self._witness.raise_to)(mark)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            raise _translated(sqlite3.SQLITE_FULL if full else sqlite3.SQLITE_IOERR) from error
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Connection]:

@@ -15,7 +15,16 @@ from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.study import ReleaseKind, ShareState, StudyEvent, StudyState, next_study_state
 from dpdpca_protocol.transcript import FIRST, Event
 from dpdpca_proxy.store.database import change_one
-from dpdpca_proxy.store.tables import cohort, events, participants, shares, statements, studies
+from dpdpca_proxy.store.log import append_entry
+from dpdpca_proxy.store.tables import (
+    cohort,
+    events,
+    participants,
+    shares,
+    statements,
+    studies,
+    study_features,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class StudyRow:
     share_bytes: int
     min_owners: int
     max_owners: int
+    cohort_distance: int
     created_at: datetime
     state: StudyState
     revision: int
@@ -64,7 +74,18 @@ def insert_study(
     manifest: bytes,
     modulus_digest: Digest,
     named: Iterable[PartyId],
+    features: Iterable[str],
 ) -> None:
+    """A new study with its terms.
+
+    Args:
+        connection: of the transaction.
+        row: the study.
+        manifest: the signed statement, as received.
+        modulus_digest: no other study has it.
+        named: the manifest's participants.
+        features: keys of its features' names.
+    """
     values = {name: getattr(row, name) for name in _FIELDS}
     connection.execute(
         insert(studies).values(values | {"manifest": manifest, "modulus_digest": modulus_digest})
@@ -72,6 +93,9 @@ def insert_study(
     members = [{"study": row.study, "owner": owner} for owner in named]
     if members:
         connection.execute(insert(participants), members)
+    connection.execute(
+        insert(study_features), [{"study": row.study, "name": name} for name in sorted(set(features))]
+    )
 
 
 def find_study(connection: Connection, study: StudyId) -> StudyRow | None:
@@ -138,11 +162,9 @@ def set_study(connection: Connection, row: StudyRow, **columns: Any) -> None:
     )
 
 
-def touch_study(connection: Connection, study: StudyId) -> None:
-    """Tells readers that something about the study changed that is kept in another table."""
-    connection.execute(
-        update(studies).where(studies.c.study == study).values(revision=studies.c.revision + 1)
-    )
+def touch_study(connection: Connection, row: StudyRow) -> None:
+    """Tells readers that something about the study changed that is kept in another table. Raises as above."""
+    set_study(connection, row)
 
 
 def named_participants(connection: Connection, study: StudyId) -> frozenset[PartyId]:
@@ -199,7 +221,7 @@ def frozen_cohort(connection: Connection, study: StudyId) -> tuple[CohortMember,
 def append_event(
     connection: Connection, key: IdentityKey, study: StudyId, kind: str, detail: dict[str, Any], now: datetime
 ) -> None:
-    """The next link of the study's transcript, signed by the proxy.
+    """The next link of the study's transcript, signed by the proxy, and its entry in the proxy's log.
 
     Raises:
         UnavailableError: `clock-behind`, our clock stands before the last event.
@@ -229,6 +251,7 @@ def append_event(
             statement=statement.encoded,
         )
     )
+    append_entry(connection, kind, statement.digest, now)
 
 
 def list_events(connection: Connection, study: StudyId) -> list[bytes]:

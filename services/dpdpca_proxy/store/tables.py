@@ -85,6 +85,7 @@ studies = Table(
     Column("share_bytes", Integer, nullable=False),
     Column("min_owners", Integer, nullable=False),
     Column("max_owners", Integer, nullable=False),
+    Column("cohort_distance", Integer, nullable=False),
     Column("created_at", TimeColumn, nullable=False),
     # moved by conditional writes
     Column("state", String(10), nullable=False),
@@ -211,4 +212,52 @@ events = Table(
     Column("digest", DigestColumn, nullable=False),
     Column("statement", LargeBinary, nullable=False),
     PrimaryKeyConstraint("study", "position", name="one_chain_one_study"),
+)
+
+study_features = Table(
+    "study_features",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("name", String(200), nullable=False),  # as names are compared
+    PrimaryKeyConstraint("study", "name", name="one_study_one_feature"),
+    Index("studies_by_feature", "name"),
+)
+
+contradictions = Table(
+    "contradictions",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
+    Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("digest", DigestColumn, nullable=False),
+    Column("statement", LargeBinary, nullable=False),  # signed, refused, and kept as evidence
+    Column("time", TimeColumn, nullable=False),
+    PrimaryKeyConstraint("study", "owner", "version", "digest", name="one_contradiction_once"),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),  # one study, one worker
+    Column("holder", String(40), nullable=False),
+    Column("until", Integer, nullable=False),  # seconds since 1970
+)
+
+forgotten = Table(
+    "forgotten",
+    metadata,
+    Column("only", Integer, primary_key=True),
+    Column("before", Integer, nullable=False),  # nonces seen before this second are not remembered
+    CheckConstraint("only = 1", name="one_memory"),
+)
+
+log = Table(
+    "log",
+    metadata,
+    Column("position", Integer, primary_key=True),
+    Column("previous", DigestColumn, nullable=False),
+    Column("time", TimeColumn, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("subject", DigestColumn, nullable=False),
+    Column("digest", DigestColumn, nullable=False),
 )

@@ -1,0 +1,43 @@
+"""Going on with an older copy of the database: the operator's word that what came after it is lost."""
+
+from dpdpca_protocol.errors import ConflictError
+from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.study import StudyState
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.log import LOSS, append_entry
+from dpdpca_proxy.store.studies import list_studies
+from dpdpca_proxy.store.witness import START
+from dpdpca_proxy.studies import fail_study, sweep
+
+_UNDECIDED = (StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED)
+
+
+def accept_loss(proxy: Proxy) -> list[StudyId]:
+    """Fails every study that may have come further than the database knows, for good, and goes on.
+
+    Each of them may have drawn its noise, lost a share that was taken back since, or be released. The log
+    goes on above all numbers that were used.
+
+    Returns:
+        The studies that have failed by it.
+
+    Raises:
+        ConflictError: `nothing-lost`, the database is the newest there was.
+    """
+    try:
+        proxy.database.settle_witness()
+    except ConflictError:
+        pass
+    else:
+        raise ConflictError("nothing-lost", "the database is as new as this proxy: no loss is to be accepted")
+    seen = proxy.database.witnessed() or START
+    now = proxy.now()
+    with proxy.database.transaction("accept loss", accepting_loss=True) as connection:
+        append_entry(connection, LOSS, seen.head, now, after=seen.generation)
+        lost = list_studies(connection, _UNDECIDED)
+        for row in lost:
+            detail = "an older copy of the proxy's database was put back, and what came after it is lost"
+            fail_study(proxy, connection, row, now, "generation-mismatch", detail)
+    for row in lost:
+        sweep(proxy, row.study)
+    return [row.study for row in lost]

@@ -1,0 +1,113 @@
+"""The proxy's own log: one chain of all that it did and must not undo, each entry in its act's transaction.
+
+So an act without its entry does not happen, and no entry stands without its act. The number of the last entry
+is the proxy's generation. Entries hold digests only: `subject` is that of the statement that tells the rest.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, insert, select
+
+from dpdpca_protocol.canonical import canonical_json
+from dpdpca_protocol.errors import ConflictError
+from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_proxy.store.tables import log
+from dpdpca_proxy.store.witness import START, Mark
+
+LOSS = "loss"
+"""The one kind that may leave numbers out: the operator has accepted that what stood under them is lost."""
+_WRITTEN = "dpdpca_mark"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One link of the log; `previous` is the digest of the entry before."""
+
+    position: int
+    previous: Digest
+    time: datetime
+    kind: str
+    subject: Digest
+
+    @property
+    def digest(self) -> Digest:
+        body = {
+            "kind": self.kind,
+            "position": self.position,
+            "previous": self.previous.hex(),
+            "subject": self.subject.hex(),
+            "time": time_text(self.time),
+        }
+        return Digest.of(b"dpdpca/log/v1\x00" + canonical_json(body))
+
+
+def append_entry(
+    connection: Connection, kind: str, subject: Digest, now: datetime, *, after: int = 0
+) -> Mark:
+    """The next entry, whose number is also above `after`; the transaction marks it with the witness."""
+    last = last_mark(connection)
+    entry = Entry(max(last.generation, after) + 1, last.head, now, kind, subject)
+    connection.execute(
+        insert(log).values(
+            position=entry.position,
+            previous=entry.previous,
+            time=now,
+            kind=kind,
+            subject=subject,
+            digest=entry.digest,
+        )
+    )
+    mark = Mark(entry.position, entry.digest)
+    connection.info[_WRITTEN] = mark
+    return mark
+
+
+def last_mark(connection: Connection) -> Mark:
+    row = connection.execute(
+        select(log.c.position, log.c.digest).order_by(log.c.position.desc()).limit(1)
+    ).one_or_none()
+    return START if row is None else Mark(row.position, row.digest)
+
+
+def check_holds(connection: Connection, witness: Mark | None) -> None:
+    """That the log holds what the witness has seen.
+
+    Raises:
+        ConflictError: `generation-mismatch`.
+    """
+    if witness == START or (witness is None and last_mark(connection) == START):
+        return
+    if witness is None:
+        problem = "there is no file of the proxy's generation, and its database is not new"
+    else:
+        at = log.c.position == witness.generation
+        if connection.execute(select(log.c.digest).where(at)).scalar_one_or_none() == witness.head:
+            return
+        present = last_mark(connection).generation
+        problem = (
+            f"the database stands at generation {present} and this proxy had come to {witness.generation}:"
+            " it was put back from an older copy"
+            if present < witness.generation
+            else f"the database holds another history than this proxy's up to generation {witness.generation}"
+        )
+    raise ConflictError(
+        "generation-mismatch",
+        problem,
+        "the operator must put the newer database back, or accept the loss: dpdpca proxy accept-loss",
+    )
+
+
+def take_written(connection: Connection) -> Mark | None:
+    """The mark that this transaction has set, once."""
+    mark: Mark | None = connection.info.pop(_WRITTEN, None)
+    return mark
+
+
+def entries(connection: Connection) -> Iterator[tuple[Entry, Digest]]:
+    """All of the log, with the digests that are stored."""
+    columns = (log.c.position, log.c.previous, log.c.time, log.c.kind, log.c.subject)
+    for row in connection.execute(select(*columns, log.c.digest).order_by(log.c.position)):
+        yield Entry(*row[:5]), row.digest
