@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
 
-.PHONY: demo test nightly test-system lint clean
+.PHONY: demo test nightly test-system lint bench clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
@@ -16,6 +16,9 @@ nightly: .venv/dev.stamp ## the statistical tests at length: some twenty minutes
 
 test-system: .venv/dev.stamp ## a browser and a container engine; .ci/run installs what they need
 	$(BIN)/pytest -m system
+
+bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
+	$(BIN)/python benchmarks/growth.py short
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .

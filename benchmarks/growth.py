@@ -1,56 +1,92 @@
-"""Writes the growth table of docs/performance.md: runs `dpdpca bench` once a row and prints Markdown.
+"""Writes the tables of docs/performance.md: runs `dpdpca bench` once a row and prints Markdown.
 
-python benchmarks/growth.py > growth.md            every row, hours on two cores
-python benchmarks/growth.py --rows 6               the first rows only
+python benchmarks/growth.py > growth.md                 every group, hours on two cores
+python benchmarks/growth.py aims encrypt                these groups alone
+python benchmarks/growth.py release --having 617        rows of a group with these words in them
 """
 
 import argparse
 import json
 import subprocess
 import sys
+from typing import Any
 
-PEER = "--against phe"
-ROWS = [
-    *(f"encrypt --release joint --features {d} {PEER}" for d in (30, 64, 200, 617, 1000)),
-    *(f"encrypt --release masked --features {d} {PEER}" for d in (30, 64, 200, 617)),
-    *(f"decrypt --release joint --features {d} {PEER}" for d in (30, 64, 200, 617)),
-    *(f"aggregate --release joint --features 64 --owners {owners} {PEER}" for owners in (3, 10, 100, 1000)),
-    *(f"aggregate --release joint --features 617 --owners {owners}" for owners in (3, 10, 100)),
-    *(f"release --release masked --features {d} {PEER}" for d in (30, 64, 200, 617, 1000)),
-    *(f"study --release {kind} --features {d} --owners 3" for kind in ("joint", "masked") for d in (30, 200)),
-    "encrypt --release joint --features 2000 --rounds 1",
-    "encrypt --release joint --features 5000 --rounds 1",
-    "aggregate --release joint --features 5000 --owners 3 --rounds 1",
-]
+PHE = "--against phe"
+ONE = "--workers 1 --rounds 1"
+GROUPS: dict[str, list[str]] = {
+    "short": [
+        f"encrypt --features 200 --workers 1 {PHE}",
+        f"encrypt --features 64 --release masked --workers 1 {PHE}",
+        "aggregate --features 200 --owners 10 --workers 1",
+        f"release --features 30 --workers 1 --rounds 1 {PHE}",
+        f"decrypt --features 64 --workers 1 {PHE}",
+    ],
+    "aims": [
+        f"encrypt --features 617 --workers 1 {PHE}",
+        "encrypt --features 617 --workers 1 --against pypaillier",
+        f"encrypt --features 617 --release masked {ONE} {PHE}",
+        "encrypt --features 617 --workers 2",
+        "aggregate --features 617 --owners 10 --workers 1",
+        "aggregate --features 64 --owners 1000 --workers 1",
+        "aggregate --features 617 --owners 10 --workers 2",
+        f"decrypt --features 200 --workers 1 {PHE}",
+        "decrypt --features 200 --workers 2",
+        f"release --features 617 {ONE} {PHE}",
+    ],
+    "encrypt": [
+        *(f"encrypt --features {d} --rounds 1 {PHE}" for d in (30, 64, 200, 617, 1000, 2000, 5000)),
+        *(f"encrypt --release masked --features {d} --rounds 1 {PHE}" for d in (30, 64, 200, 617, 1000)),
+    ],
+    "aggregate": [
+        *(f"aggregate --features 64 --owners {owners} {PHE}" for owners in (3, 10, 100, 1000)),
+        *(f"aggregate --features {d} --owners 10 --rounds 1" for d in (30, 200, 617, 1000, 2000)),
+        "aggregate --features 5000 --owners 3 --rounds 1",
+    ],
+    "release": [
+        *(f"release --features {d} --rounds 1 {PHE}" for d in (30, 64, 200, 617, 1000)),
+        *(f"release --release joint --features {d} --rounds 1" for d in (64, 617, 5000)),
+    ],
+    "decrypt": [
+        *(f"decrypt --features {d} --rounds 1 {PHE}" for d in (30, 64, 200, 617, 1000)),
+        *(f"decrypt --release masked --features {d} --rounds 1 {PHE}" for d in (64, 200)),
+    ],
+    "study": [
+        *(f"study --release {kind} --features {d}" for kind in ("joint", "masked") for d in (30, 64, 200)),
+        *(f"study --features 64 --owners {owners}" for owners in (10, 30)),
+    ],
+}
 HEAD = "| command | seconds | values/s | MB | peak MiB | over floor | the same, CPU | against peer | notes |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rows", type=int, default=len(ROWS))
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
+    parser.add_argument("--having", nargs="+", default=[], help="words that a row must have")
     options = parser.parse_args()
+    if unknown := set(options.groups) - GROUPS.keys():
+        parser.error(f"no such group: {', '.join(sorted(unknown))}")
     print(HEAD)
     print("|" + "---|" * 9)
-    for row in ROWS[: options.rows]:
-        words = row.split()
-        if options.rounds and "--rounds" not in words and words[0] != "study":
-            words += ["--rounds", str(options.rounds)]
-        run = subprocess.run(
-            [sys.executable, "-m", "dpdpca_cli.main", "bench", *words, "--json"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if run.returncode:
-            print(f"| `{' '.join(words)}` | failed: {run.stderr.strip().splitlines()[-1:]} |", flush=True)
-            continue
-        print(line(" ".join(words), json.loads(run.stdout)), flush=True)
+    for group in options.groups or [name for name in GROUPS if name != "short"]:
+        for row in GROUPS[group]:
+            if set(options.having) <= set(row.split()):
+                print(run(row), flush=True)
 
 
-def line(command: str, facts: dict) -> str:
-    """One row of the table."""
+def run(row: str) -> str:
+    """One row of the table; where the command fails, its last word."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dpdpca_cli.main", "bench", *row.split(), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        return f"| `{row}` | failed: {done.stderr.strip().splitlines()[-1:]} |"
+    return line(row, json.loads(done.stdout))
 
+
+def line(command: str, facts: dict[str, Any]) -> str:
     def number(name: str, scale: float = 1) -> str:
         value = facts.get(name)
         return "–" if value is None else f"{value / scale:.3g}"

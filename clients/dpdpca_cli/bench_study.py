@@ -1,11 +1,16 @@
 """`dpdpca bench study`: a whole study between real processes, with random records."""
 
+import re
 import secrets
 import shutil
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pyarrow as pa
 import typer
@@ -27,6 +32,7 @@ from dpdpca_protocol.study import ReleaseKind
 app = typer.Typer()
 
 _PEER_SAMPLE = 5
+_STALL = re.compile(r"^dpdpca_loop_stall_seconds (\S+)$", re.MULTILINE)
 
 
 @app.command(epilog="Example: dpdpca bench study --features 64 --owners 3 --release joint --json")
@@ -47,15 +53,17 @@ def study(
     peak = Peak()
     try:
         with peak.watching():
-            run, seconds = _run(folder, size, records)
+            run, seconds, stall = _run(folder, size, records)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     measured = _measured(size, run, seconds, peak.bytes, load_peer(against, key_bits, size.workers))
+    measured.details["loop_stall_seconds"] = stall
     named = {"features": features, "owners": owners, "key_bits": key_bits, "release": release}
     show({**measured.facts(), **named, "records": records * owners}, as_json)
 
 
-def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float]:
+def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float]:
+    """One study; what it took without the making of the key, and the longest stall of the proxy's loop."""
     d, owners = size.features, tuple(f"Owner {number + 1}" for number in range(size.owners))
     names = [f"f{index}" for index in range(d)]
     drawn = np.frombuffer(secrets.token_bytes(2 * d * records * size.owners), dtype="<u2").reshape(d, -1)
@@ -82,11 +90,36 @@ def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float]:
         try:
             federation.found()
             begin = time.perf_counter()
-            run = federation.run_study(draft)
+            with _stalls(federation.operator_url) as stalls:
+                run = federation.run_study(draft)
             seconds = time.perf_counter() - begin - run.key_seconds
         finally:
             federation.close()
-    return run, seconds
+    return run, seconds, max(stalls)
+
+
+@contextmanager
+def _stalls(operator_url: str) -> Iterator[list[float]]:
+    """What the proxy tells of its loop meanwhile: each figure is the longest stall of half a minute or so."""
+    found, done = [0.0], threading.Event()
+
+    def look() -> None:
+        with suppress(httpx.HTTPError):
+            told = _STALL.search(httpx.get(f"{operator_url}/metrics", trust_env=False).text)
+            found.append(float(told[1]) if told else 0.0)
+
+    def watch() -> None:
+        while not done.wait(5.0):
+            look()
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        watching.join()
+        look()
 
 
 def _measured(size: Size, run: StudyRun, seconds: float, peak: int, peer: Peer | None) -> Measured:

@@ -1,0 +1,131 @@
+"""How the cost grows with what there may be most of: owners at the proxy, records at an owner.
+
+python benchmarks/slopes.py [owners] [records] [--quick]
+
+Each figure is the median of three runs; a slope is that of a line through the logarithms, 1 for linear cost.
+Peak memory is that of this process.
+"""
+
+import argparse
+import secrets
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dpdpca_lab.bench.measure import Peak, seconds_of
+from dpdpca_lab.bench.phases import Size, bench_aggregate
+from dpdpca_owner.contribution import read_contribution
+from dpdpca_owner.sources import DataLocation
+from dpdpca_protocol.draft import complete_draft
+from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.study import ReleaseKind
+
+FEATURES_OF_RECORDS = 30
+FEATURES_OF_OWNERS = 200
+ROUNDS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="*", choices=["owners", "records"], default=["owners", "records"])
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    largest = 2 if options.quick else 5
+    if "owners" in options.what:
+        report("aggregation, owners L", [10, 32, 100, 320, 1000][:largest], aggregate)
+    if "records" in options.what:
+        with tempfile.TemporaryDirectory() as folder:
+            read = reader(Path(folder))
+            report("owner, records N", [32_000, 100_000, 320_000, 1_000_000, 3_200_000][:largest], read)
+
+
+def report(what: str, sizes: Sequence[int], measure: Callable[[int], tuple[float, int]]) -> None:
+    """Prints a row for each size, and the slope."""
+    print(f"| {what} | seconds | peak MiB |\n|---|---|---|")
+    seconds = []
+    for size in sizes:
+        taken, peak = measure(size)
+        seconds.append(taken)
+        print(f"| {size:,} | {taken:.3g} | {peak / 2**20:.0f} |", flush=True)
+    print(f"| slope | {np.polyfit(np.log(sizes), np.log(seconds), 1)[0]:.3f} | |\n", flush=True)
+
+
+def aggregate(owners: int) -> tuple[float, int]:
+    """All shares, from sealed files to products, on one core; beyond eight owners files are read again."""
+    size = Size(FEATURES_OF_OWNERS, owners, 3072, ReleaseKind.JOINT, 1, ROUNDS)
+    measured = bench_aggregate(size, None)
+    return measured.seconds, measured.peak_memory_bytes
+
+
+def reader(folder: Path) -> Callable[[int], tuple[float, int]]:
+    """Reads, encodes and adds up the records of a Parquet file."""
+    manifest = some_manifest()
+    key = OS_RANDOMNESS.bytes(32)
+
+    def read(records: int) -> tuple[float, int]:
+        path = folder / f"{records}.parquet"
+        with pq.ParquetWriter(path, pa.schema([(name, pa.float64()) for name in names()])) as writer:
+            for start in range(0, records, 100_000):
+                count = min(100_000, records - start)
+                drawn = np.frombuffer(secrets.token_bytes(2 * count * FEATURES_OF_RECORDS), dtype="<u2")
+                columns = drawn.reshape(FEATURES_OF_RECORDS, count) / 65536
+                writer.write_table(pa.table(dict(zip(names(), columns, strict=True))))
+        peak = Peak()
+        with peak.watching():
+            taken = statistics.median(
+                seconds_of(lambda: read_contribution(DataLocation(str(path)), manifest, key))
+                for _ in range(ROUNDS)
+            )
+        path.unlink()
+        return taken, peak.bytes
+
+    return read
+
+
+def names() -> list[str]:
+    return [f"f{index}" for index in range(FEATURES_OF_RECORDS)]
+
+
+def some_manifest() -> Manifest:
+    """Of a small key: reading does not depend on it."""
+    user, proxy, *owners = (IdentityKey.generate().public for _ in range(5))
+    participants = [Participant(f"Owner {number}", owner.ed25519) for number, owner in enumerate(owners)]
+    secret = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
+    draft = {
+        "title": "Benchmark",
+        "purpose": "To measure.",
+        "features": [{"name": name, "lower": 0, "upper": 1} for name in names()],
+        "clip_norm": 1,
+        "release": "joint",
+        "epsilon": Fraction(1),
+        "min_records": 1,
+        "max_records": 10_000_000,
+        "participants": [participant.name for participant in participants],
+        "min_owners": 3,
+        "max_owners": 3,
+    }
+    return complete_draft(
+        draft,
+        Party("User", user.ed25519, user.x25519),
+        ProxyParty("Proxy", "http://127.0.0.1:1", proxy.ed25519, proxy.x25519),
+        participants,
+        secret.public,
+        prove_key(secret, user.ed25519),
+        closes_at=datetime(2030, 1, 1, tzinfo=UTC),
+        least_modulus_bits=512,
+    )
+
+
+if __name__ == "__main__":
+    main()
