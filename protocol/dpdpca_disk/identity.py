@@ -1,4 +1,4 @@
-"""A role's private keys in its home folder: the one in use, those it has given up, and the statements between.
+"""A role's private keys in its home folder: those in use, those given up, and the statements between.
 
     identity.pem           the keys in use, under a passphrase if one was given
     former-keys/N.pem      given up by rotation N; studies that began with them need them to their end

@@ -1,5 +1,6 @@
 """`dpdpca user serve`."""
 
+import asyncio
 import signal
 from pathlib import Path
 from types import FrameType
@@ -34,6 +35,7 @@ def serve(
     import uvicorn
 
     from dpdpca_asgi.limits import DeadlineProtocol
+    from dpdpca_asgi.loop import EdgeLoop, raise_file_limit
     from dpdpca_asgi.observe import configure_logging
     from dpdpca_user_service.app import make_app
     from dpdpca_user_service.service import open_service
@@ -44,6 +46,7 @@ def serve(
     )
     settings.check_listener()
     configure_logging(settings.log_level)
+    raise_file_limit()
     service = open_service(settings)
     scheme = "https" if settings.tls_cert else "http"
     typer.echo(
@@ -52,7 +55,7 @@ def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)  # uvicorn raises it again when all is shut down
     try:
-        uvicorn.run(
+        config = uvicorn.Config(
             make_app(service),
             host=settings.host,
             port=settings.port,
@@ -64,6 +67,11 @@ def serve(
             server_header=False,
             timeout_graceful_shutdown=5,
         )
+        server = uvicorn.Server(config)
+        with asyncio.Runner(loop_factory=EdgeLoop) as runner:
+            runner.run(server.serve())
+        if not server.started:
+            raise SystemExit(1)
     except SystemExit as left:
         if left.code:
             raise UnavailableError(

@@ -53,7 +53,7 @@ async def signed_request(
         max_bytes: largest body; 0 for a route that takes none.
 
     Raises:
-        AuthenticationError, NotAllowedError, MessageError, LimitError: see `identity` and `limits`.
+        AuthenticationError, NotAllowedError, MessageError, LimitError: see `identity`, `limits` and `rate`.
     """
     known = await _known_head(request, roles)
     body = b""
@@ -118,6 +118,7 @@ class _KnownHead:
 async def _known_head(request: Request, roles: frozenset[str]) -> _KnownHead:
     proxy = proxy_of(request)
     known = await run_in_threadpool(_verify, proxy, ReceivedHead.of(request), proxy.now())
+    request.app.state.rate.take(known.caller.party)
     role = known.caller.role
     if role not in roles:
         raise NotAllowedError(
