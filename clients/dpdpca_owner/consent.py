@@ -150,7 +150,8 @@ class ConsentSheet:
                 f" that {manifest.min_owners - colluding} owners do and tell nobody, whatever {colluding}"
                 " others give away to the proxy or the data user"
             )
-        return [*lines, *(f"mechanism {line}" for line in privacy_statements(manifest.figures)), _UNIT]
+        first, *others = privacy_statements(manifest.figures)
+        return [*lines, f"mechanism {first}", *others, _UNIT]
 
     def honesty(self) -> list[str]:
         """How much hangs on the owners (protocol, Roles)."""

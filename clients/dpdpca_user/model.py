@@ -168,7 +168,7 @@ class Model:
             "guarantee": str(guarantee),
             "mechanism": f"discrete {manifest.mechanism}, {manifest.release} release",
             "in_clear": self.in_clear or manifest.noise_by is NoiseBy.OWNERS,
-            "noise_by": manifest.noise_by,
+            "noise_by": str(manifest.noise_by),
             "noise_draws": 2 if self.has_second_noise else 1,
             "records": self.components.count,
             "relation": str(manifest.relation),
