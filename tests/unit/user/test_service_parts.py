@@ -1,6 +1,7 @@
 """Workers in real processes, stages, settings, key storage and drafts."""
 
 import shutil
+import sqlite3
 import threading
 import time
 from datetime import UTC, datetime
@@ -234,3 +235,25 @@ def test_a_draft_that_does_not_parse_is_not_repeated() -> None:
         with pytest.raises(MessageError) as refusal:
             parse_draft(content, media_type)
         assert "secret" not in str(refusal.value)
+
+
+def test_a_store_of_the_first_version_goes_on_with_its_studies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its studies were not made for publication in clear, and it was said of none that they were."""
+    from alembic import command
+
+    path = tmp_path / "user.sqlite3"
+    whole = command.upgrade
+    monkeypatch.setattr(command, "upgrade", lambda config, _to: whole(config, "0001"))
+    database = Database(path)
+    database.upgrade()
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "INSERT INTO studies (id, created_at, title, release, draft, media_type, proxy_url, stage,"
+            " updated_at, publish, key_progress, facts, seconds) VALUES ('a', '2026-01-01T00:00:00Z', 't',"
+            " 'joint', x'00', 'application/toml', 'u', 'drafted', '2026-01-01T00:00:00Z', 1, 0, '{}', '{}')"
+        )
+    monkeypatch.undo()
+    database.upgrade()
+    assert StudyStore(database).find("a").in_clear is False
