@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from gmpy2 import mpz
@@ -17,6 +18,11 @@ from dpdpca_protocol.share import decode_chunk, encode_chunk
 from dpdpca_proxy.store.files import FileStore
 
 _MULTIPLICATIONS_A_SECOND = 120_000  # of a key of 3072 bits, on one core
+
+
+@lru_cache(maxsize=4)
+def _public(modulus: int) -> PublicKey:
+    return PublicKey(mpz(modulus))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Workplace:
 
     @property
     def public(self) -> PublicKey:
-        return PublicKey(mpz(self.modulus))
+        return _public(self.modulus)
 
     @property
     def files(self) -> FileStore:
