@@ -13,6 +13,7 @@ from dpdpca_protocol.features import Feature
 from dpdpca_protocol.figures import default_fraction_bits
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.scatter import SecondMoments
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user.estimator import ParameterError
 
 Floats = NDArray[np.float64]
@@ -69,6 +70,8 @@ class _Terms:
     clip_norm: Fraction
     feature_units: tuple[tuple[Fraction, Fraction], ...]
     missing: str = "reject"
+    nonnegative: bool = False
+    release: ReleaseKind = ReleaseKind.JOINT
 
 
 def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> EncodedTable:

@@ -8,7 +8,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dpdpca_protocol.components import Components, Floats
+from dpdpca_protocol.correlation import CorrelationComponents, correlation_components
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.reliability import Reliability
 from dpdpca_user.model import Model
 from dpdpca_user.tables import is_table, rows_of_table
 
@@ -35,12 +37,29 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         n_trusted_components_: how many leading components stand above their edge. Nothing is cut off there.
         predicted_overlap_: (k,) expected squared cosine with the true component; an upper estimate where
             eigenvalues are close.
+        captured_share_: (k,) share of the best i components' variance that the first i capture: an estimate
+            up to `n_trusted_components_`, a lower bound beyond.
+        reliability_: 5 % and 95 % points by drawing the noise again, and the deviation of the total variance
+            (`dpdpca_protocol.reliability.Reliability`); None for model files from before there was one.
+        total_variance_: of all features, as released: unbiased, and may be negative where noise rules.
         privacy_: ε, δ, relation, mechanism and study.
         n_samples_: N.
+
+    With `metric="correlation"` the release is standardised after the fact, free of budget: `components_`,
+    `explained_variance_` (of a total of d) and `scale_` are those of standardised features, the noise taken
+    off first from 20 features on. Figures about noise, overlap and share stay those of the study's metric.
     """
 
-    def _adopt(self, components: Components, k: int | None, privacy: dict[str, Any]) -> None:
-        available = components.component_count
+    def _adopt(
+        self,
+        components: Components,
+        k: int | None,
+        privacy: dict[str, Any],
+        reliability: Reliability | None,
+        metric: str,
+    ) -> None:
+        found = _standardised(components, reliability, metric)
+        available = components.component_count if found is None else len(found.vectors)
         k = available if k is None else k
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= available:
             raise ParameterError(
@@ -48,9 +67,14 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 f"n_components must be a whole number from 1 to {available}",
                 "leave it out for all",
             )
-        captured = components.captured[:k]
-        total = max(components.total_variance, float(components.captured.sum()))
-        self.components_ = components.vectors[:k]
+        if found is None:
+            captured = components.captured[:k]
+            total = max(components.total_variance, float(components.captured.sum()))
+            self.components_, self.scale_ = components.vectors[:k], components.space.scale
+        else:
+            captured = found.explained[:k]
+            total = max(float(len(found.scale)), float(found.explained.sum()))
+            self.components_, self.scale_ = found.vectors[:k], found.scale
         self.explained_variance_ = captured
         self.explained_variance_ratio_ = captured / total if total > 0 else np.zeros(k)
         self.noisy_eigenvalues_ = components.eigenvalues[:k]
@@ -58,11 +82,13 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.noise_edge_ = components.noise_edge
         self.noise_edges_ = components.noise_edges[:k]
         self.predicted_overlap_ = components.overlaps[:k]
+        self.captured_share_ = np.array([components.captured_share(i)[0] for i in range(1, k + 1)])
+        self.reliability_ = reliability
+        self.total_variance_ = components.total_variance
         self.n_trusted_components_ = min(components.trusted_count, k)
         self.n_components_ = k
         self.n_samples_ = components.count
         self.center_ = components.origin
-        self.scale_ = components.space.scale
         if components.mean is not None:
             self.mean_ = components.mean
         self.privacy_ = privacy
@@ -91,6 +117,25 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return int(self.n_components_)
 
 
+def _standardised(
+    components: Components, reliability: Reliability | None, metric: str
+) -> CorrelationComponents | None:
+    if metric == "study":
+        return None
+    if metric != "correlation":
+        raise ParameterError("bad-argument", "metric must be 'study' or 'correlation'")
+    if reliability is None:
+        raise ParameterError(
+            "bad-argument", "this model does not hold what standardising needs", "fetch it again"
+        )
+    found = correlation_components(components, reliability.variances)
+    if not len(found.vectors):
+        raise ParameterError(
+            "nothing-above-noise", "no component stands above the noise, so none can be standardised"
+        )
+    return found
+
+
 class FederatedPCA(NoisyPCA):
     """Principal components of a finished study, fetched from the data user's service.
 
@@ -99,6 +144,7 @@ class FederatedPCA(NoisyPCA):
         token: its bearer token; None reads the token file in the data user's home folder.
         study: study id, 64 hex digits.
         n_components: how many of the released components to use; None for all.
+        metric: "study" for the metric that the manifest chose, "correlation" for standardised features.
 
     `fit` asks the service for the model and uses no rows: X may be left out, or be given by a pipeline.
     Rows for `transform` are arrays of the d encoded columns, or tables with the manifest's columns by name.
@@ -115,16 +161,18 @@ class FederatedPCA(NoisyPCA):
         token: str | None = None,
         study: str | None = None,
         n_components: int | None = None,
+        metric: str = "study",
     ) -> None:
         self.service_url = service_url
         self.token = token
         self.study = study
         self.n_components = n_components
+        self.metric = metric
 
     @classmethod
-    def from_model(cls, path: str | Path, n_components: int | None = None) -> Self:
+    def from_model(cls, path: str | Path, n_components: int | None = None, metric: str = "study") -> Self:
         """The estimator of a model file, fitted, without any service."""
-        estimator = cls(n_components=n_components)
+        estimator = cls(n_components=n_components, metric=metric)
         estimator._adopt_model(Model.from_bytes(Path(path).read_bytes()))
         return estimator
 
@@ -146,7 +194,7 @@ class FederatedPCA(NoisyPCA):
         return self
 
     def _adopt_model(self, model: Model) -> None:
-        self._adopt(model.components, self.n_components, model.privacy)
+        self._adopt(model.components, self.n_components, model.privacy, model.reliability, self.metric)
         self.model_ = model
         self.study_ = model.study.hex()
         self.n_features_in_ = len(model.components.space.names)

@@ -20,7 +20,9 @@ from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.features import Feature
 from dpdpca_protocol.figures import Figures, Terms, default_fraction_bits, figures_of
 from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import NoisyScatter, triangle_index
+from dpdpca_protocol.reliability import assess_release
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.sensitivity import NeighbouringRelation
 from dpdpca_protocol.statements import privacy_figures, privacy_statements
@@ -43,6 +45,8 @@ class LocalTerms:
     scaling: str
     feature_units: tuple[tuple[Fraction, Fraction], ...]
     missing: str = "reject"
+    nonnegative: bool = False
+    release: ReleaseKind = ReleaseKind.JOINT
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
@@ -64,6 +68,7 @@ class DPPCA(NoisyPCA):
         scaling: "range" divides each feature by its half-range, "common" all by the largest one.
         sum_weight: a/K in (0, 2], the share of the budget's attention that the mean gets; 0.05 if the
             centres are good.
+        metric: "study" for the metric that `scaling` chose, "correlation" for standardised features.
 
     The noise is an exact discrete Gaussian from the operating system's randomness: there is no
     `random_state`, and two fits differ. Attributes are those of `NoisyPCA`; NaN and infinities are refused.
@@ -83,6 +88,7 @@ class DPPCA(NoisyPCA):
         centres: Sequence[float] | None = None,
         scaling: str = "range",
         sum_weight: float = 0.43,
+        metric: str = "study",
     ) -> None:
         self.n_components = n_components
         self.bounds = bounds
@@ -92,6 +98,7 @@ class DPPCA(NoisyPCA):
         self.centres = centres
         self.scaling = scaling
         self.sum_weight = sum_weight
+        self.metric = metric
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Spend (ε, δ) on the rows.
@@ -119,7 +126,8 @@ class DPPCA(NoisyPCA):
         )
         k = self._wanted(d)
         components = fit_components(noisy, terms.figures, EncodedSpace.of(manifest))
-        self._adopt(components, k, self._privacy(terms, n))
+        reliability = assess_release(noisy, terms.figures, components, OS_RANDOMNESS)
+        self._adopt(components, k, self._privacy(terms, n), reliability, self.metric)
         return self
 
     def _draw_noise(self, figures: Figures) -> list[int]:
@@ -133,6 +141,8 @@ class DPPCA(NoisyPCA):
 
     def _terms(self, n: int, d: int) -> LocalTerms:
         self._wanted(d)  # before anything is spent
+        if self.metric not in ("study", "correlation"):
+            raise ParameterError("bad-argument", "metric must be 'study' or 'correlation'")
         if self.scaling not in ("range", "common"):
             raise ParameterError("bad-argument", "scaling must be 'range' or 'common'")
         lower, upper = self._bounds(d)

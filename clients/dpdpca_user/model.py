@@ -14,12 +14,14 @@ from typing import Any, Self
 import numpy as np
 
 from dpdpca_protocol.components import Components, EncodedSpace
+from dpdpca_protocol.correlation import CorrelationComponents, correlation_components
 from dpdpca_protocol.errors import DpdpcaError, MessageError
 from dpdpca_protocol.figures import NoiseBy
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.mechanisms import GuaranteeKind
 from dpdpca_protocol.publication import encode_components, parse_components
+from dpdpca_protocol.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_protocol.statements import privacy_figures, privacy_statements
 
 MODEL_FORMAT = 1
@@ -81,6 +83,7 @@ class Model:
     Attributes:
         in_clear: whether it was made to be published in clear: where the proxy drew the noise, the data user
             has added a second draw of it.
+        reliability: how far to trust the components; None in files from before there was one.
     """
 
     study: StudyId
@@ -88,6 +91,7 @@ class Model:
     components: Components
     provenance: Provenance
     in_clear: bool = False
+    reliability: Reliability | None = None
 
     def to_bytes(self) -> bytes:
         """The `.npz` file."""
@@ -96,6 +100,7 @@ class Model:
             "manifest": self.manifest.to_body(),
             "provenance": asdict(self.provenance),
             "in_clear": self.in_clear,
+            "reliability": None if self.reliability is None else self.reliability.to_body(),
         }
         components, space = self.components, self.components.space
         file = io.BytesIO()
@@ -133,6 +138,8 @@ class Model:
             manifest = Manifest.parse(metadata["manifest"], least_modulus_bits=least_modulus_bits)
             components = parse_components(texts["components"].encode(), manifest.study_id)
             provenance = Provenance.parse(metadata["provenance"])
+            told = metadata.get("reliability")
+            reliability = None if told is None else Reliability.parse(told, len(components.space.names))
             in_clear = metadata.get("in_clear", False)
             if type(in_clear) is not bool:
                 raise MessageError("malformed", "in_clear must be true or false")
@@ -150,7 +157,7 @@ class Model:
             raise MessageError("malformed", "this is not a model file", "fetch it again") from error
         if components.space.names != EncodedSpace.of(manifest).names:
             raise MessageError("malformed", "the components name other features than the manifest")
-        return cls(manifest.study_id, manifest, components, provenance, in_clear)
+        return cls(manifest.study_id, manifest, components, provenance, in_clear, reliability)
 
     @property
     def has_second_noise(self) -> bool:
@@ -178,9 +185,17 @@ class Model:
             **privacy_figures(figures),
         }
 
+    @property
+    def correlation(self) -> CorrelationComponents | None:
+        """Components of the correlation matrix, by post-processing; None for files without the variances."""
+        if self.reliability is None:
+            return None
+        return correlation_components(self.components, self.reliability.variances)
+
     def facts(self) -> dict[str, Any]:
         """The model as plain JSON: what `GET /v1/models/{id}` answers."""
         components, space = self.components, self.components.space
+        shares = [components.captured_share(k) for k in range(1, components.component_count + 1)]
         return {
             "study": self.study.hex(),
             "title": self.manifest.title,
@@ -196,6 +211,11 @@ class Model:
             "predicted_overlaps": components.overlaps.tolist(),
             "labels": [components.label(index) for index in range(components.component_count)],
             "trusted_components": components.trusted_count,
+            "captured_shares": [share for share, _ in shares],
+            "captured_shares_are_bounds": [not is_estimate for _, is_estimate in shares],
+            "reliability": None if self.reliability is None else self.reliability.to_body(),
+            "not_included": CLIPPING_IS_NOT_SEEN,
+            "correlation": _correlation_facts(self.correlation),
             "total_variance": components.total_variance,
             "mean": None if components.mean is None else components.mean.tolist(),
             "origin": components.origin.tolist(),
@@ -206,6 +226,18 @@ class Model:
             "cohort": self.provenance.cohort,
             "owners": [asdict(owner) for owner in self.provenance.owners],
         }
+
+
+def _correlation_facts(found: CorrelationComponents | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "denoised": found.denoised,
+        "components": found.vectors.tolist(),
+        "explained_variance": found.explained.tolist(),
+        "deviations": found.deviations.tolist(),
+        "scale": found.scale.tolist(),
+    }
 
 
 def claim(model: Model) -> str:

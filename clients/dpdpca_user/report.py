@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdpca_protocol.components import BELOW_THE_EDGE, Components
+from dpdpca_protocol.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_protocol.statements import privacy_statements
 from dpdpca_user.model import Model, assumptions, claim
 from dpdpca_user.report_figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
@@ -65,12 +66,14 @@ def _study(model: Model) -> str:
             f"Variance of the best {k} that the first {k} capture",
             f"{'about' if is_estimate else 'at least'} {share:.0%}",
         ),
+        ("Total variance", _total(components, model.reliability)),
     ]
     cards = "".join(f"<div><dt>{name}</dt><dd>{escaped(value)}</dd></div>" for name, value in facts)
     return (
         f"<article><h2>{escaped(manifest.title, 200)}: {escaped(str(manifest.release))} release</h2>"
         f"<p>{escaped(manifest.purpose, 4000)}</p><dl class='cards'>{cards}</dl>"
-        f"{_privacy(model)}{_spectrum(components)}{_loadings(components)}{_biplot(components)}"
+        f"{_privacy(model)}{_spectrum(components, model.reliability)}{_loadings(components)}"
+        f"{_biplot(components)}"
         f"{_cohort(model)}{_timings(model)}{_trail(model)}</article>"
     )
 
@@ -95,7 +98,12 @@ def _privacy(model: Model) -> str:
     )
 
 
-def _spectrum(components: Components) -> str:
+def _total(components: Components, reliability: Reliability | None) -> str:
+    deviation = "" if reliability is None else f" ± {number(reliability.total_variance_deviation)}"
+    return f"{number(components.total_variance)}{deviation}"
+
+
+def _spectrum(components: Components, reliability: Reliability | None) -> str:
     shown = min(components.component_count, SCREE_COMPONENTS)
     rows = [
         (
@@ -104,22 +112,44 @@ def _spectrum(components: Components) -> str:
             number(float(components.noise_edges[index])),
             number(float(components.captured[index])),
             number(float(components.overlaps[index])) if components.overlaps[index] > 0 else "–",
+            _point(reliability, "overlap_low", index),
+            _share(components, index),
+            _point(reliability, "share_low", index),
             components.label(index),
         )
         for index in range(shown)
     ]
-    header = ("#", "released", "noise edge", "captured variance", "predicted cos²", "")
+    header = (
+        *("#", "released", "noise edge", "captured variance", "predicted cos²", "5 % point"),
+        *("share of the best k", "5 % point", ""),
+    )
     more = components.component_count - shown
     return (
         f"<section><h3>Spectrum</h3><figure>{scree_plot(components)}<figcaption>Light: eigenvalues as "
         "released, noise included. Dark: the variance that each component is estimated to capture. "
-        "Noise alone passes the edge in about 1 of 100 releases; components below it are "
-        f"{BELOW_THE_EDGE}. Predicted cos² with the true component is an upper estimate where eigenvalues "
-        "are close; the effect of clipping cannot be seen after the release and is not "
-        f"included.</figcaption></figure>{_table(header, rows)}"
+        "Noise alone passes the edge in about 1 of 100 releases; "
+        f"{components.trusted_count} components stand above it, and those below are {BELOW_THE_EDGE}. "
+        "Predicted cos² with the true component is an upper estimate where eigenvalues are close. The share "
+        "of the best k components&#x27; variance that the first k capture is an estimate above the edge and "
+        "a lower bound (≥) below it; 5 % points come from drawing the known noise again"
+        f"{_draws(reliability)}. {CLIPPING_IS_NOT_SEEN}</figcaption></figure>{_table(header, rows)}"
         + (f"<p>{more} more components are in the model file.</p>" if more else "")
         + "</section>"
     )
+
+
+def _point(reliability: Reliability | None, name: str, index: int) -> str:
+    values = () if reliability is None else getattr(reliability, name)
+    return number(float(values[index])) if index < len(values) else "–"
+
+
+def _share(components: Components, index: int) -> str:
+    share, is_estimate = components.captured_share(index + 1)
+    return f"{'' if is_estimate else '≥ '}{share:.0%}"
+
+
+def _draws(reliability: Reliability | None) -> str:
+    return f" {reliability.draws} times" if reliability is not None and reliability.draws else ""
 
 
 def _loadings(components: Components) -> str:

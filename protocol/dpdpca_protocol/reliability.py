@@ -6,12 +6,15 @@ further ones have the lower bound of `Components.captured_share`. What clipping 
 seen after the release, and no figure here includes it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from dpdpca_protocol.components import Components, Floats, leading_pairs, scatter_of
 from dpdpca_protocol.deviates import normal_deviates, symmetric_noise
+from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release import NoisyScatter
@@ -24,6 +27,7 @@ _MOST_DRAWS, _LEAST_DRAWS = 200, 40
 _WORK = 2 * 10**8
 _MOST_FEATURES = 1000
 _TAIL = 5.0
+_POINTS = ("share_low", "share_high", "overlap_low", "overlap_high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,38 @@ class Reliability:
     overlap_high: Floats
     total_variance_deviation: float
     variances: Floats
+
+    def to_body(self) -> dict[str, Any]:
+        """Plain JSON; `parse` gives the same numbers back."""
+        arrays = {name: getattr(self, name).tolist() for name in (*_POINTS, "variances")}
+        return {
+            "draws": self.draws,
+            "total_variance_deviation": self.total_variance_deviation,
+            **arrays,
+        }
+
+    @classmethod
+    def parse(cls, untrusted: Mapping[str, Any], d: int) -> Self:
+        """The reverse of `to_body` for d features.
+
+        Raises:
+            MessageError: a shape that does not fit, or a number that is not finite.
+        """
+        try:
+            points = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
+            variances = np.array(untrusted["variances"], dtype=np.float64)
+            draws, deviation = int(untrusted["draws"]), float(untrusted["total_variance_deviation"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _malformed() from error
+        shapes = {values.shape for values in points.values()}
+        finite = all(np.isfinite(values).all() for values in (*points.values(), variances, deviation))
+        if len(shapes) != 1 or len(next(iter(shapes))) != 1 or variances.shape != (d,) or not finite:
+            raise _malformed()
+        return cls(draws=draws, total_variance_deviation=deviation, variances=variances, **points)
+
+
+def _malformed() -> MessageError:
+    return MessageError("malformed", "the reliability of these components has a wrong shape")
 
 
 def assess_release(

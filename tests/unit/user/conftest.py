@@ -16,6 +16,7 @@ from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import NoisyScatter, triangle_index
+from dpdpca_protocol.reliability import assess_release
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_user.model import Contribution, Model, Provenance, TrailEntry
@@ -109,6 +110,7 @@ def make_model(real_key: SecretKey, people: dict[str, list[Any]]) -> Callable[..
                 trail=(TrailEntry("2029-01-01T00:00:00Z", "manifest", "aa" * 32),),
                 seconds={"key": 1.5, "decrypt": 0.25},
             ),
+            reliability=assess_release(noisy, figures, components, OS_RANDOMNESS, owners=3),
         )
 
     return make

@@ -208,3 +208,30 @@ def test_it_fits_from_the_service_and_inside_a_pipeline(
     pca = FederatedPCA("http://127.0.0.1:9", token="t", study=joint_model.study.hex(), n_components=3)
     pipeline = make_pipeline(pca, StandardScaler())
     assert pipeline.fit_transform(encoded_people).shape == (50, 3)
+
+
+def test_correlation_is_another_metric_of_the_same_release(joint_model: Model, model_file: Path) -> None:
+    study = FederatedPCA.from_model(model_file)
+    standardised = FederatedPCA.from_model(model_file, metric="correlation")
+    found = joint_model.correlation
+    assert found is not None
+    np.testing.assert_array_equal(standardised.scale_, found.scale)
+    np.testing.assert_allclose(
+        standardised.components_ @ standardised.components_.T, np.eye(len(found.vectors)), atol=1e-9
+    )
+    assert not np.allclose(standardised.components_, study.components_)
+    assert 0 < standardised.explained_variance_ratio_.sum() <= 1
+    np.testing.assert_array_equal(standardised.noise_edges_, study.noise_edges_)
+    assert study.reliability_ is not None
+    assert len(study.captured_share_) == len(study.components_)
+    with pytest.raises(ParameterError, match="metric"):
+        FederatedPCA.from_model(model_file, metric="cosine")
+    with pytest.raises(ParameterError, match="metric"):
+        DPPCA(bounds=(-5, 5), metric="cosine").fit(correlated_rows(50))
+
+
+def test_nothing_above_the_noise_is_not_standardised() -> None:
+    rows = np.zeros((30, 25))
+    assert DPPCA(bounds=(-1, 1), epsilon=0.01).fit(rows).n_trusted_components_ == 0
+    with pytest.raises(ParameterError, match="no component stands above the noise"):
+        DPPCA(bounds=(-1, 1), epsilon=0.01, metric="correlation").fit(rows)

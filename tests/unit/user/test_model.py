@@ -1,6 +1,7 @@
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.publication import encode_components
+from dpdpca_protocol.reliability import Reliability
 from dpdpca_user.model import Model, assumptions, claim
 from dpdpca_user.report import render_report
 from dpdpca_user.report_figures import escaped
@@ -72,9 +74,7 @@ def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[...
     assert "the proxy included, which knows none of the noise" in text
     assert "2 of them did and told nobody, whatever 1 others give away" in text
     assert "published in clear" in text
-    assert any(
-        "At least 2 owners of the cohort add their part" in line for line in assumptions(model)
-    )
+    assert any("At least 2 owners of the cohort add their part" in line for line in assumptions(model))
     assert model.privacy["noise_by"] == "owners"
     assert Model.from_bytes(model.to_bytes()).manifest == model.manifest
 
@@ -127,3 +127,46 @@ def test_facts_are_plain_json(joint_model: Model, masked_model: Model) -> None:
     assert len(facts["mean"]) == 5
     assert masked_model.facts()["mean"] is None
     assert facts["labels"][-1] == "not distinguishable from noise"
+
+
+def test_reliability_comes_back_and_older_files_do_without(joint_model: Model) -> None:
+    again = Model.from_bytes(joint_model.to_bytes())
+    assert again.reliability is not None
+    assert joint_model.reliability is not None
+    assert again.reliability.to_body() == joint_model.reliability.to_body()
+    older = replace(joint_model, reliability=None)
+    assert Model.from_bytes(older.to_bytes()).reliability is None
+    assert older.facts()["reliability"] is None
+    assert older.facts()["correlation"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"draws": "many"},
+        {"share_low": [0.5, float("nan")]},
+        {"share_high": [[0.5]]},
+        {"variances": [1.0]},
+        {"overlap_low": None},
+    ],
+)
+def test_reliability_of_another_shape_is_refused(joint_model: Model, change: dict[str, Any]) -> None:
+    assert joint_model.reliability is not None
+    body = joint_model.reliability.to_body()
+    assert Reliability.parse(body, 5).draws == 200
+    with pytest.raises(MessageError, match="wrong shape"):
+        Reliability.parse(body | change, 5)
+
+
+def test_facts_say_how_far_to_trust(joint_model: Model) -> None:
+    facts, components = joint_model.facts(), joint_model.components
+    k = components.trusted_count
+    assert 0 < k < components.component_count
+    assert facts["captured_shares_are_bounds"] == [False] * k + [True] * (components.component_count - k)
+    assert len(facts["reliability"]["share_low"]) == len(facts["reliability"]["overlap_low"]) == k
+    assert facts["reliability"]["total_variance_deviation"] > components.noise_scale
+    assert "cannot be seen after the release" in facts["not_included"]
+    vectors = np.array(facts["correlation"]["components"])
+    assert vectors.shape == (5, 5)
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(5), atol=1e-9)
+    assert facts["correlation"]["denoised"] is False

@@ -57,6 +57,9 @@ def test_the_report_is_whole_and_names_what_it_must(kind: str, request: pytest.F
     page = page_of(model)
     for words in (
         "noise edge",
+        "5 % point",
+        "share of the best k",
+        "What clipping did to the records cannot be seen after the release",
         "not distinguishable from noise",
         "replace-one",
         "towards the data user",

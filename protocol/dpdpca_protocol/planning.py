@@ -1,0 +1,102 @@
+"""What noise leaves of a study, before anybody is asked: public numbers in, public numbers out.
+
+Units are scaled: half-ranges are 1 (with common scaling, the largest). Noise is counted in r²/√ρ, which is
+what clip norm and budget make of every release alike; the factor in front, c, is the release's own. ν is the
+noise beside the largest signal that N clipped records can have, and decides how low to clip.
+
+Rules (quantiles, the norm without data) were fitted to ten real tables and held on three others;
+docs/utility.md says how far the formulas were found from what it takes.
+"""
+
+from collections.abc import Sequence
+from math import sqrt
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.study import ReleaseKind
+
+FIRST_SHARES = (0.5, 0.2, 0.1, 0.05)
+"""Shares of the first component for which the least number of records is printed."""
+
+SAFETY = 1.15
+GOOD_CENTRE_WEIGHT = 0.05
+"""a/K of a joint release whose centre is near the mean."""
+
+_NOISE_OF_SCATTER = sqrt(8)
+_NOISE_NONNEGATIVE = sqrt(3)
+_NOISE_OF_PAIRS = 2.0
+_SPIKE = 2.24  # cos² = 0.9 where 1 − s²d/θ² = 0.9 and s = t/√2
+_QUANTILES = ((0.0005, 0.99), (0.002, 0.95), (0.006, 0.75), (0.01, 0.5))
+_LOWEST_QUANTILE = 0.1
+_NUMERIC, _CATEGORICAL = 0.35, 0.9
+
+
+def relative_noise(release: ReleaseKind, sum_weight: float = 0.0, nonnegative: bool = False) -> float:
+    """c: noise of a release on N·Σ in units of r²/√ρ, r the bound on records (on |y|/√2 for pairs)."""
+    if release is ReleaseKind.JOINT:
+        return 1 + sum_weight / 2
+    if release is ReleaseKind.MASKED:
+        return _NOISE_NONNEGATIVE if nonnegative else _NOISE_OF_SCATTER
+    if release is ReleaseKind.PAIRS:
+        return _NOISE_OF_PAIRS
+    raise UsageError("bad-argument", f"a {release} releases no second moments")
+
+
+def noise_over_signal(noise: float, d: int, rho: float, records: int) -> float:
+    """ν = c√(d/2ρ)/N."""
+    return noise * sqrt(d / (2 * rho)) / records
+
+
+def clip_quantile(nu: float) -> float:
+    """The quantile of the records' norms about their mean at which to clip.
+
+    Signal is lost by bias alone and noise grows with r², so the noisier, the lower.
+    """
+    return next((quantile for limit, quantile in _QUANTILES if nu < limit), _LOWEST_QUANTILE)
+
+
+def usual_norm(numeric: int, categorical: int) -> float:
+    """The clip norm where nothing is known of the data but that the centre is near the mean."""
+    return sqrt(_NUMERIC**2 * numeric + _CATEGORICAL**2 * categorical)
+
+
+def least_records(
+    noise: float, first_share: float, d: int, rho: float, kappa: float = 1.0, offset: float = 0.0
+) -> float:
+    """N_min: records from which cos² of a component is 0.9 or more, all else small.
+
+    Args:
+        noise: c of the release.
+        first_share: φ, share of the component in the total variance; for component k, λ_k/tr Σ.
+        d: encoded features.
+        rho: of the main study.
+        kappa: r²/tr Σ; 1 for r the root-mean-square norm about the mean, 1 + m²/tr Σ about a centre that
+            lies m away from it.
+        offset: m²/a for a joint release, a in the unit of m².
+
+    Source: cos² = 1 − s²Σ 1/(θ₁ − θ_j)² of one spike in symmetric noise; docs/claims.md has the noise.
+    Tested: tests/statistical/test_planning.py.
+    """
+    return _SPIKE * noise * kappa / first_share * sqrt(d / rho) * sqrt(1 + 2 * offset / d)
+
+
+def components_seen(
+    spectrum: Sequence[float], noise: float, d: int, rho: float, records: int, kappa: float = 1.0
+) -> int:
+    """How many components of a spectrum would stand above the noise edge.
+
+    Args:
+        spectrum: variances, in any unit, or shares of the total where they add up to at most 1.
+        noise, d, rho, records, kappa: as elsewhere here.
+    """
+    if not spectrum or min(spectrum) < 0 or sum(spectrum) <= 0:
+        raise UsageError("bad-argument", "a spectrum is a list of variances, none of them below 0")
+    nu = noise_over_signal(noise, d, rho, records)
+    least = 2 * (1 + d ** (-2 / 3))
+    heights = [share / (kappa * nu) for share in shares_of(spectrum)]
+    return sum(height > 1 and height + 1 / height > least for height in heights)
+
+
+def shares_of(spectrum: Sequence[float]) -> list[float]:
+    """Shares of the total, largest first; a list that adds up to at most 1 is shares already."""
+    total = max(sum(spectrum), 1.0)
+    return sorted((value / total for value in spectrum), reverse=True)
