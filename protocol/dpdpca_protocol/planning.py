@@ -18,6 +18,8 @@ FIRST_SHARES = (0.5, 0.2, 0.1, 0.05)
 """Shares of the first component for which the least number of records is printed."""
 
 SAFETY = 1.15
+TOO_CLOSE = 0.8
+"""λ₂/λ₁ from which a plane is found rather than a component, and the formula for its records is too low."""
 GOOD_CENTRE_WEIGHT = 0.05
 """a/K of a joint release whose centre is near the mean."""
 

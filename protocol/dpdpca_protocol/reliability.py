@@ -8,6 +8,7 @@ seen after the release, and no figure here includes it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Self
 
 import numpy as np
@@ -74,7 +75,9 @@ class Reliability:
         except (KeyError, TypeError, ValueError) as error:
             raise _malformed() from error
         shapes = {values.shape for values in points.values()}
-        finite = all(np.isfinite(values).all() for values in (*points.values(), variances, deviation))
+        finite = isfinite(deviation) and all(
+            np.isfinite(each).all() for each in (*points.values(), variances)
+        )
         if len(shapes) != 1 or len(next(iter(shapes))) != 1 or variances.shape != (d,) or not finite:
             raise _malformed()
         return cls(draws=draws, total_variance_deviation=deviation, variances=variances, **points)
