@@ -40,6 +40,8 @@ START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _LAST_OF_TIDYING = "remove"
 """A file that was written to see whether the storage works is taken back."""
+_NO_LIMIT = 1_000_000
+"""Of requests in a second: tests send as many as they can, and the limits have tests of their own."""
 _RETRY_SECONDS = 0.1
 """In place of the minute that the jobs wait after failures."""
 
@@ -173,6 +175,7 @@ class ProcessWorld(ProxyWorld):
         if not self.served:
             ports = [self.port, *(free_port() for _ in range(processes - 1))]
             self.settings |= {"also_known_as": tuple(f"127.0.0.1:{port}" for port in ports), "url": self.url}
+            self.settings |= {"party_requests": _NO_LIMIT, "address_requests": _NO_LIMIT}
             self.served = [ServedProxy(self.home, port, self.settings) for port in ports]
             settings = load_settings(self.home, port=self.port, log_level="ERROR", **self.settings)
             make_home(settings)
