@@ -33,3 +33,8 @@ def raise_file_limit() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def forbid_core_dumps() -> None:
+    """No image of this process, which holds keys, is written to a disk when it dies."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from dpdpca_asgi.limits import DeadlineProtocol
-from dpdpca_asgi.loop import EdgeLoop, raise_file_limit
+from dpdpca_asgi.loop import EdgeLoop, forbid_core_dumps, raise_file_limit
 from dpdpca_asgi.observe import configure_logging
 from dpdpca_protocol.errors import UnavailableError, UsageError
 from dpdpca_proxy.app import create_app, create_operator_app
@@ -49,6 +49,7 @@ def serve(settings: Settings) -> None:
         UsageError: settings that must not be served with.
         NotFoundError: `not-initialised`.
     """
+    forbid_core_dumps()
     settings.check_listener()
     if settings.tls_cert and settings.tls_key:
         _check_certificate(settings.tls_cert, settings.tls_key)

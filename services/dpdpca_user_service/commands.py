@@ -35,7 +35,7 @@ def serve(
     import uvicorn
 
     from dpdpca_asgi.limits import DeadlineProtocol
-    from dpdpca_asgi.loop import EdgeLoop, raise_file_limit
+    from dpdpca_asgi.loop import EdgeLoop, forbid_core_dumps, raise_file_limit
     from dpdpca_asgi.observe import configure_logging
     from dpdpca_user_service.app import make_app
     from dpdpca_user_service.service import open_service
@@ -46,6 +46,7 @@ def serve(
     )
     settings.check_listener()
     configure_logging(settings.log_level)
+    forbid_core_dumps()
     raise_file_limit()
     service = open_service(settings)
     scheme = "https" if settings.tls_cert else "http"

@@ -16,6 +16,7 @@ from dpdpca_http.marks import SeenMarks
 from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS
+from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.parties import Party
 from dpdpca_protocol.signing import IdentityKey, verify_statement
 from dpdpca_user.home import EnrolledProxy, UserHome, passphrase_of
@@ -68,6 +69,23 @@ class UserService:
         if row.study is None:
             return self.key
         return self._key_and_proxy(row)[0]
+
+    def secret(self, row: StudyRow) -> bytes:
+        """The secret key of a study, which must be that of the modulus in its manifest.
+
+        Raises:
+            AuthenticationError: the passphrase is wrong or missing.
+            IntegrityError: `state-corrupt`, it is another study's key.
+        """
+        secret = self.keyring.open(self.store.need(row.id, "secret"), row.known_study)
+        named = verify_statement("manifest", self.store.need(row.id, "manifest")).body["key"]["modulus"]
+        if SecretKey.from_bytes(secret).public.modulus != int(named, 16):
+            raise IntegrityError(
+                "state-corrupt",
+                "the stored secret key is not that of the study's manifest",
+                "restore the whole home folder from one backup",
+            )
+        return secret
 
     def client(self, row: StudyRow) -> ProxyClient:
         """A client of a study's proxy that signs with, and expects, the keys of the study."""

@@ -33,6 +33,9 @@ RIGHTS: dict[tuple[str, str], frozenset[str]] = {
     ("GET", "/v1/proxy"): EVERYBODY,
     ("POST", "/v1/parties"): frozenset(),  # by invitation alone
     ("GET", "/v1/parties"): ENROLLED,
+    ("GET", "/v1/proxy/rotations"): EVERYBODY,
+    ("GET", "/v1/parties/rotations"): ENROLLED,
+    ("POST", "/v1/parties/{party}/rotations"): ENROLLED,  # of the caller's own key
     ("POST", "/v1/studies"): USERS,
     ("GET", "/v1/studies"): ENROLLED,
     ("GET", "/v1/studies/{study}"): ENROLLED,
@@ -72,6 +75,7 @@ class Cast:
         key = self.keys[who]
         body, media_type = self._body(key or IdentityKey.generate(), method, route)
         path = route.replace("{study}", self.study.id.hex()).replace("{position}", "0")
+        path = path.replace("{party}", (key or IdentityKey.generate()).public.party_id.hex())
         query = "?version=1" if route.endswith("share/chunks/{position}") else ""
         request = make_request(self.federation, key, method, path + query, body, media_type)
         with httpx.Client(trust_env=False, timeout=30) as client:

@@ -1,5 +1,6 @@
 """The house rules hold, and their guards see a violation: each forbidden import is planted in a copy."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from promises import Promise
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("protocol", "services", "clients")
@@ -179,12 +181,45 @@ def test_wheel_is_typed_and_licensed(wheel: zipfile.ZipFile) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-def test_wheel_holds_no_test_and_no_test_switch(wheel: zipfile.ZipFile) -> None:
+def build_wheel(source: Path, target: Path, **environment: str) -> bytes:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(target)]
+    whole = {**os.environ, **environment}
+    subprocess.run(command, cwd=source, env=whole, check=True, capture_output=True, timeout=120)
+    (built,) = target.glob("*.whl")
+    return built.read_bytes()
+
+
+def test_two_builds_are_the_same_byte_for_byte(tmp_path: Path, promise: Promise) -> None:
+    """Another folder, later file times, another umask and time zone: the same wheel."""
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for path in copy.rglob("*"):
+        os.utime(path, (2_000_000_000, 2_000_000_000))
+    first = build_wheel(copy, tmp_path / "first", SOURCE_DATE_EPOCH="1700000000", TZ="UTC")
+    before = os.umask(0o077)
+    try:
+        second = build_wheel(ROOT, tmp_path / "second", SOURCE_DATE_EPOCH="1700000000", TZ="Asia/Tokyo")
+    finally:
+        os.umask(before)
+    assert hashlib.sha256(first).hexdigest() == hashlib.sha256(second).hexdigest()
+    promise("P36", counted=f"2 wheels of {len(first):,} bytes, built apart", result="byte-identical")
+
+
+def test_wheel_holds_no_test_and_no_test_switch(wheel: zipfile.ZipFile, promise: Promise) -> None:
     """Nothing that weakens a study can be reached from a setting: tests pass such things as arguments."""
     names = [name for name in wheel.namelist() if name.endswith(".py")]
     assert not [name for name in names if re.search(r"(^|/)(tests?|test_\w+|conftest)(\.py|/)", name)]
-    switch = re.compile(r"DPDPCA_\w*(TEST|INSECURE|NOISELESS)|PYTEST_CURRENT_TEST|failpoint", re.IGNORECASE)
+    switch = re.compile(
+        r"DPDPCA_\w*(TEST|INSECURE|NOISELESS)|PYTEST_CURRENT_TEST|fail_?point|fault_?plan|zero_?noise"
+        r"|scripted_?randomness|InlineWorker|HandClock",
+        re.IGNORECASE,
+    )
     assert not [name for name in names if switch.search(wheel.read(name).decode())]
+    promise("P36", counted=f"{len(names)} files of the wheel", result="0 test switches")
 
 
 def test_least_key_length_is_out_of_reach_of_people(wheel: zipfile.ZipFile) -> None:

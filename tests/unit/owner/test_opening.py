@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from promises import Promise
 
 from dpdpca_http.address import StudyAddress
 from dpdpca_owner import acts
@@ -39,12 +40,13 @@ def refused(scene: Any, kind: type[DpdpcaError], words: str) -> None:
 
 
 def test_another_manifest_under_this_id(
-    make_scene: SceneMaker, make_manifest: Callable[..., Manifest]
+    make_scene: SceneMaker, make_manifest: Callable[..., Manifest], promise: Promise
 ) -> None:
     scene = make_scene()
     other = sign_manifest(make_manifest(title="Another"), scene.parties.user)
     scene.proxy._get_manifest = lambda body: httpx.Response(200, content=other.encoded)
     refused(scene, AuthenticationError, "another manifest")
+    promise("P23", counted="another manifest under the study's id", result="refused, 0 bytes sent")
 
 
 def test_an_altered_manifest(make_scene: SceneMaker) -> None:
@@ -66,7 +68,7 @@ def test_a_manifest_for_another_proxy(make_scene: SceneMaker) -> None:
     refused(scene, AuthenticationError, "another key")
 
 
-def test_a_known_data_user_with_another_key(make_scene: SceneMaker) -> None:
+def test_a_known_data_user_with_another_key(make_scene: SceneMaker, promise: Promise) -> None:
     scene = make_scene()
     before = IdentityKey.generate().public
     scene.desk.home.pins.pin_user(
@@ -75,6 +77,7 @@ def test_a_known_data_user_with_another_key(make_scene: SceneMaker) -> None:
         "2025-01-01T00:00:00Z",
     )
     refused(scene, AuthenticationError, "known here since 2025")
+    promise("P23", counted="a manifest of another key than the pinned one", result="refused, 0 bytes sent")
 
 
 def puppet_enrolled(scene: Any) -> None:
