@@ -14,6 +14,7 @@ from dpdpca_http.address import StudyAddress, parse_proxy_url, parse_study_addre
 from dpdpca_http.answers import StudyFacts
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
+from dpdpca_owner.approvals import later_rounds
 from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.contribution import Contribution, read_contribution
 from dpdpca_owner.home import Owner, OwnerHome
@@ -183,12 +184,16 @@ def _sheet(
     named = data_set or policy.dataset
     fingerprint = contribution.content.fingerprint if contribution else None
     charge = _charge(desk, opened)
-    spending = foresee(desk.home.ledger.read(), charge, policy.budget, fingerprint, named)
+    ledger = desk.home.ledger.read()
+    chain = desk.home.approvals.chain(opened.manifest, ledger)
+    spending = foresee(ledger, charge, policy.budget, fingerprint, named)
+    if chain is not None:
+        spending = replace(spending, later=later_rounds(opened.manifest, chain))
     judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519)
     dry_run = None
     if contribution is not None:
         dry_run = DryRun(contribution.columns, contribution.report, contribution.notes)
-    return ConsentSheet(opened, desk.owner, str(address), judged, spending, dry_run)
+    return ConsentSheet(opened, desk.owner, str(address), judged, spending, dry_run, chain)
 
 
 def _charge(desk: Desk, opened: OpenedStudy) -> Charge:
@@ -235,6 +240,11 @@ class Prepared:
     def manifest(self) -> Manifest:
         return self.sheet.manifest
 
+    @property
+    def is_approved(self) -> bool:
+        """Whether consent was given with an earlier round of the study's chain."""
+        return self.sheet.chain is not None and self.sheet.chain.is_covered
+
 
 def prepare_join(
     desk: Desk, address: StudyAddress, location: DataLocation, data_set: str | None = None
@@ -242,7 +252,8 @@ def prepare_join(
     """Everything that a join needs, short of consent: the study verified, the data read and encoded.
 
     Raises:
-        PolicyError: the study passes a line of this owner's policy, or its budget.
+        PolicyError: the study passes a line of this owner's policy, its budget, or what it has approved for
+            the rounds of a chain.
         NotAllowedError: the study names its owners, and this one is not among them.
         AuthenticationError: a name in the manifest is not the one of its key.
         InputError: the data does not fit. Nothing was changed and nothing sent.
@@ -257,6 +268,8 @@ def prepare_join(
         check_data_set(named)
     contribution = _read(desk, opened.manifest, location)
     sheet = _sheet(desk, address, opened, policy, contribution, named)
+    if sheet.chain is not None:
+        sheet.chain.check()
     sheet.spending.check()
     return Prepared(sheet, contribution, named)
 
@@ -281,6 +294,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
             # A withdrawal that was never booked comes first: what is sent from here on is paid anew.
             if (receipt := folder.last_receipt_statement()) is not None:
                 book.record(settle(book.ledger, receipt, book.time))
+            desk.home.approvals.approve(opened.manifest, book.ledger)
             charge, content = _charge(desk, opened), prepared.contribution.content
             book.record(reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time))
 

@@ -218,7 +218,7 @@ def join(
     place, location = parse_address(address), locate(data, query, data_url_file, encoding, decimal)
     desk = open_desk(home, ca_file, passphrase_file)
     prepared = acts.prepare_join(desk, place, location, dataset)
-    if not yes:
+    if not yes and not prepared.is_approved:
         show_sheet(prepared.sheet, make_console(err=True))
         need_terminal("consent")
         if not typer.confirm("Send this share?", err=True):

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpdpca_disk.words import fingerprint_words
+from dpdpca_owner.approvals import Chain
 from dpdpca_owner.home import Owner
 from dpdpca_owner.opening import OpenedStudy, is_participant
 from dpdpca_owner.policy import PolicyLine
 from dpdpca_owner.spending import Spending
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.encoding import BatchReport
 from dpdpca_protocol.fields import decimal_text, time_text
 from dpdpca_protocol.figures import NoiseBy
@@ -37,6 +39,21 @@ _OWNERS_DRAW = (
     "It draws no noise and knows none, so the guarantee holds towards it too, and components may be published"
     " in clear."
 )
+
+_NOT_PUBLISHED = (
+    "The proxy draws noise, and the data user draws as much again before it reads the numbers: what it puts"
+    " into the manifests of later rounds tells the proxy no more than the guarantee allows."
+)
+_CONTENTS = {
+    BlockName.COUNT: "how many records there are",
+    BlockName.SUM: "the sums of the features",
+    BlockName.SECOND_MOMENT: "the sums of their products",
+    BlockName.PAIR_MOMENT: "the sums of products of differences between two records each",
+    BlockName.NORMS: "how many records are of which size",
+    BlockName.PAIR_NORMS: "how many pairs of records differ by how much",
+    BlockName.OCTAVES: "for each feature, how many pairs of records differ in it by how much",
+}
+_MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +94,7 @@ class ConsentSheet:
     Attributes:
         judged: the lines of the owner's policy.
         spending: what the study would do to its budget.
+        chain: how it stands to what was approved for its chain of studies, if it is a round of one.
     """
 
     study: OpenedStudy
@@ -85,6 +103,7 @@ class ConsentSheet:
     judged: tuple[PolicyLine, ...]
     spending: Spending
     dry_run: DryRun | None = None
+    chain: Chain | None = None
 
     @property
     def manifest(self) -> Manifest:
@@ -109,11 +128,18 @@ class ConsentSheet:
         return [
             f"{figures.ciphertext_count:,} Paillier ciphertexts under a key of {self.manifest.key.bits} bits,"
             f" {self.sealed_bytes:,} bytes, sealed to the proxy",
-            f"they hold {figures.value_count:,} numbers: how many records there are, the sums of the features"
-            " and the sums of their products",
+            f"they hold {figures.value_count:,} numbers: {self._contents()}",
             "a signed statement that lists their digests, with this owner's public keys",
             "never a record, a single value or a file",
         ]
+
+    def _contents(self) -> str:
+        figures = self.manifest.figures
+        names = [block.name for block in figures.blocks] or [*_MASKED_CONTENTS]
+        *first, last = (_CONTENTS[name] for name in names)
+        if figures.release is ReleaseKind.PAIRS:
+            first = ["how many pairs of records there are"]
+        return f"{', '.join(first)} and {last}"
 
     def who_can_decrypt(self) -> list[str]:
         user, proxy = self.manifest.user.name, self.manifest.proxy.name
@@ -122,6 +148,8 @@ class ConsentSheet:
         else:
             count = f"{proxy} does not learn the number of records."
         towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
+        if self.manifest.release is ReleaseKind.PRE_STUDY:
+            towards = _NOT_PUBLISHED
         return [
             f"{user} holds the secret key. It gets the sum over all owners only, once, with noise;"
             " the proxy keeps single shares from it.",
@@ -136,13 +164,15 @@ class ConsentSheet:
         if guarantee.epsilon is None or guarantee.delta is None:
             promised = f"NOTHING is promised for one record: {guarantee}"
         else:
+            what = "for this study" if self.chain is None else "for this round by itself"
             promised = (
-                f"ε = {float(guarantee.epsilon):.6g}, δ = {float(guarantee.delta):.6g} for this study,"
+                f"ε = {float(guarantee.epsilon):.6g}, δ = {float(guarantee.delta):.6g} {what},"
                 f" relation {guarantee.relation}: towards the data user and whoever sees the result,"
                 " replacing one record by any other changes the chance of any result by a factor of at most"
                 " e^ε, but for δ. The number of records counts as public."
             )
-        lines = [promised, f"{manifest.release} release, noise drawn by the {manifest.noise_by}"]
+        lines = [*self._of_chain(), promised]
+        lines.append(f"{manifest.release} release, noise drawn by the {manifest.noise_by}")
         if manifest.noise_by is NoiseBy.OWNERS:
             colluding = manifest.max_colluding
             lines.append(
@@ -153,6 +183,26 @@ class ConsentSheet:
         first, *others = privacy_statements(manifest.figures)
         return [*lines, f"mechanism {first}", *others, _UNIT]
 
+    def _of_chain(self) -> list[str]:
+        manifest, chain = self.manifest, self.chain
+        if chain is None:
+            return []
+        total = f"ε = {float(manifest.epsilon):.6g}, δ = {float(manifest.delta):.6g}"
+        lines = [
+            f"this is one round of a chain of studies: {total} is the TOTAL for all rounds together, and this"
+            f" round spends {float(chain.share):.4%} of it; with earlier rounds {float(chain.after):.4%}"
+        ]
+        if chain.after > 1:
+            lines.append("this is ABOVE the total that you approved: this owner cannot join.")
+        elif chain.is_covered:
+            lines.append("you have approved the total before, on the same terms: it needs no new answer")
+        else:
+            lines.append(
+                "by joining you approve the total: later rounds of the same data user, with the same purpose,"
+                " owners and features, may spend what is left of it without a new question"
+            )
+        return lines
+
     def honesty(self) -> list[str]:
         """How much hangs on the owners (protocol, Roles)."""
         if self.manifest.release is ReleaseKind.MASKED:
@@ -161,7 +211,8 @@ class ConsentSheet:
                 " such as a wrong number of records, shows the data user the exact sums of all owners."
                 " So join only if you know and trust every owner named below."
             ]
-        return ["JOINT: an owner that does not clip its records voids the bound for its own records only."]
+        kind = str(self.manifest.release).upper()
+        return [f"{kind}: an owner that does not clip its records voids the bound for its own records only."]
 
     def cohort(self) -> list[str]:
         manifest = self.manifest
@@ -185,7 +236,9 @@ class ConsentSheet:
             if manifest.noise_by is NoiseBy.OWNERS:
                 lines.append("The same holds for their noise: an owner that was made up may have drawn none.")
         records = f"{manifest.min_records} to {manifest.max_records} records in all"
-        if manifest.release is ReleaseKind.JOINT:
+        if manifest.release is ReleaseKind.PAIRS:
+            records += "; what counts for the least is records in pairs, two a pair"
+        if manifest.release is not ReleaseKind.MASKED:
             records += ", which protects nobody from the data user: it is checked after the release only"
         lines.append(records)
         when = time_text(manifest.closes_at)
@@ -222,12 +275,23 @@ class ConsentSheet:
             if manifest.missing == "reject"
             else "a missing value counts as the feature's centre; every record counts"
         )
-        return [
-            missing,
-            f"values are cut to the bounds, and records to norm {decimal_text(manifest.clip_norm)}"
-            f" of √{manifest.figures.encoded_features} after scaling ({manifest.scaling})",
-            "at least one record is needed",
-        ]
+        norm = decimal_text(manifest.clip_norm)
+        d, release = manifest.figures.encoded_features, manifest.release
+        rules = [missing, f"values are cut to the bounds and scaled ({manifest.scaling})"]
+        if release is ReleaseKind.PAIRS:
+            rules.append(f"differences of pairs are cut to norm {norm}, of 2·√{d} at most")
+        elif release is not ReleaseKind.PRE_STUDY or BlockName.SUM in dict(manifest.blocks):
+            rules.append(f"records are cut to norm {norm} of √{d}")
+        if manifest.nonnegative:
+            rules.append("no scaled value is below 0")
+        if manifest.figures.mechanism.setting.has_pairs:
+            rules.append(
+                "records are paired by lot, in an order that their number and a secret of this machine decide"
+                " and their values do not; at least two records are needed, and an odd one is left out"
+            )
+        else:
+            rules.append("at least one record is needed")
+        return rules
 
     def policy(self) -> list[str]:
         broken = [f"REFUSED: {line.text}" for line in self.judged if not line.holds]
@@ -267,6 +331,14 @@ class ConsentSheet:
             "mechanism": manifest.mechanism,
             "calibration": str(manifest.calibration),
             "guarantee": str(figures.guarantee),
+            "chain": None
+            if self.chain is None
+            else {
+                "share": decimal_text(self.chain.share),
+                "share_before": decimal_text(self.chain.before),
+                "is_approved": self.chain.is_covered,
+                "pre_studies": [study.hex() for study in manifest.pre_studies],
+            },
             **privacy_figures(figures),
             "noise_by": str(manifest.noise_by),
             "max_colluding": manifest.max_colluding,

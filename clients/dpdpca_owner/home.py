@@ -9,6 +9,7 @@ from dpdpca_disk.identity import IdentityFiles
 from dpdpca_disk.private import private_dir, write_private
 from dpdpca_disk.words import fingerprint_words
 from dpdpca_http.marks import SeenMarks
+from dpdpca_owner.approvals import Approvals
 from dpdpca_owner.ledger import LedgerFile
 from dpdpca_owner.local_files import load, own_file, save
 from dpdpca_owner.pins import Pins
@@ -51,6 +52,7 @@ class OwnerHome:
         self.pins = Pins(path)
         self.marks = SeenMarks(path / "marks.json")
         self.policy_path = path / "policy.toml"
+        self.approvals = Approvals(path / "chains")
         self.ledger = LedgerFile(path / "ledger", witness, self._joined)
 
     def create(self, name: str, passphrase: bytes | None, now: datetime | None = None) -> Owner:

@@ -49,7 +49,7 @@ max_delta = 1e-5
 max_features = 10000         # encoded columns; a category has one for each level
 min_owners = 3               # owners that the study waits for; with two, each sees through to the other
 min_records = 1              # of all owners; enforced before the release only where the study is masked
-releases = ["masked", "joint"]
+releases = ["masked", "joint", "pairs", "pre-study"]
 mechanisms = ["gaussian", "laplace"]   # by name; a published formula of noise is "NAME as-published"
 
 [budget]                     # all studies on the same records, together

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpdpca_protocol.bookkeeping import place
-from dpdpca_protocol.budget import Budget, Cost, rational_text
+from dpdpca_protocol.budget import NO_COST, Budget, Cost, rational_text
 from dpdpca_protocol.errors import DpdpcaError, UsageError
 from dpdpca_protocol.fields import decimal_text, read_text
 from dpdpca_protocol.identifiers import Digest
@@ -38,6 +38,7 @@ class Spending:
     """One study against this owner's budget.
 
     Attributes:
+        later: what later rounds of the study's chain may still spend, under one approval.
         placed: None where nothing tells which data set it would count in.
         data_sets: how many there are.
     """
@@ -46,18 +47,19 @@ class Spending:
     budget: Budget
     placed: Placed | None
     data_sets: int
+    later: Cost = NO_COST
 
     def check(self) -> None:
         """Raises PolicyError `budget-exceeded`."""
         if self.placed is not None and not self.placed.is_paid:
-            check_fits(self.placed.before + self.charge.cost, self.placed.data_set, self.budget)
+            check_fits(self.placed.before + self.charge.cost + self.later, self.placed.data_set, self.budget)
 
     @property
     def fits(self) -> bool | None:
         """None where it cannot be told."""
         if self.placed is None:
             return None
-        after = self.placed.before + self.charge.cost
+        after = self.placed.before + self.charge.cost + self.later
         return self.placed.is_paid or not self.budget.is_exceeded_by(after)
 
     def lines(self) -> list[str]:
@@ -89,6 +91,9 @@ class Spending:
             f"spent before: {self._amount(before)}; with this study: {self._amount(after)};"
             f" your budget: {self._amount(self.budget.rho)}, at δ = {float(self.budget.delta):.3g}"
         )
+        if self.later.rho:
+            whole = self._amount(after + self.later.rho)
+            lines.append(f"and with all later rounds that you approve by joining: {whole}")
         if unproved := (placed.before + self.charge.cost).unproved:
             lines.append(
                 f"{unproved} of the studies, with this one, have no privacy that can be proved: the figures"
@@ -119,6 +124,7 @@ class Spending:
                 "merges": list(self.placed.merges),
                 "before": self._json(before),
                 "after": self._json(before + self.charge.cost.rho),
+                "after_all_rounds": self._json(before + self.charge.cost.rho + self.later.rho),
             }
         return facts
 

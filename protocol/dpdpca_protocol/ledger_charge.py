@@ -11,7 +11,7 @@ from dpdpca_protocol.fields import decimal_text, read_decimal, read_text, read_t
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.signing import hex_bytes
-from dpdpca_protocol.statements import proved_privacy
+from dpdpca_protocol.statements import round_privacy
 
 DATA_SET_NAME = 100
 _TITLE = 200
@@ -40,7 +40,7 @@ class Charge:
 
     @classmethod
     def of(cls, manifest: Manifest, owner: PartyId) -> Self:
-        epsilon, delta = proved_privacy(manifest)
+        epsilon, delta = round_privacy(manifest)
         return cls(
             manifest.study_id,
             manifest.title,

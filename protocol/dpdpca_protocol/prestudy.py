@@ -1,6 +1,8 @@
 """The released numbers of a pre-study, as the data user reads them and plans by them.
 
 All of it is as private as the release itself: counts and sums carry their noise, edges and scales are public.
+What is planned stands in the next manifest, which the proxy reads too, and the proxy knows the noise that it
+drew. So the data user adds as much again of its own before it reads anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +12,14 @@ from itertools import pairwise
 from math import sqrt
 from typing import Any, Self, TypeVar
 
-from dpdpca_protocol.blocks import NORM_BINS, OCTAVES, BlockName
+from dpdpca_protocol.blocks import NORM_BINS, OCTAVES, BlockName, cut_blocks
 from dpdpca_protocol.errors import IntegrityError, MessageError
 from dpdpca_protocol.fields import decimal_text, read_decimal
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.mechanisms import BlockGaussian
+from dpdpca_protocol.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.signing import FORMAT
 from dpdpca_protocol.study import ReleaseKind
 
@@ -31,7 +34,7 @@ class Histogram:
         edges: upper edge of each bin, ascending, in scaled units; the first bin begins at 0, and the last
             holds what lies above its edge too.
         counts: as released: noisy, and so below 0 at times.
-        noise: standard deviation of the noise on each count.
+        noise: standard deviation of the noise on each count, both draws together.
     """
 
     edges: tuple[float, ...]
@@ -57,7 +60,7 @@ class NoisySum:
 
     Attributes:
         mean: of a record, (d,), in scaled units: the noisy sum divided by N.
-        noise: standard deviation of the noise on each entry of `mean`.
+        noise: standard deviation of the noise on each entry of `mean`, both draws together.
         clip_norm: that records were cut to, scaled units.
     """
 
@@ -115,14 +118,14 @@ class PreStudyResult:
 
         Args:
             manifest: of the study.
-            released: its blocks as decrypted.
+            released: its blocks, `with_own_noise`.
         """
         figures = manifest.figures
         mechanism = figures.mechanism
         assert isinstance(mechanism, BlockGaussian)
         assert figures.rho is not None
         (records,) = released[BlockName.COUNT]
-        scale = {name: sqrt(mechanism.variance(name)) for name in released}
+        scale = {name: sqrt(2 * mechanism.variance(name)) for name in released}
         r, q = float(manifest.clip_norm), figures.grid
 
         def norms(name: BlockName) -> Histogram | None:
@@ -223,6 +226,25 @@ class PreStudyResult:
 
 def _maybe(parse: Callable[[Any], Read], untrusted: Any) -> Read | None:
     return None if untrusted is None else parse(untrusted)
+
+
+def with_own_noise(
+    released: Mapping[BlockName, Sequence[int]], figures: Figures, sample: Samplers = EXACT
+) -> dict[BlockName, list[int]]:
+    """The blocks of a pre-study under a second draw of their noise, which the proxy does not know.
+
+    Args:
+        released: as decrypted, and shown to nobody.
+        figures: of the study.
+        sample: where the integers come from.
+
+    Guarantee: the study's, towards the proxy too; docs/claims.md, C11.
+    """
+    drawn = cut_blocks(figures.blocks, figures.mechanism.draw(1, sample))
+    return {
+        name: [value + noise for value, noise in zip(values, drawn[name], strict=True)]
+        for name, values in released.items()
+    }
 
 
 def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) -> None:

@@ -83,7 +83,7 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
 
 
 def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """(ε, δ) that can be proved for a study; (None, None) for none.
+    """(ε, δ) that can be proved for a study, in a chain for all its rounds; (None, None) for none.
 
     The manifest's where the noise is calibrated by a proof of ours, else what follows from the noise that a
     paper's formula gives, rounded up.
@@ -93,6 +93,14 @@ def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None
     proved = manifest.figures.guarantee
     if proved.epsilon is None or proved.delta is None:
         return None, None
+    return _up(proved.epsilon, 6), _up(proved.delta, 30)
+
+
+def round_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
+    """(ε, δ) that can be proved for this study alone: in a chain less than `proved_privacy`, its total."""
+    proved = manifest.figures.guarantee
+    if manifest.rho_share == 1 or proved.epsilon is None or proved.delta is None:
+        return proved_privacy(manifest)
     return _up(proved.epsilon, 6), _up(proved.delta, 30)
 
 

@@ -25,7 +25,7 @@ from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.packing import BlockLayout
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.prestudy import PreStudyResult, check_blocks
+from dpdpca_protocol.prestudy import PreStudyResult, check_blocks, with_own_noise
 from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import answer_count, flat_scatter, open_flat_release, open_masked_release
@@ -146,8 +146,8 @@ def open_pre_study(
     manifest = Manifest.parse(manifest_body, least_modulus_bits=least_bits)
     released = _open_blocks(key, manifest.figures, chunks)
     check_blocks(released, manifest.figures)
-    result = PreStudyResult.of(manifest, released)
-    _check_records(manifest, result.records)
+    _check_records(manifest, released[BlockName.COUNT][0])
+    result = PreStudyResult.of(manifest, with_own_noise(released, manifest.figures))
     return result, time.monotonic() - begin
 
 

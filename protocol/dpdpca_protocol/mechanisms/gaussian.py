@@ -96,7 +96,7 @@ class GaussianNoise(Mechanism):
         return Guarantee.approximate(epsilon, delta, self.basis, self.assumptions)
 
     def law(self, count: int) -> NoiseLaw:
-        variance = (self.factor(count) * self.scale) ** 2
+        variance = (self.lift(count) * self.scale) ** 2
         joint = self.setting.quantity is Quantity.JOINT
         sum_variance = self.scale**2 / self.setting.alpha_squared if joint else Fraction(0)
         return NoiseLaw(

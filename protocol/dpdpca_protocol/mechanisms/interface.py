@@ -341,11 +341,13 @@ class Mechanism(ABC):
             return [0, *self.draw_triangle(count, sample)]
         return self.draw_triangle(count, sample)
 
-    def factor(self, count: int) -> int:
-        """What the release is scaled by: N if masked, 2 for pairs (the mean of y yᵀ is 2Σ), else 1."""
-        if self.setting.quantity is Quantity.PAIRS:
-            return 2
+    def lift(self, count: int) -> int:
+        """What the noise of a scatter is multiplied by: N where the release is N·S, else 1."""
         return count if self.setting.quantity is Quantity.SCATTER else 1
+
+    def factor(self, count: int) -> int:
+        """What a release is divided by to give a scatter: N if masked, 2 for pairs (E y yᵀ = 2Σ), else 1."""
+        return 2 if self.setting.quantity is Quantity.PAIRS else self.lift(count)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ class LaplaceNoise(Mechanism):
         return Guarantee.pure(epsilon, "discrete Laplace on integers, ε = D₁/b", self.assumptions)
 
     def law(self, count: int) -> NoiseLaw:
-        scale = self.factor(count) * self.scale
+        scale = self.lift(count) * self.scale
         sum_scale = self._sum_scale() if self.setting.quantity is Quantity.JOINT else Fraction(0)
         # 2b² bounds the variance 2p/(1−p)², p = e^(−1/b), of the discrete law from above and closely.
         return NoiseLaw(
@@ -81,7 +81,7 @@ class LaplaceNoise(Mechanism):
 
     def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         d = self.setting.encoded_features
-        return sample.laplace(self.factor(count) * self.scale, d * (d + 1) // 2)
+        return sample.laplace(self.lift(count) * self.scale, d * (d + 1) // 2)
 
     def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
         return sample.laplace(self._sum_scale(), self.setting.encoded_features)

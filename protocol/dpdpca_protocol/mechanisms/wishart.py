@@ -107,4 +107,4 @@ class Wishart(Mechanism):
 
     def _factor_variance(self, count: int) -> Fraction:
         """N·E has the law of a Wishart matrix whose factors have N times the variance."""
-        return self.factor(count) * self.scale**2
+        return self.lift(count) * self.scale**2

@@ -1,0 +1,151 @@
+"""What this owner has approved for chains of studies: one (ε, δ) for all rounds, and what has used it up.
+
+A manifest with a `rho_share` is a round of a chain, which its first round's id names. Who joins the first
+round has seen the total and approved it: later rounds on the same terms need no new question, and none can
+take more than is left. A round that is withdrawn or cancelled, as the ledger has it, has taken nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpdpca_owner.local_files import load, own_file, save
+from dpdpca_protocol.budget import Cost
+from dpdpca_protocol.canonical import canonical_json
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.fields import decimal_text, read_decimal
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.ledger import Ledger
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.mechanisms import Calibration
+from dpdpca_protocol.study import ReleaseKind
+
+WHOLE = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One round against what was approved for its chain.
+
+    Attributes:
+        before: share of the total that other live rounds have taken.
+        share: that this round takes.
+        is_covered: an earlier round on the same terms was approved, and there is enough left of the total.
+    """
+
+    before: Fraction
+    share: Fraction
+    is_covered: bool
+
+    @property
+    def after(self) -> Fraction:
+        return self.before + self.share
+
+    def check(self) -> None:
+        """Raises PolicyError `chain-exceeded` where the total would be passed."""
+        if self.after > WHOLE:
+            raise PolicyError(
+                "chain-exceeded",
+                f"earlier rounds have taken {float(self.before):.4g} of what was approved for all, and this"
+                f" one asks for {float(self.share):.4g}",
+                "ask the data user for a round with a smaller rho_share; --yes does not pass this",
+            )
+
+
+class Approvals:
+    """The chains in an owner's home, a private file each.
+
+    Args:
+        folder: made on the first write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def chain(self, manifest: Manifest, ledger: Ledger) -> Chain | None:
+        """How a study stands to what was approved; None where it is no round of a chain.
+
+        Raises:
+            IntegrityError: the file of the chain is not what this program wrote.
+        """
+        if manifest.rho_share == WHOLE:
+            return None
+        known = self._read(manifest)
+        rounds = {} if known is None else known[1]
+        before = sum(
+            (share for study, share in rounds.items() if _counts(study, manifest.study_id, ledger)),
+            Fraction(0),
+        )
+        on_its_terms = known is not None and known[0] == lasting_terms(manifest)
+        fits = before + manifest.rho_share <= WHOLE
+        is_later = bool(manifest.pre_studies) or manifest.study_id in rounds
+        trusts_nobody_more = manifest.release is not ReleaseKind.MASKED
+        return Chain(before, manifest.rho_share, on_its_terms and fits and is_later and trusts_nobody_more)
+
+    def approve(self, manifest: Manifest, ledger: Ledger) -> None:
+        """Take a round into its chain; the lock of the ledger is held meanwhile.
+
+        Raises:
+            PolicyError: `chain-exceeded`.
+        """
+        chain = self.chain(manifest, ledger)
+        if chain is None:
+            return
+        chain.check()
+        known = self._read(manifest)
+        rounds = {} if known is None else dict(known[1])
+        rounds[manifest.study_id] = manifest.rho_share
+        body = {
+            "rounds": {study.hex(): decimal_text(share) for study, share in rounds.items()},
+            "terms": lasting_terms(manifest).hex(),
+        }
+        save(self._path(manifest), body)
+
+    def _read(self, manifest: Manifest) -> tuple[Digest, Mapping[StudyId, Fraction]] | None:
+        """The terms that were approved last, and the rounds; None before the first."""
+        path = self._path(manifest)
+        if not path.exists():
+            return None
+        body = load(path, "rounds", "terms")
+        with own_file(path):
+            rounds: dict[str, Any] = body["rounds"]
+            shares = {StudyId.parse(study): read_decimal(share, "share") for study, share in rounds.items()}
+            return Digest.parse(body["terms"]), shares
+
+    def _path(self, manifest: Manifest) -> Path:
+        first = manifest.pre_studies[0] if manifest.pre_studies else manifest.study_id
+        return self._folder / f"{first.hex()}.json"
+
+
+def later_rounds(manifest: Manifest, chain: Chain) -> Cost:
+    """What rounds after this one may spend."""
+    left = max(WHOLE - chain.after, Fraction(0))
+    return Cost(left * manifest.figures.rho_total, Fraction(0), 0)
+
+
+def lasting_terms(manifest: Manifest) -> Digest:
+    """Digest of what has to be the same in all rounds for an approval to last.
+
+    Bounds, centres, the clip norm and limits for records may change from round to round, and so may what is
+    released, as long as its noise is calibrated by a proof.
+    """
+    body = manifest.to_body()
+    members = (
+        *("user", "proxy", "purpose", "participants", "min_owners", "max_owners", "missing", "relation"),
+        *("epsilon", "delta", "noise_by", "max_colluding", "mechanism"),
+    )
+    terms: dict[str, Any] = {member: body[member] for member in members}
+    terms["features"] = [
+        [feature.name, feature.kind, list(feature.levels), feature.unit or ""]
+        for feature in manifest.features
+    ]
+    terms["calibration"] = str(Calibration(manifest.calibration))
+    return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))
+
+
+def _counts(study: StudyId, asking: StudyId, ledger: Ledger) -> bool:
+    """Whether an approved round has taken its share; the one that asks has not taken it twice."""
+    spend = ledger.spend(study)
+    return study != asking and (spend is None or spend.is_live)

@@ -1,0 +1,88 @@
+"""Three owners with homes, records and budgets of their own, a real proxy and a data user's service."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from proxy_world import ProxyWorld
+from user_world import TOY_BITS, UserWorld
+
+from dpdpca_disk.private import private_dir, write_private
+from dpdpca_http.address import StudyAddress
+from dpdpca_http.client import ProxyClient
+from dpdpca_http.retry import Patience
+from dpdpca_owner import acts
+from dpdpca_owner.acts import Desk, Prepared
+from dpdpca_owner.home import OwnerHome
+from dpdpca_owner.sources import DataLocation
+from dpdpca_owner.upload import Settled, Watcher
+from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.store.studies import StudyRow
+from dpdpca_user_service.work import MadeKey
+
+
+@dataclass
+class Chain:
+    """The owners' desks and their records, and the data user."""
+
+    world: ProxyWorld
+    user: UserWorld
+    desks: list[Desk]
+    data: list[Path]
+    records: NDArray[np.float64]
+
+    @classmethod
+    def make(cls, world: ProxyWorld, user: UserWorld, folder: Path, records: NDArray[np.float64]) -> "Chain":
+        """Owners that hold the records in three parts."""
+        desks, data = [], []
+        for index, (key, part) in enumerate(zip(world.owners, np.array_split(records, 3), strict=True)):
+            home = OwnerHome(folder / f"owner-{index}", folder / "witness")
+            home.create(f"Hospital {'ABC'[index]}", None)
+            (home.path / "identity.pem").write_bytes(key.to_pem())
+            home.pins.pin_proxy(world.url, world.client(key).card()[1])
+            desks.append(Desk(home, home.load(), _connect, least_modulus_bits=TOY_BITS))
+            path = private_dir(folder / "data") / f"{index}.csv"
+            header = ",".join(f"f{column}" for column in range(records.shape[1]))
+            np.savetxt(path, part, delimiter=",", header=header, comments="", fmt="%.17g")
+            data.append(path)
+        return cls(world, user, desks, data, records)
+
+    def open(self, **draft: Any) -> StudyRow:
+        """A study of its own key that is open at the proxy."""
+        secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+        roots = tuple(int(root) for root in prove_key(secret, self.world.user.public.ed25519).roots)
+        self.user.workers.keys[:] = [MadeKey(secret.to_bytes(), roots)]
+        return self.user.advance_to(self.user.create(publish=False, **draft), Stage.OPEN)
+
+    def address(self, row: StudyRow) -> StudyAddress:
+        return StudyAddress(self.world.url, row.known_study)
+
+    def prepare(self, row: StudyRow, owner: int = 0) -> Prepared:
+        return acts.prepare_join(
+            self.desks[owner], self.address(row), DataLocation(str(self.data[owner])), "people"
+        )
+
+    def join(self, row: StudyRow, owner: int) -> Settled:
+        return acts.join(self.desks[owner], self.address(row), self.prepare(row, owner), Watcher())
+
+    def run(self, **draft: Any) -> StudyRow:
+        """A whole study: every owner joins, and the result is here."""
+        row = self.open(**draft)
+        for owner in range(len(self.desks)):
+            self.join(row, owner)
+        return self.user.advance_to(row, Stage.FITTED)
+
+
+def _connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:
+    return ProxyClient(url, key, pinned, patience=Patience(seconds=0.0))
+
+
+def keep_policy(home: OwnerHome, text: str) -> None:
+    """Write an owner's policy."""
+    write_private(home.policy_path, text.encode())
