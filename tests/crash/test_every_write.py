@@ -6,7 +6,6 @@ until the act passes: die there, start again, look whether store and receipts ag
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -14,6 +13,7 @@ from fault_plan import DIE, ERROR, LIE, POWER
 from promises import Promise
 from proxy_process import DeadProxyError, ProcessWorld, process_world
 from proxy_world import OpenStudy, values_of, wait_for
+from quick_folder import quick_folder
 from store_checks import check_store, check_sum, row_of, wait_on_disk
 
 from dpdpca_protocol.errors import DpdpcaError
@@ -236,10 +236,13 @@ class Enrol(Act):
 
 
 @pytest.fixture
-def world(tmp_path: Path, parties: Any) -> Iterator[ProcessWorld]:
-    with process_world(
-        tmp_path / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
-    ) as world:
+def world(parties: Any) -> Iterator[ProcessWorld]:
+    with (
+        quick_folder() as folder,
+        process_world(
+            folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
+        ) as world,
+    ):
         world.start()
         world.enrol_all()
         yield world

@@ -15,6 +15,7 @@ import pytest
 from promises import Promise
 from proxy_process import ProcessWorld, process_world
 from proxy_world import OpenStudy, Values
+from quick_folder import quick_folder
 from store_checks import check_rows, check_store, check_sum, row_of, wait_on_disk
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, UnavailableError
@@ -111,10 +112,12 @@ def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[ProcessWorld]:
+def world(parties: Any) -> Iterator[ProcessWorld]:
     owners = [IdentityKey.generate() for _ in range(OWNERS)]
-    home = tmp_path_factory.mktemp("kills") / "proxy"
-    with process_world(home, parties.user, owners, parties.secret, parties.proof) as world:
+    with (
+        quick_folder() as folder,
+        process_world(folder / "proxy", parties.user, owners, parties.secret, parties.proof) as world,
+    ):
         world.start()
         world.enrol(world.user, "user", "Institute")
         for place, owner in enumerate(owners):

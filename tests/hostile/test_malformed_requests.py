@@ -2,9 +2,7 @@
 
 import http.client
 import os
-import shutil
 import socket
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from malformed import Forge, Malformed
 from promises import Promise
 from proxy_process import ProcessWorld, process_world
 from proxy_world import dump, values_of, wait_for
+from quick_folder import quick_folder
 
 REQUESTS = 10_000
 _WARM = 1_500
@@ -29,18 +28,15 @@ _DRIFT = 1.05
 
 @pytest.fixture
 def world(parties: Any) -> Iterator[ProcessWorld]:
-    """In memory where there is a place for it: thousands of nonces are synced, and that is not the point."""
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = Path(tempfile.mkdtemp(dir=base))
-    try:
-        with process_world(
+    with (
+        quick_folder() as folder,
+        process_world(
             folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
-        ) as world:
-            world.start()
-            world.enrol_all()
-            yield world
-    finally:
-        shutil.rmtree(folder)
+        ) as world,
+    ):
+        world.start()
+        world.enrol_all()
+        yield world
 
 
 class Sender:

@@ -40,6 +40,8 @@ START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
 _LAST_OF_TIDYING = "remove"
 """A file that was written to see whether the storage works is taken back."""
+_NEVER_SECONDS = 3600.0
+"""Between two tidyings after the one at the start, whose writes would be taken for those of an act."""
 _NO_LIMIT = 1_000_000
 """Of requests in a second: tests send as many as they can, and the limits have tests of their own."""
 _RETRY_SECONDS = 0.1
@@ -254,6 +256,7 @@ def _serve(orders: _Orders, control: Connection) -> None:
     install(plan)
     _note_noise(orders.noise_log)
     jobs._MOST_BACKOFF_SECONDS = _RETRY_SECONDS
+    jobs._TIDYING_SECONDS = _NEVER_SECONDS
     settings = load_settings(orders.home, port=orders.port, log_level="ERROR", **orders.settings)
     app = create_app(open_proxy(settings, least_modulus_bits=TOY_BITS), worker=InlineWorker())
     server = _Server(
