@@ -31,6 +31,14 @@ def test_a_study_holds_what_it_claims(kind, delta, epsilon, make_manifest):
     assert report.holds, report.facts()
 
 
+def test_noise_in_owners_shares_holds_what_is_claimed(make_manifest):
+    """The sum of the shares that are assured; those of all others only add to it."""
+    manifest = make_manifest(noise_by="owners", epsilon=1, delta="0.0009", max_records=1000)
+    report = audit_manifest(manifest, RUNS, alpha=level())
+    print(f"owners' noise: ε ≥ {report.epsilon:.3f} of {report.largest:.2f}")
+    assert report.holds, report.facts()
+
+
 @pytest.mark.parametrize(
     ("kind", "mechanism", "calibration"),
     [

@@ -106,9 +106,25 @@ def test_plan_shows_both_releases_and_warns_of_a_high_clip_norm(run: Run, draft:
     assert "above 0.7" in out
     assert "income 50000" in out
     facts = json.loads(run("plan", draft, "--records", "20000", "--json")[1])
-    masked, joint = facts["releases"]
+    masked, joint = facts["releases"][:2]
     assert 1.9 < masked["noise_on_a_variance"] / joint["noise_on_a_variance"] < 4
     assert masked["bytes_per_owner"] > joint["bytes_per_owner"]
+    assert masked["delta_parts"]["mask"] > 0 == joint["delta_parts"]["mask"]
+    assert 0 < joint["delta_parts"]["tails"] < 1e-20
+    assert joint["continuous_gaussian"]["noise_scale"] < joint["noise_scale"]
+    assert "redrawn tails" in out
+
+
+def test_plan_and_lint_say_what_published_noise_gives(run: Run) -> None:
+    terms = 'release = "masked"\ncalibration = "as-published"'
+    Path("paper.toml").write_text(DRAFT.replace('release = "joint"', terms), encoding="utf-8")
+    status, out, err = run("plan", "paper.toml", "--records", "20000")
+    assert status == 0
+    assert "not the ε = 1 of the draft is proved, but (ε, δ) = (3." in out + err
+    assert "ε = 3.8" in out + err  # above 3: a weak promise
+    status, out, err = run("study", "lint", "paper.toml")
+    assert status == 0
+    assert "not the ε = 1 of the draft is proved" in out + err
 
 
 def test_lint_accepts_a_good_draft_and_names_the_fault_of_a_bad_one(run: Run, draft: str) -> None:
