@@ -13,3 +13,10 @@ compile() { # compile EXTRA: one lock, with hashes and without the address of an
 
 compile dev "$@"
 compile demo --constraint requirements/dev.txt "$@"
+
+# The auditor is in no environment of the product: only its own requirements count.
+echo 'pip-audit>=2.9' |
+    CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+        --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
+        --output-file requirements/audit.txt "$@" -
+sed -i -E '/^--/d' requirements/audit.txt
