@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,16 +42,19 @@ def open_client(url: str | None, home: Path | None) -> "ServiceClient":
     return ServiceClient(url or find_url(), home=home)
 
 
-def lint_file(path: Path, release: str | None = None) -> "Manifest":
+def read_draft(path: Path) -> dict[str, Any]:
+    from dpdpca_user.drafts import media_type_of, parse_draft
+
+    return parse_draft(path.read_bytes(), media_type_of(path))
+
+
+def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
     """The manifest that a draft would become, with stand-ins for the parties and the key."""
     from datetime import UTC, datetime
 
     from dpdpca_protocol.parties import Party, ProxyParty
-    from dpdpca_user.drafts import closing_time, lint, media_type_of, parse_draft
+    from dpdpca_user.drafts import closing_time, lint
 
-    draft = parse_draft(path.read_bytes(), media_type_of(path))
-    if release is not None:
-        draft["release"] = release
     user = Party("this data user", b"\xfe" * 32, b"\xfe" * 32)
     proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
     return lint(draft, user, proxy, closing_time(datetime.now(UTC), 30), _KEY_BITS)

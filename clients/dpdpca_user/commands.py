@@ -1,29 +1,26 @@
 """`dpdpca user …`: the command line of a data user. `serve` is the service's own command."""
 
 import json
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
 from dpdpca_user.command_parts import (
     AsJson,
-    DraftFile,
     Home,
     Passphrase,
     Service,
     Study,
     inert,
-    lint_file,
     need_terminal,
     open_client,
     read_invitation,
     show,
-    show_notes,
     show_table,
 )
+from dpdpca_user.plan_command import plan
 from dpdpca_user.study_commands import study_app
 
 if TYPE_CHECKING:
@@ -159,43 +156,7 @@ def _knows(proxy: "ProxyClient", ed25519: bytes) -> bool:
         return False
 
 
-@app.command(epilog="Example: dpdpca user plan manifest.toml --records 20000")
-def plan(
-    draft: DraftFile,
-    records: Annotated[int, typer.Option(min=1, help="How many records the owners have together.")],
-    as_json: AsJson = False,
-) -> None:
-    """Show what noise a draft will bring, masked beside joint, and what it asks of each owner."""
-    from dpdpca_user.plan import advice, outlook
-
-    drafted = lint_file(draft)
-    outlooks, said = [], advice(drafted, records)
-    for release in ("masked", "joint"):
-        try:
-            outlooks.append(outlook(lint_file(draft, release), records))
-        except PolicyError as error:
-            said.append(f"there is no {release} release of this draft: {error.problem}")
-    if as_json:
-        typer.echo(
-            json.dumps({"records": records, "releases": [o.facts() for o in outlooks], "advice": said})
-        )
-        return
-    show_table(
-        f"{records:,} records, {drafted.figures.encoded_features} encoded features, scaled units",
-        ["", *(str(each.release) for each in outlooks)],
-        [
-            *(
-                ["privacy", *lines]
-                for lines in zip_longest(*(each.statements for each in outlooks), fillvalue="")
-            ),
-            ["noise on a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
-            ["smallest eigenvalue to be seen", *(f"{each.visible:.3g}" for each in outlooks)],
-            ["bytes an owner sends", *(f"{each.share_bytes:,}" for each in outlooks)],
-            ["ciphertexts of an owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
-            ["time of an owner, roughly", *(_duration(each.seconds) for each in outlooks)],
-        ],
-    )
-    show_notes(said)
+app.command(epilog="Example: dpdpca user plan draft.toml --records 20000")(plan)
 
 
 @app.command(epilog="Example: dpdpca user result 9f86…0a08 --out model.npz")
@@ -209,8 +170,12 @@ def result(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """What came out: variances, noise edge, and the promise that was bought."""
+    """What came out: variances, noise edge, and the promise that was bought; or a pre-study's numbers."""
     with open_client(service, home) as client:
+        if client.study(study)["release"] == "pre-study" and not publish:
+            numbers = client.result(study)
+            _show_pre_study(numbers, out, as_json)
+            return
         facts = client.model(study)
         if out is not None:
             from dpdpca_disk.private import write_private
@@ -236,6 +201,19 @@ def result(
         typer.echo(line)
     if out is not None:
         typer.echo(f"model written to {out}")
+
+
+def _show_pre_study(numbers: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    from dpdpca_user.numbers import show_numbers
+
+    if out is not None:
+        from dpdpca_disk.private import write_private
+
+        write_private(out, json.dumps(numbers).encode())
+    if as_json:
+        typer.echo(json.dumps(numbers))
+    else:
+        show_numbers(numbers)
 
 
 @app.command(epilog="Example: dpdpca user report 9f86…0a08 --out report.html")
@@ -282,7 +260,3 @@ def verify(
                 typer.echo(f"✓ {line}")
     if as_json:
         typer.echo(json.dumps({"study": evidence["study"], "verified": held}))
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{max(seconds, 1):.0f} s"

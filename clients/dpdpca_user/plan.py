@@ -1,18 +1,33 @@
-"""What a draft will bring before anybody is asked: noise, sizes and advice. No data, no key."""
+"""What a draft will bring before anybody is asked: noise, records that it takes, sizes. No data, no key."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Any
 
+from dpdpca_protocol.draft import real_of
+from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.mechanisms import Calibration
-from dpdpca_protocol.statements import privacy_figures, privacy_statements, proved_privacy
+from dpdpca_protocol.planning import (
+    FIRST_SHARES,
+    SAFETY,
+    TOO_CLOSE,
+    clip_quantile,
+    components_seen,
+    least_records,
+    noise_over_signal,
+    shares_of,
+    usual_norm,
+)
+from dpdpca_protocol.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.rounds import rounded_down
 
+RELEASES = (ReleaseKind.MASKED, ReleaseKind.JOINT, ReleaseKind.PAIRS)
 SECONDS_PER_CIPHERTEXT = 0.0015
 """One encryption at 3072 bits on one core, measured; with another key size the order of magnitude holds."""
 
-_HIGH_CLIP = 0.7
-_RULE_CLIP = 0.35
+_CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +37,15 @@ class Outlook:
     Attributes:
         statements, privacy: what is proved for the noise, what is claimed where it is as published, and the
             parts of δ; in words and in figures.
+        clip_norm: r; for pairs of |y|/√2.
+        usual_norm: r where nothing is known of the data.
         noise: standard deviation of the noise on a variance.
         visible: the least eigenvalue that stands out from the noise (away from the mean, if joint).
+        relative_noise: c, the noise on N·Σ in units of r²/√ρ; None where nothing is proved, so no ρ is.
+        nu: noise beside the largest signal; it asks for `quantile`.
+        quantile: of the norms about the mean, at which to clip.
+        least_records: share of the first component → records from which it is found with cos² 0.9.
+        components_seen: of a spectrum that was given, how many would stand above the noise.
         share_bytes: what an owner sends.
         seconds: what an owner computes, roughly, on one core.
     """
@@ -31,8 +53,15 @@ class Outlook:
     release: ReleaseKind
     statements: tuple[str, ...]
     privacy: dict[str, Any]
+    clip_norm: float
+    usual_norm: float
     noise: float
     visible: float
+    relative_noise: float | None
+    nu: float
+    quantile: float
+    least_records: Mapping[float, int]
+    components_seen: int | None
     ciphertexts: int
     share_bytes: int
     seconds: float
@@ -42,73 +71,116 @@ class Outlook:
             "release": str(self.release),
             "privacy": list(self.statements),
             **self.privacy,
+            "clip_norm": self.clip_norm,
+            "clip_norm_without_data": self.usual_norm,
             "noise_on_a_variance": self.noise,
             "least_visible_eigenvalue": self.visible,
+            "relative_noise": self.relative_noise,
+            "nu": self.nu,
+            "clip_quantile": self.quantile,
+            "least_records": {f"{share:g}": least for share, least in self.least_records.items()},
+            "components_above_noise": self.components_seen,
             "ciphertexts_per_owner": self.ciphertexts,
             "bytes_per_owner": self.share_bytes,
             "minutes_per_owner": self.seconds / 60,
         }
 
 
-def outlook(manifest: Manifest, records: int) -> Outlook:
-    """What `manifest` brings at N = `records`."""
-    figures = manifest.figures
-    d = figures.encoded_features
+def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) -> Outlook:
+    """What `manifest` brings at N = `records`.
+
+    Args:
+        manifest: of any release but a pre-study.
+        records: in all; half as many pairs.
+        spectrum: variances or shares of the components, where something is known of them.
+    """
+    figures, d = manifest.figures, manifest.figures.encoded_features
+    of_pairs = manifest.release is ReleaseKind.PAIRS
+    counted = max(records // 2, 1) if of_pairs else records
     # Where owners draw there is more noise with each: what is shown is the most.
-    law, factor = figures.law(records, manifest.max_owners), figures.mechanism.factor(records)
-    unit = 1 / figures.grid**2 / max(records - 1, 1) / factor
+    law, factor = figures.law(counted, manifest.max_owners), figures.mechanism.factor(counted)
+    on_diagonal = float(law.diagonal) ** 0.5 / factor / figures.grid**2
+    off_diagonal = float(law.off_diagonal) ** 0.5 / factor / figures.grid**2
+    degrees = counted if of_pairs else max(counted - 1, 1)
+    r = float(manifest.clip_norm) / (sqrt(2) if of_pairs else 1.0)
+    # In units of N·r²: a pair has the variance of one record, and there are half as many.
+    noise = sqrt(2) * off_diagonal / r**2 * (records / counted if of_pairs else 1.0)
+    nu = noise_over_signal(noise, d, 1.0, records)
+    shares = (*FIRST_SHARES, *((shares_of(spectrum)[0],) if spectrum else ()))
+    categorical = sum(feature.is_categorical for feature in manifest.features)
     return Outlook(
         release=manifest.release,
         statements=privacy_statements(figures),
         privacy=privacy_figures(figures),
-        noise=float(law.diagonal) ** 0.5 * unit,
-        visible=2 * float(law.off_diagonal * d) ** 0.5 * unit * (1 + d ** (-2 / 3)),
+        clip_norm=r,
+        usual_norm=usual_norm(len(manifest.features) - categorical, categorical),
+        noise=on_diagonal / degrees,
+        visible=2 * off_diagonal / degrees * d**0.5 * (1 + d ** (-2 / 3)),
+        relative_noise=None if figures.rho is None else noise * float(figures.rho) ** 0.5,
+        nu=nu,
+        quantile=clip_quantile(nu),
+        least_records={
+            share: round(SAFETY * least_records(noise, share, d, 1.0))
+            for share in sorted(shares, reverse=True)
+        },
+        components_seen=components_seen(spectrum, noise, d, 1.0, records) if spectrum else None,
         ciphertexts=figures.ciphertext_count,
         share_bytes=figures.share_bytes,
         seconds=figures.ciphertext_count * SECONDS_PER_CIPHERTEXT,
     )
 
 
-def advice(manifest: Manifest, records: int | None = None) -> list[str]:
-    """Sentences for whoever writes the draft; none of them stops a study."""
-    figures = manifest.figures
-    d = figures.encoded_features
-    r, most = float(manifest.clip_norm), d**0.5
-    said = []
-    if r > _HIGH_CLIP * most:
-        said.append(
-            f"clip_norm {r:.3g} is above 0.7·√{d} = {_HIGH_CLIP * most:.3g}: noise grows with its square; "
-            f"without a better idea take 0.35·√{d} = {_RULE_CLIP * most:.2g}, or half of it"
+def check_enough(manifest: Manifest, seen: Outlook, records: int, spectrum: Sequence[float] = ()) -> None:
+    """Refuse what cannot come to anything, whatever the data: records below half of N_min.
+
+    N_min is taken for the first share of the spectrum, or for a component with half of all variance, and for
+    a centre near the mean.
+
+    Raises:
+        PolicyError: `too-few-records`.
+    """
+    share = shares_of(spectrum)[0] if spectrum else max(FIRST_SHARES)
+    if records < seen.least_records[share] / 2:
+        raise PolicyError(
+            "too-few-records",
+            f"{records:,} records are too few for {manifest.figures.encoded_features} features at"
+            f" ε = {float(manifest.epsilon):g}: the components would be noise"
+            f" (a share of {share:g} takes about {seen.least_records[share]:,})",
+            "use fewer features, a larger ε, or a better centre; --anyway plans it all the same",
         )
-    from_zero = [
-        f"{feature.name} {float(feature.origin):g}"
-        for feature in manifest.features
-        if feature.lower == 0 and feature.centre is None
-    ]
-    if from_zero:
-        said.append(
-            "are these typical values, as the middle of bounds that begin at 0: "
-            f"{', '.join(from_zero[:20])}? Where not, give a centre; for counts it is often near 0"
+
+
+def close_components(spectrum: Sequence[float]) -> str | None:
+    """What to say where the first two components are too close for one of them to be found."""
+    shares = shares_of(spectrum) if spectrum else []
+    if len(shares) > 1 and shares[1] > TOO_CLOSE * shares[0]:
+        return (
+            "the first two variances are close: their plane can be found, a direction in it cannot, and takes"
+            " several times the records"
         )
-    if manifest.missing == "reject":
-        said.append(
-            "missing = reject: which records are complete is treated as public; midpoint keeps every record"
-        )
-    if manifest.release is ReleaseKind.MASKED:
-        said.append(
-            "the masked release has 2 to 4 times the noise of the joint one at the same ε, needs a count "
-            "round, and trusts every owner; the joint release gives a private mean too"
-        )
-    if not manifest.participants:
-        said.append("no participants are named: any enrolled owner may join; naming them is the safer form")
-    epsilon, _ = proved_privacy(manifest)
-    if manifest.calibration is Calibration.AS_PUBLISHED:
-        said.append(
-            f"as published: not the ε = {float(manifest.epsilon):g} of the draft is proved, but "
-            f"{figures.guarantee}; owners refuse it unless their policy names it"
-        )
-    if epsilon is not None and epsilon > 3:
-        said.append(f"ε = {float(epsilon):g} is a weak promise to one record")
-    if records is not None and records > manifest.max_records:
-        said.append(f"{records} records are more than max_records, {manifest.max_records}")
-    return said
+    return None
+
+
+def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]:
+    """The draft of another release of the same records, by itself and with the whole budget."""
+    had = draft.get("release")
+    changed = {name: value for name, value in draft.items() if name not in _CHAIN_MEMBERS}
+    changed["release"] = str(release)
+    if "clip_norm" not in draft or had == ReleaseKind.PRE_STUDY:
+        features = draft.get("features")
+        listed = features if isinstance(features, list) else []
+        categorical = sum(isinstance(each, Mapping) and "levels" in each for each in listed)
+        norm = usual_norm(len(listed) - categorical, categorical) or 1.0
+        had = ReleaseKind.JOINT
+    else:
+        norm = float(real_of(draft["clip_norm"], "clip_norm"))
+    if (release is ReleaseKind.PAIRS) != (had == ReleaseKind.PAIRS):
+        changed["clip_norm"] = rounded_down(norm * (sqrt(2) if release is ReleaseKind.PAIRS else sqrt(0.5)))
+    elif "clip_norm" not in changed or draft.get("release") == ReleaseKind.PRE_STUDY:
+        changed["clip_norm"] = rounded_down(norm)
+    if release is ReleaseKind.PAIRS:
+        changed["missing"] = "midpoint"
+        changed.pop("sum_weight", None)
+    if release is not ReleaseKind.MASKED:
+        changed.pop("nonnegative", None)
+    return changed

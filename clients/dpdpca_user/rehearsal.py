@@ -21,7 +21,7 @@ from dpdpca_protocol.encoding import RecordEncoder
 from dpdpca_protocol.features import Feature
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.pairing import KeyStream, differences, shuffled
-from dpdpca_protocol.prestudy import PreStudyResult
+from dpdpca_protocol.prestudy import PreStudyResult, with_own_noise
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release import NoisyScatter, flat_scatter
 from dpdpca_protocol.scatter import SecondMoments
@@ -120,7 +120,7 @@ def play_round(
     values = [value + drawn for value, drawn in zip(total.tolist(), noise, strict=True)]
     released = cut_blocks(figures.blocks, values)
     if manifest.release is ReleaseKind.PRE_STUDY:
-        return PreStudyResult.of(manifest, released)
+        return PreStudyResult.of(manifest, with_own_noise(released, figures))
     return flat_scatter(released, figures.encoded_features)
 
 

@@ -35,7 +35,7 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
     draft |= {
         "missing": "midpoint",
         "release": str(following.release),
-        "clip_norm": _rounded_down(following.clip_norm),
+        "clip_norm": rounded_down(following.clip_norm),
         "rho_share": decimal_text(following.rho_share),
         "features": _moved(base["features"], following),
     }
@@ -131,7 +131,7 @@ def _rounded(value: Fraction, width: Fraction) -> Fraction:
     return Fraction(round(value * 10**places), 10**places)
 
 
-def _rounded_down(norm: float) -> str:
+def rounded_down(norm: float) -> str:
     """A clip norm of six significant digits, not above `norm`: √d has no end."""
     places = _DIGITS - 1 - floor(log10(norm))
     return decimal_text(Fraction(floor(Fraction(norm) * Fraction(10) ** places)) / Fraction(10) ** places)

@@ -55,6 +55,23 @@ def draft_from_sample(path: Path) -> str:
     return "\n".join(parts) + "\n"
 
 
+def numbers_of_sample(path: Path) -> dict[str, list[float]]:
+    """The finite numbers of each column of a CSV file that holds no other text.
+
+    Raises:
+        InputError: no header or no rows.
+    """
+    header, rows = _read(path)
+    found = {}
+    for name, values in zip(header, zip(*rows, strict=True), strict=True):
+        try:
+            numbers = [float(value) for value in values if value.strip()]
+        except ValueError:
+            continue
+        found[name] = [number for number in numbers if math.isfinite(number)]
+    return found
+
+
 def _feature(name: str, values: tuple[str, ...]) -> Iterator[str]:
     present = [value.strip() for value in values if value.strip()]
     try:

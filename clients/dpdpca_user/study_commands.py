@@ -13,8 +13,9 @@ from dpdpca_user.command_parts import (
     Home,
     Service,
     Study,
-    lint_file,
+    lint_draft,
     open_client,
+    read_draft,
     show,
     show_line,
     show_notes,
@@ -49,12 +50,21 @@ def study_init(
 
 
 @study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")
-def studylint_file(draft: DraftFile, as_json: AsJson = False) -> None:
+def study_lint(
+    draft: DraftFile,
+    sample: Annotated[
+        Path | None, typer.Option(help="CSV file with a header, nobody's private data: are bounds too wide?")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Check a draft against every rule that needs no key, and say what could be better."""
-    from dpdpca_user.plan import advice
+    from dpdpca_user.advice import advice, sample_advice
+    from dpdpca_user.sample import numbers_of_sample
 
-    manifest = lint_file(draft)
+    manifest = lint_draft(read_draft(draft))
     said = advice(manifest)
+    if sample is not None:
+        said += sample_advice(manifest, numbers_of_sample(sample))
     facts = {
         "release": str(manifest.release),
         "encoded_features": manifest.figures.encoded_features,
@@ -65,7 +75,7 @@ def studylint_file(draft: DraftFile, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(facts))
         return
     typer.echo(
-        f"{draft.name} is a valid {manifest.release} study of {facts['encoded_features']} encoded features"
+        f"{draft.name} is a valid draft ({manifest.release}) of {facts['encoded_features']} encoded features"
     )
     show_notes(said)
 

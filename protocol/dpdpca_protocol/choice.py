@@ -33,8 +33,10 @@ MEAN_SHARE = Fraction(1, 10)
 FIRST_ERROR, SECOND_ERROR = 1.3, 1.2
 """e₁ and e₂ up to which a private mean is worth its price."""
 SCALES_FROM = 40.0
-"""Records, in √(d/ρ_s), from which asking for scales is better than not asking."""
+"""Records, in √(2d/ρ_s), from which asking for scales is better than not asking."""
 
+_DRAWS = 2
+"""Draws of noise on a pre-study: the proxy's, and the data user's own, whose use the proxy sees."""
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
@@ -85,7 +87,7 @@ def first_round(d: int, records: int, rho_total: float, unknown_scales: bool = F
         rho_total: of all rounds.
         unknown_scales: whether the bounds may be too wide by very different factors.
     """
-    needed = SCALES_FROM * sqrt(d / (float(SCALE_SHARE) * rho_total))
+    needed = SCALES_FROM * sqrt(_DRAWS * d / (float(SCALE_SHARE) * rho_total))
     if not unknown_scales:
         return _norm_study(d, (), ())
     if records < needed:
@@ -208,8 +210,8 @@ def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
         )
     r1 = min(_LONG_MARGIN * longest, sqrt(d))
     rho = float(MEAN_SHARE) * last.rho_total
-    first = r1 * sqrt(2 * d / rho) / (records * middle)
-    second = _SECOND_CLIP * sqrt(2 * d / rho) / records
+    first = r1 * sqrt(_DRAWS * 2 * d / rho) / (records * middle)
+    second = _SECOND_CLIP * sqrt(_DRAWS * 2 * d / rho) / records
     seen = (
         f"90 % of the records lie within {longest:.3g} of the public centre, half of them within {middle:.3g}"
         " of their mean (half-ranges)",

@@ -115,6 +115,80 @@ def test_plan_shows_both_releases_and_warns_of_a_high_clip_norm(run: Run, draft:
     assert "redrawn tails" in out
 
 
+def test_plan_gives_every_release_its_noise_and_the_records_that_it_takes(run: Run, draft: str) -> None:
+    facts = json.loads(run("plan", draft, "--records", "20000", "--json")[1])
+    _, joint, pairs = facts["releases"]
+    assert [round(each["relative_noise"], 3) for each in facts["releases"]] == [2.828, 1.215, 2.0]
+    assert pairs["clip_norm"] == pytest.approx(joint["clip_norm"], rel=1e-4)
+    for release in facts["releases"]:
+        assert release["least_records"]["0.1"] == pytest.approx(5 * release["least_records"]["0.5"], rel=0.01)
+        assert release["clip_norm_without_data"] == pytest.approx((2 * 0.35**2 + 0.81) ** 0.5)
+
+
+def test_plan_refuses_what_can_only_be_noise(run: Run, draft: str) -> None:
+    status, out, err = run("plan", draft, "--records", "10")
+    assert (status, out) == (1, "")
+    assert "too few for 4 features at ε = 1" in err
+    assert "--anyway" in err
+    assert run("plan", draft, "--records", "10", "--anyway")[0] == 0
+    assert run("plan", draft, "--records", "60")[0] == 0
+    assert run("plan", draft, "--records", "60", "--spectrum", "0.2,0.1")[0] == 1
+    assert run("plan", draft)[0] == 2
+
+
+def test_plan_counts_what_a_spectrum_leaves_above_the_noise(run: Run, draft: str, tmp_path: Path) -> None:
+    (tmp_path / "spectrum.txt").write_text("0.5\n0.45\n0.01\n")
+    for given in ("0.5,0.45,0.01", "spectrum.txt"):
+        facts = json.loads(run("plan", draft, "--records", "2000", "--spectrum", given, "--json")[1])
+        masked, joint, _ = (each["components_above_noise"] for each in facts["releases"])
+        assert masked <= joint == 2
+        assert any("a direction in it cannot" in line for line in facts["advice"])
+    for bad in ("0.5,half", "-1", "0"):
+        assert run("plan", draft, "--records", "2000", "--spectrum", bad)[0] == 2
+
+
+def test_a_sample_shows_bounds_that_are_too_wide(run: Run, draft: str, tmp_path: Path) -> None:
+    (tmp_path / "sample.csv").write_text("income,age,sex\n900,31,f\n1200,78,m\n1100,50,f\n")
+    for words in (("plan", draft, "--records", "20000"), ("study", "lint", draft)):
+        status, out, _ = run(*words, "--sample", "sample.csv", "--json")
+        said = " ".join(json.loads(out)["advice"])
+        assert status == 0
+        assert "wider than the sample needs: income (333 times)" in said
+        assert "income (1100, not 50000)" in said
+        assert "age (" not in said
+
+
+def test_a_chain_is_begun_rehearsed_and_continued_from_a_result(run: Run, tmp_path: Path) -> None:
+    kept = [line for line in DRAFT.splitlines() if not line.startswith(("release", "clip_norm"))]
+    (tmp_path / "chain.toml").write_text("\n".join(kept))
+    status, out, _ = run("plan", "chain.toml", "--records", "4000", "--begin", "--out", "first.toml")
+    assert (status, "norm study" in out) == (0, True)
+    assert run("study", "lint", "first.toml")[0] == 0
+    assert run("plan", "chain.toml", "--records", "4000", "--begin", "--out", "first.toml")[0] == 2
+    rehearsed = json.loads(run("plan", "chain.toml", "--records", "4000", "--rehearse", "--json")[1])
+    assert rehearsed["rounds"][0]["release"] == "pre-study"
+    assert rehearsed["rounds"][-1]["release"] in ("joint", "pairs")
+    assert sum(each["rho_share"] for each in rehearsed["rounds"]) == pytest.approx(1)
+    assert 0 < rehearsed["captured_of_best"]["1"] <= 1
+
+    from dpdpca_protocol.randomness import OS_RANDOMNESS
+    from dpdpca_user.command_parts import lint_draft, read_draft
+    from dpdpca_user.rehearsal import made_up_records, play_round
+
+    manifest = lint_draft(read_draft(tmp_path / "first.toml"))
+    made = made_up_records(manifest.features, 4000, OS_RANDOMNESS)
+    result: Any = play_round(manifest, [made], OS_RANDOMNESS)
+    (tmp_path / "result.json").write_text(json.dumps(result.to_json()))
+    status, out, _ = run("plan", "chain.toml", "--from", "result.json", "--out", "second.toml", "--json")
+    facts = json.loads(out)
+    assert status == 0
+    assert facts["draft"]["pre_studies"] == [manifest.study_id.hex()]
+    assert facts["reasons"]
+    assert run("study", "lint", "second.toml")[0] == 0
+    (tmp_path / "result.json").write_text("{")
+    assert run("plan", "chain.toml", "--from", "result.json")[0] == 1
+
+
 def test_plan_and_lint_say_what_published_noise_gives(run: Run) -> None:
     terms = 'release = "masked"\ncalibration = "as-published"'
     Path("paper.toml").write_text(DRAFT.replace('release = "joint"', terms), encoding="utf-8")

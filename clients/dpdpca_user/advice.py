@@ -1,0 +1,127 @@
+"""What could be better about a draft: sentences for whoever writes it, none of which stops a study."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+from dpdpca_protocol.choice import feature_scale, quantile
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.mechanisms import Calibration
+from dpdpca_protocol.planning import usual_norm
+from dpdpca_protocol.prestudy import PreStudyResult
+from dpdpca_protocol.statements import proved_privacy
+from dpdpca_protocol.study import ReleaseKind
+
+_HIGH_CLIP = 0.7
+_RULE_CLIP = 0.35
+_WIDE = 5.0
+_MANY = 20
+
+
+def advice(manifest: Manifest, records: int | None = None) -> list[str]:
+    """What can be said from the draft alone."""
+    return list(_advice(manifest, records))
+
+
+def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
+    figures = manifest.figures
+    if manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT, ReleaseKind.PAIRS):
+        yield from _clip_advice(manifest)
+    from_zero = [
+        f"{feature.name} {float(feature.origin):g}"
+        for feature in manifest.features
+        if feature.lower == 0 and feature.centre is None
+    ]
+    if from_zero and manifest.release is not ReleaseKind.PAIRS:
+        yield (
+            "of bounds [0, B]: is B/2 a typical value? It is the centre of "
+            f"{', '.join(from_zero[:_MANY])}. Where it is not, give a centre; for counts it is often near 0"
+        )
+    if manifest.missing == "reject":
+        yield "missing = reject: which records are complete is treated as public; midpoint keeps every record"
+    if manifest.release is ReleaseKind.MASKED:
+        yield (
+            "the masked release has 2 to 4 times the noise of the joint one at the same ε, needs a count "
+            "round, and trusts every owner; the joint release gives a private mean too"
+        )
+        if not manifest.nonnegative and all(feature.centre == feature.lower for feature in manifest.features):
+            yield "every centre is the lower bound: nonnegative = true takes a third off the noise"
+    if not manifest.participants:
+        yield "no participants are named: any enrolled owner may join; naming them is the safer form"
+    epsilon, _ = proved_privacy(manifest)
+    if manifest.calibration is Calibration.AS_PUBLISHED:
+        yield (
+            f"as published: not the ε = {float(manifest.epsilon):g} of the draft is proved, but "
+            f"{figures.guarantee}; owners refuse it unless their policy names it"
+        )
+    if epsilon is not None and epsilon > 3:
+        yield f"ε = {float(epsilon):g} is a weak promise to one record"
+    if records is not None and records > manifest.max_records:
+        yield f"{records} records are more than max_records, {manifest.max_records}"
+
+
+def _clip_advice(manifest: Manifest) -> Iterator[str]:
+    d, r = manifest.figures.encoded_features, float(manifest.clip_norm)
+    most = math.sqrt(2 * d if manifest.release is ReleaseKind.PAIRS else d)
+    root = f"√{d}" if manifest.release is not ReleaseKind.PAIRS else f"√{2 * d}"
+    if r > _HIGH_CLIP * most:
+        yield (
+            f"clip_norm {r:.3g} is above 0.7·{root} = {_HIGH_CLIP * most:.3g}: noise grows with its square; "
+            f"without a better idea take 0.35·{root} = {_RULE_CLIP * most:.2g}, or half of it"
+        )
+
+
+def sample_advice(manifest: Manifest, sample: Mapping[str, Sequence[float]]) -> list[str]:
+    """Bounds much wider than needed, and centres far from what is typical, by a sample that is no secret.
+
+    Args:
+        manifest: of the draft.
+        sample: finite numbers by column.
+    """
+    wide, off = [], []
+    for feature in manifest.features:
+        values = sample.get(feature.name, ())
+        if feature.is_categorical or not values:
+            continue
+        half, spread = float(feature.half_range), (max(values) - min(values)) / 2
+        if half > _WIDE * spread:
+            wide.append(f"{feature.name} ({half / spread:.0f} times)" if spread > 0 else feature.name)
+        typical = median(values)
+        if abs(typical - float(feature.origin)) > half / 2:
+            off.append(f"{feature.name} ({typical:g}, not {float(feature.origin):g})")
+    return list(_found(wide, off))
+
+
+def _found(wide: Sequence[str], off: Sequence[str]) -> Iterator[str]:
+    if wide:
+        yield (
+            "bounds much wider than the sample needs: "
+            f"{', '.join(wide[:_MANY])}. That does no harm by itself if clip_norm is as low, but the centre"
+            " moves with them"
+        )
+    if off:
+        yield f"typical values of the sample lie far from the centre: {', '.join(off[:_MANY])}"
+
+
+def result_advice(results: Sequence[PreStudyResult]) -> list[str]:
+    """The same by what pre-studies released."""
+    said = []
+    for result in results:
+        if result.pair_norms is not None:
+            middle = quantile(result.pair_norms, 0.5)
+            usual = usual_norm(result.encoded_features, 0)
+            if middle is not None and middle < usual / _WIDE:
+                said.append(
+                    f"half of the records lie within {middle:.3g} of their mean, where {usual:.3g} is usual: "
+                    "bounds are much wider than needed"
+                )
+        if result.octaves is not None:
+            found = [feature_scale(each, result.records // 2) for each in result.octaves]
+            wide = [
+                f"{name} ({0.35 / scale:.0f} times)"
+                for name, scale in zip(result.names, found, strict=True)
+                if scale is not None and scale < 0.35 / _WIDE
+            ]
+            if wide:
+                said.append(f"bounds much wider than needed: {', '.join(wide[:_MANY])}")
+    return said
