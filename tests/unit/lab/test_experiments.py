@@ -40,6 +40,12 @@ def test_published_calibration():
     assert all(row[3] > row[1] and row[4] > row[2] > row[0] for row in rows)
 
 
+def test_the_discretizer_forgets_how_large_its_grid_is():
+    rows = table_of("discretizer")
+    assert all(row[3] > row[0] * row[2] ** 2 for row in rows if row[2] > 1)
+    assert {round(row[4], 3) for row in rows} == {3.511}
+
+
 def test_modsulq_looseness():
     rows = table_of("modsulq-looseness")
     assert [round(row[2], 1) for row in rows] == [10.9, 69.9, 346.4]
