@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpdpca_protocol.errors import DpdpcaError, MessageError
+from dpdpca_protocol.fields import read_time
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.manifest import open_manifest
 from dpdpca_protocol.messages import ReleaseStatement
@@ -12,10 +13,12 @@ from dpdpca_protocol.signing import hex_bytes, verify_statement
 from dpdpca_protocol.transcript import Event, verify_transcript
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import release_name, sealed_folder
+from dpdpca_proxy.store.log import LOSS, Entry, entries
 from dpdpca_proxy.store.parties import PartyRow, find_party
 from dpdpca_proxy.store.releases import find_components, find_data_key
-from dpdpca_proxy.store.shares import SignedShare, find_signed
+from dpdpca_proxy.store.shares import Contradiction, SignedShare, find_signed, list_contradictions
 from dpdpca_proxy.store.studies import StudyRow, frozen_cohort, list_events, load_blob, load_study
+from dpdpca_proxy.store.witness import START
 
 HOLDS = "holds"
 
@@ -40,6 +43,13 @@ class _Trail:
     claims: list[tuple[PartyRow | None, SignedShare | None]]
     components: bytes | None
     has_key: bool
+    log: list[tuple[Entry, Digest]]
+
+
+def contradictions_of(proxy: Proxy, study: StudyId) -> list[Contradiction]:
+    """What owners signed twice under one version; both signatures hold, or it would not be kept."""
+    with proxy.database.reading("list contradictions") as connection:
+        return list_contradictions(connection, study)
 
 
 def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
@@ -52,6 +62,7 @@ def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
     acts: list[tuple[str, Callable[[], object]]] = [
         ("manifest: signature, figures and modulus", lambda: _check_manifest(proxy, trail)),
         ("transcript: every signature and link", lambda: _events(proxy, trail)),
+        ("log: every link, and the transcript in it", lambda: _check_log(proxy, trail)),
     ]
     if trail.row.cohort_digest is not None:
         acts.append(("cohort: the frozen digest", lambda: _check_cohort(proxy, trail)))
@@ -87,6 +98,7 @@ def _read(proxy: Proxy, study: StudyId) -> _Trail:
             ],
             components=components[1] if components else None,
             has_key=find_data_key(connection, study) is not None,
+            log=list(entries(connection)),
         )
 
 
@@ -107,6 +119,31 @@ def _events(proxy: Proxy, trail: _Trail) -> tuple[Event, ...]:
     events = verify_transcript(trail.events, trail.row.study, _signer(proxy, trail))
     _demand(bool(events) and events[0].kind == "manifest", "the transcript does not begin with the manifest")
     return events
+
+
+def _check_log(proxy: Proxy, trail: _Trail) -> None:
+    """The log is one chain, holds each event since it began, and closed the release over its own head."""
+    proxy.database.settle_witness()
+    previous, before = START.head, START.generation
+    subjects: dict[Digest, str] = {}
+    heads = {START.head}
+    for entry, digest in trail.log:
+        _demand(entry.digest == digest, f"entry {entry.position} of the log was altered")
+        follows = entry.previous == previous and (entry.position == before + 1 or entry.kind == LOSS)
+        _demand(follows, f"entry {entry.position} of the log does not follow the one before")
+        previous, before = digest, entry.position
+        subjects[entry.subject] = entry.kind
+        heads.add(digest)
+    first = trail.log[0][0].time if trail.log else None
+    for event, encoded in zip(_events(proxy, trail), trail.events, strict=True):
+        if first is None or read_time(event.time, "time") < first:
+            continue  # of a version before the log
+        told = verify_statement("event", encoded).digest
+        _demand(subjects.get(told) == event.kind, f"the log does not hold the event {event.kind}")
+        if "log" in event.detail:
+            _demand(
+                Digest.parse(event.detail["log"]) in heads, "the release closed over a head that is not there"
+            )
 
 
 def _check_cohort(proxy: Proxy, trail: _Trail) -> None:

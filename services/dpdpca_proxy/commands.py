@@ -179,17 +179,28 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Verify a study's signatures, its chain of events and its release, offline."""
-    from dpdpca_proxy.audit import HOLDS, audit_study
+    from dpdpca_proxy.audit import HOLDS, audit_study, contradictions_of
 
     with _opened(home) as proxy:
         checks = audit_study(proxy, StudyId.parse(study))
+        contradictions = contradictions_of(proxy, StudyId.parse(study))
     failed = [check for check in checks if check.outcome != HOLDS]
     if as_json:
         facts = [{"check": check.what, "outcome": check.outcome} for check in checks]
-        typer.echo(json.dumps({"checks": facts, "holds": not failed, "study": study}))
+        evidence = [
+            {"owner": one.owner.hex(), "statements": [json.loads(one.statement), json.loads(one.other)]}
+            for one in contradictions
+        ]
+        told = {"checks": facts, "contradictions": evidence, "holds": not failed, "study": study}
+        typer.echo(json.dumps(told))
     else:
         for check in checks:
             typer.echo(f"{check.what}: {check.outcome}")
+        for one in contradictions:
+            typer.echo(
+                f"owner {one.owner.hex()} signed two statements under version {one.version};"
+                " the first counts, --json shows both"
+            )
     if failed:
         raise IntegrityError(
             "audit-failed", f"{len(failed)} of {len(checks)} checks failed", "keep the proxy's home as it is"

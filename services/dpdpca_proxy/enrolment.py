@@ -3,15 +3,23 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.errors import AuthenticationError, ConflictError, MessageError, PolicyError, UsageError
-from dpdpca_protocol.fields import read_text
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    MessageError,
+    PolicyError,
+    UnavailableError,
+    UsageError,
+)
+from dpdpca_protocol.fields import read_text, time_text
 from dpdpca_protocol.identifiers import Digest, PartyId
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.messages import ROLES, Enrolment
 from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.wire import WINDOW_SECONDS
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import (
@@ -19,6 +27,7 @@ from dpdpca_proxy.store.parties import (
     find_invitation,
     find_party,
     forget_nonces,
+    forgotten_before,
     insert_invitation,
     insert_nonce,
     insert_party,
@@ -27,8 +36,9 @@ from dpdpca_proxy.store.parties import (
 )
 
 TOKEN_BYTES = 32
-NONCE_MEMORY_SECONDS = 900
-"""Longer than the ±5 minutes in which a signature is fresh, clock corrections included."""
+NONCE_MEMORY_SECONDS = 3 * 3600
+"""How long a request is known again: the ±5 minutes in which its signature is fresh, and a clock that was put
+back by two hours and more."""
 
 
 _ROLE_WORDS = {"owner": "an owner", "user": "a data user"}
@@ -153,16 +163,37 @@ def party_of(proxy: Proxy, party: PartyId) -> PartyRow | None:
         return find_party(connection, party)
 
 
-def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime) -> bool:
-    """Whether this nonce is new; it is on the disk when this returns."""
-    seen_at = int(now.timestamp())
+def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime, created: datetime) -> bool:
+    """Whether this nonce is new; it is on the disk when this returns.
+
+    Args:
+        proxy: remembers.
+        party, nonce: whose, and which.
+        now: by our clock.
+        created: when the request was signed.
+
+    Raises:
+        UnavailableError: `clock-behind`, a request as old as this may have been forgotten.
+    """
     with proxy.database.transaction("remember nonce") as connection:
-        return insert_nonce(connection, party, nonce, seen_at)
+        forgotten = forgotten_before(connection)
+        if created.timestamp() < forgotten + WINDOW_SECONDS:
+            raise UnavailableError(
+                "clock-behind",
+                f"the proxy's clock stands at {time_text(now)}, and requests of before"
+                f" {time_text(datetime.fromtimestamp(forgotten + WINDOW_SECONDS, UTC))} are forgotten",
+                "the operator must set the clock of this machine",
+                retry_after_seconds=60,
+            )
+        return insert_nonce(connection, party, nonce, int(now.timestamp()))
 
 
 def forget_old_nonces(proxy: Proxy) -> None:
+    """Forgets what is too old to be sent again, and up to when: a clock that is put back brings it back."""
     with proxy.database.transaction("forget nonces") as connection:
-        forget_nonces(connection, int(proxy.now().timestamp()) - NONCE_MEMORY_SECONDS)
+        before = int(proxy.now().timestamp()) - NONCE_MEMORY_SECONDS
+        if before > forgotten_before(connection):
+            forget_nonces(connection, before)
 
 
 def _check_named(

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dpdpca_protocol.errors import (
@@ -24,12 +24,14 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, ReleaseKind, StudyEvent, StudyState
+from dpdpca_proxy.claims import Claims
 from dpdpca_proxy.enrolment import forget_old_nonces
 from dpdpca_proxy.meanwhile import Meanwhile, workplace
 from dpdpca_proxy.preparing import read_groups, usable_groups
+from dpdpca_proxy.progress import JobProgress, Step
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.cohorts import CohortTooCloseError, check_distance
-from dpdpca_proxy.store.files import chunk_name, product_name, release_folder, release_name
+from dpdpca_proxy.store.files import chunk_name, draw_name, product_name, release_folder, release_name
 from dpdpca_proxy.store.log import append_entry, last_mark
 from dpdpca_proxy.store.releases import (
     delete_secrets,
@@ -64,16 +66,6 @@ _CHUNKS_AT_ONCE = 512
 _logger = logging.getLogger("dpdpca.jobs")
 
 
-@dataclass(frozen=True, slots=True)
-class JobProgress:
-    phase: str
-    done: int
-    total: int
-
-    def to_body(self) -> dict[str, Any]:
-        return {"done": self.done, "phase": self.phase, "total": self.total}
-
-
 class Jobs:
     """The one runner of a proxy process; `run` is its only task."""
 
@@ -81,6 +73,7 @@ class Jobs:
         self._proxy = proxy
         self._worker = worker
         self._meanwhile = Meanwhile(proxy, worker)
+        self._claims = Claims(proxy)
         self._progress: dict[StudyId, JobProgress] = {}
         self._released_phase: StudyId | None = None
         self._not_before: dict[StudyId, float] = {}
@@ -138,6 +131,7 @@ class Jobs:
         """Closes what is due; now and then clears away what nobody needs."""
         if not self._may_work():
             return False
+        self._guarded(self._claims.renew)
         with self._proxy.database.reading("list open studies") as connection:
             rows = list_studies(connection, (StudyState.OPEN,))
         for row in rows:
@@ -242,37 +236,44 @@ class Jobs:
         )
 
     def _advance(self, row: StudyRow) -> bool:
-        """The next step of a closed study; whether there was one."""
-        study, proxy = row.study, self._proxy
+        """The next step of a closed study; whether there was one that no other process does."""
+        study = row.study
+        if self._next_step(study) is None or not self._claims.take(study):
+            return False
+        try:
+            step = self._next_step(study)  # as it is now that nobody else works on it
+            if step is not None:
+                self._progress[study] = step.begin
+                self._released_phase = study if step.begin.phase == "release" else None
+                step.act()
+        finally:
+            self._guarded(self._claims.give_back, study)
+        return step is not None
+
+    def _next_step(self, study: StudyId) -> Step | None:
+        proxy = self._proxy
         with proxy.database.reading("where does the study stand") as connection:
             row = load_study(connection, study)
             if row.state not in (StudyState.CLOSED, StudyState.COUNTED):
-                return False
+                return None
             products = product_digests(connection, study)
             challenge = load_blob(connection, study, "challenge")
             token = find_draw(connection, study)
             if challenge is None and token is None:
                 check_distance(connection, row)
         figures = proxy.terms(study).manifest.figures
-        if len(products) < figures.chunk_count:
-            self._say(study, "aggregate", len(products), figures.chunk_count)
-            self._aggregate(row, [k for k in range(figures.chunk_count) if k not in products])
-            return True
+        chunks = figures.chunk_count
+        if len(products) < chunks:
+            missing = [position for position in range(chunks) if position not in products]
+            return Step("aggregate", partial(self._aggregate, row, missing), chunks, len(products))
         if row.release_kind is ReleaseKind.MASKED and row.state is StudyState.CLOSED:
             if challenge is not None:
-                return False
-            self._say(study, "count", 0, 1)
-            self._ask_count(row, product_name(study, 0, products[0]))
-            return True
+                return None
+            return Step("count", partial(self._ask_count, row, product_name(study, 0, products[0])))
         if token is None:
-            self._say(study, "draw", 0, 1)
-            self._draw(row)
-            return True
-        self._say(study, "release", 0, figures.ciphertext_count)
-        self._released_phase = study
-        names = [product_name(study, position, products[position]) for position in range(figures.chunk_count)]
-        self._release(row, names, token)
-        return True
+            return Step("draw", partial(self._draw, row))
+        names = [product_name(study, position, products[position]) for position in range(chunks)]
+        return Step("release", partial(self._release, row, names, token), figures.ciphertext_count)
 
     def _aggregate(self, row: StudyRow, missing: list[int]) -> None:
         """The next products, as many as take some seconds."""
@@ -317,6 +318,9 @@ class Jobs:
                 insert_draw(connection, study, token, now)
                 append_entry(connection, "draw", Digest.of(bytes.fromhex(token)), now)
                 set_study(connection, load_study(connection, study), noise_drawn_at=now)
+                return
+        # Another process drew first, and its noise is the study's.
+        proxy.files.remove(draw_name(study, token))
 
     def _release(self, row: StudyRow, products: list[str], token: str) -> None:
         study, proxy = row.study, self._proxy
@@ -357,9 +361,6 @@ class Jobs:
         self._progress.pop(study, None)
         sweep(proxy, study)
         proxy.wake()
-
-    def _say(self, study: StudyId, phase: str, done: int, total: int) -> None:
-        self._progress[study] = JobProgress(phase, done, total)
 
     def _place(self, study: StudyId) -> Workplace:
         return workplace(self._proxy, study)

@@ -1,26 +1,24 @@
 """Acts on one owner's share: take a chunk, complete, withdraw. Repeated, each says the same again."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from hashlib import blake2b
 
 import gmpy2
 from sqlalchemy import Connection
 
 from dpdpca_protocol.errors import ConflictError, CryptographicError, MessageError, NotAllowedError
-from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.sealing import chunk_info, open_sealed
-from dpdpca_protocol.share import MAX_VERSION, Receipt, ShareStatement, Withdrawal, parse_chunk
-from dpdpca_protocol.signing import Statement, verify_statement
+from dpdpca_protocol.share import MAX_VERSION, ShareStatement, Withdrawal, parse_chunk
+from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
 from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.receipts import give_receipt, known_receipt, signed_before
 from dpdpca_proxy.rotation import check_one_key
 from dpdpca_proxy.store.files import chunk_name, share_folder
 from dpdpca_proxy.store.parties import PartyRow
 from dpdpca_proxy.store.shares import (
     ShareRow,
-    SignedShare,
     chunk_digests,
     chunk_of_another,
     count_signed_shares,
@@ -28,13 +26,11 @@ from dpdpca_proxy.store.shares import (
     find_share,
     find_signed,
     insert_chunk,
-    insert_signed,
     list_shares,
     set_share,
 )
 from dpdpca_proxy.store.studies import (
     StudyRow,
-    append_event,
     load_study,
     named_participants,
     touch_study,
@@ -144,15 +140,15 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
 
     Raises:
         MessageError: not a statement about this study, or its digests are not those of the chunks.
-        ConflictError: `study-closed`, `share-version-not-newer`, `share-incomplete`, `cohort-full`,
-            `too-many-versions`.
+        ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, `share-incomplete`,
+            `cohort-full`, `too-many-versions`.
         CryptographicError: `ciphertext-repeated`, the same ciphertext stands in two chunks;
             `chunk-of-another-owner`, a chunk stands in another owner's complete share.
     """
     statement = verify_statement("share", untrusted, caller.ed25519)
     claim = ShareStatement.parse(statement)
     _check_study(claim.study, study)
-    if (known := _known_receipt(proxy, caller, study, claim.version, statement)) is not None:
+    if (known := known_receipt(proxy, caller, study, claim.version, statement)) is not None:
         return known
     terms = proxy.terms(study)
     if claim.x25519 != caller.x25519:
@@ -172,8 +168,8 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     now = proxy.now()
     with proxy.database.transaction("complete share") as connection:
         row = load_study(connection, study)
-        if (signed := _signed_before(connection, caller, study, claim.version, statement)) is not None:
-            return signed.receipt
+        if (known := signed_before(connection, caller, study, claim.version, statement)) is not None:
+            return known
         share = _check_upload(connection, row, caller, claim.version)
         _check_whole(connection, caller, claim)
         _check_own(connection, caller, claim)
@@ -184,19 +180,17 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             signed_version=share.signed_version,
             study=row.state,
         )
-        receipt = _sign_receipt(proxy, caller, study, claim.version, "share", statement, now)
-        insert_signed(connection, study, caller.party, receipt)
+        receipt = give_receipt(proxy, connection, caller, study, claim.version, "share", statement, now)
         set_share(connection, share, following, signed_version=claim.version, upload_version=None)
         replaced = share.signed_version if share.state is ShareState.COMPLETE else None
         if replaced is not None:
             delete_chunks(connection, study, caller.party, replaced)
-        _append_receipt(proxy, connection, caller, study, receipt, now)
         touch_study(connection, row)
     if replaced is not None:
         proxy.files.remove(share_folder(study, caller.party, replaced))
     close_if_due(proxy, study)
     proxy.wake()
-    return receipt.receipt
+    return receipt
 
 
 def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> bytes:
@@ -204,19 +198,20 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
 
     Raises:
         MessageError: not a withdrawal from this study.
-        ConflictError: `study-closed`, `share-version-not-newer`, or there is no complete share.
+        ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, or there is no
+            complete share.
     """
     statement = verify_statement("withdrawal", untrusted, caller.ed25519)
     wish = Withdrawal.parse(statement)
     _check_study(wish.study, study)
-    if (known := _known_receipt(proxy, caller, study, wish.version, statement)) is not None:
+    if (known := known_receipt(proxy, caller, study, wish.version, statement)) is not None:
         return known
     close_if_due(proxy, study)
     now = proxy.now()
     with proxy.database.transaction("withdraw share") as connection:
         row = load_study(connection, study)
-        if (signed := _signed_before(connection, caller, study, wish.version, statement)) is not None:
-            return signed.receipt
+        if (known := signed_before(connection, caller, study, wish.version, statement)) is not None:
+            return known
         share = find_share(connection, study, caller.party)
         following = next_share_state(
             share.state,
@@ -225,18 +220,16 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             signed_version=share.signed_version,
             study=row.state,
         )
-        receipt = _sign_receipt(proxy, caller, study, wish.version, "withdrawal", statement, now)
-        insert_signed(connection, study, caller.party, receipt)
+        receipt = give_receipt(proxy, connection, caller, study, wish.version, "withdrawal", statement, now)
         gone = [share.signed_version, *([share.upload_version] if share.upload_version else [])]
         set_share(connection, share, following, signed_version=wish.version, upload_version=None)
         for version in gone:
             delete_chunks(connection, study, caller.party, version)
-        _append_receipt(proxy, connection, caller, study, receipt, now)
         touch_study(connection, row)
     for version in gone:
         proxy.files.remove(share_folder(study, caller.party, version))
     proxy.wake()
-    return receipt.receipt
+    return receipt
 
 
 def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, version: int) -> ShareRow:
@@ -350,51 +343,6 @@ def _remove_unnamed(
         named = chunk_digests(connection, study, owner, version).get(position) == digest
     if not named:
         proxy.files.remove(chunk_name(study, owner, version, position, digest))
-
-
-def _known_receipt(
-    proxy: Proxy, caller: PartyRow, study: StudyId, version: int, statement: Statement
-) -> bytes | None:
-    with proxy.database.reading("is the statement known") as connection:
-        load_study(connection, study)
-        signed = _signed_before(connection, caller, study, version, statement)
-    return signed.receipt if signed else None
-
-
-def _signed_before(
-    connection: Connection, caller: PartyRow, study: StudyId, version: int, statement: Statement
-) -> SignedShare | None:
-    signed = find_signed(connection, study, caller.party, version)
-    if signed is not None and signed.digest != statement.digest:
-        raise ConflictError(
-            "share-version-not-newer",
-            f"another statement was signed under version {version}",
-            f"use a version above {version}",
-        )
-    return signed
-
-
-def _sign_receipt(
-    proxy: Proxy,
-    caller: PartyRow,
-    study: StudyId,
-    version: int,
-    subject: str,
-    statement: Statement,
-    now: datetime,
-) -> SignedShare:
-    receipt = Receipt(study, caller.party, version, subject, statement.digest, time_text(now)).sign(
-        proxy.key_of(study)
-    )
-    return SignedShare(version, subject, statement.digest, statement.encoded, receipt.encoded)
-
-
-def _append_receipt(
-    proxy: Proxy, connection: Connection, caller: PartyRow, study: StudyId, signed: SignedShare, now: datetime
-) -> None:
-    detail = {"owner": caller.party.hex(), "statement": signed.digest.hex(), "version": signed.version}
-    kind = "receipt" if signed.subject == "share" else "withdrawal"
-    append_event(connection, proxy.key_of(study), study, kind, detail, now)
 
 
 def _check_study(named: StudyId, study: StudyId) -> None:

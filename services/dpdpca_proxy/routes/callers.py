@@ -146,6 +146,7 @@ def _verify(proxy: Proxy, head: ReceivedHead, now: datetime) -> _KnownHead:
 def _accept(proxy: Proxy, known: _KnownHead, body: bytes) -> None:
     if body:
         known.verifier.check_body(known.signed, body)
+    created = known.signed.created
     known.verifier.check_unseen(
-        known.signed, lambda party, nonce, at: remember_nonce(proxy, party, nonce, at), known.now
+        known.signed, lambda party, nonce, at: remember_nonce(proxy, party, nonce, at, created), known.now
     )

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from dpdpca_protocol.errors import AuthenticationError
 from dpdpca_protocol.identifiers import Digest, PartyId
 from dpdpca_proxy.store.database import change_one
-from dpdpca_proxy.store.tables import invitations, nonces, parties, rotations
+from dpdpca_proxy.store.tables import forgotten, invitations, nonces, parties, rotations
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,4 +155,15 @@ def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: in
 
 
 def forget_nonces(connection: Connection, before: int) -> None:
+    """Deletes the nonces that were seen before this second, and notes so."""
     connection.execute(delete(nonces).where(nonces.c.seen_at < before))
+    connection.execute(
+        sqlite_insert(forgotten)
+        .values(only=1, before=before)
+        .on_conflict_do_update(index_elements=["only"], set_={"before": before})
+    )
+
+
+def forgotten_before(connection: Connection) -> int:
+    """The second up to which nonces were deleted; 0 where none were."""
+    return connection.execute(select(forgotten.c.before)).scalar_one_or_none() or 0

@@ -1,15 +1,17 @@
 """Rows of shares: their state, their statements with receipts, and which chunks are there."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.signing import Statement
 from dpdpca_protocol.study import ShareState
 from dpdpca_proxy.store.database import change_one
-from dpdpca_proxy.store.tables import chunks, shares, statements
+from dpdpca_proxy.store.tables import chunks, contradictions, shares, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,16 @@ class SignedShare:
     digest: Digest
     statement: bytes
     receipt: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two statements that one owner signed under one version: the one that counts, and the other."""
+
+    owner: PartyId
+    version: int
+    statement: bytes
+    other: bytes
 
 
 _SIGNED = (
@@ -119,6 +131,47 @@ def insert_signed(connection: Connection, study: StudyId, owner: PartyId, signed
             receipt=signed.receipt,
         )
     )
+
+
+def insert_contradiction(
+    connection: Connection, study: StudyId, owner: PartyId, version: int, statement: Statement, now: datetime
+) -> bool:
+    """Keeps a second statement under a version, and says so; of a third the two before tell enough."""
+    held = (contradictions.c.study == study, contradictions.c.owner == owner)
+    there = select(contradictions.c.digest).where(*held, contradictions.c.version == version)
+    if connection.execute(there).first() is not None:
+        return False
+    connection.execute(
+        insert(contradictions).values(
+            study=study,
+            owner=owner,
+            version=version,
+            digest=statement.digest,
+            statement=statement.encoded,
+            time=now,
+        )
+    )
+    return True
+
+
+def list_contradictions(connection: Connection, study: StudyId) -> list[Contradiction]:
+    rows = connection.execute(
+        select(
+            contradictions.c.owner,
+            contradictions.c.version,
+            statements.c.statement,
+            contradictions.c.statement.label("other"),
+        )
+        .join(
+            statements,
+            (statements.c.study == contradictions.c.study)
+            & (statements.c.owner == contradictions.c.owner)
+            & (statements.c.version == contradictions.c.version),
+        )
+        .where(contradictions.c.study == study)
+        .order_by(contradictions.c.owner, contradictions.c.version)
+    )
+    return [Contradiction(*row) for row in rows]
 
 
 def chunk_digests(connection: Connection, study: StudyId, owner: PartyId, version: int) -> dict[int, Digest]:

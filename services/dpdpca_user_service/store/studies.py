@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.fields import time_text
@@ -169,11 +169,17 @@ class StudyStore:
 
     def take_seconds(self, row: StudyRow, step: str, seconds: float) -> None:
         """Remember how long a step took."""
-        known = dict(self.find(row.id).seconds)
-        self._change(row, {"seconds": json.dumps(known | {step: round(known.get(step, 0.0) + seconds, 3)})})
+        with self.database.transaction() as connection:
+            known = json.loads(
+                connection.execute(select(studies.c.seconds).where(studies.c.id == row.id)).scalar_one()
+            )
+            told = known | {step: round(known.get(step, 0.0) + seconds, 3)}
+            self._change_in(connection, row, {"seconds": json.dumps(told)})
 
     def add_chunk(self, row: StudyRow, position: int, content: bytes) -> None:
+        """A chunk of the release, as long as the study is where it is fetched. Raises as `move`."""
         with self.database.transaction() as connection:
+            self._change_in(connection, row, {"stage": str(row.stage)})
             connection.execute(delete(chunks).where(chunks.c.id == row.id, chunks.c.position == position))
             connection.execute(insert(chunks).values(id=row.id, position=position, content=content))
 
@@ -186,13 +192,16 @@ class StudyStore:
 
     def _change(self, row: StudyRow, values: Mapping[str, Any]) -> None:
         with self.database.transaction() as connection:
-            changed = connection.execute(
-                update(studies)
-                .where(studies.c.id == row.id, studies.c.stage == str(row.stage))
-                .values(**values)
-            ).rowcount
-            if changed != 1:
-                raise ConflictError("wrong-state", "the study has moved on meanwhile", "read its state again")
+            self._change_in(connection, row, values)
+
+    @staticmethod
+    def _change_in(connection: Connection, row: StudyRow, values: Mapping[str, Any]) -> None:
+        """A write that names the stage it expects."""
+        changed = connection.execute(
+            update(studies).where(studies.c.id == row.id, studies.c.stage == str(row.stage)).values(**values)
+        ).rowcount
+        if changed != 1:
+            raise ConflictError("wrong-state", "the study has moved on meanwhile", "read its state again")
 
 
 def _row(found: Row[Any]) -> StudyRow:

@@ -165,7 +165,7 @@ def test_versions_only_rise(study: OpenStudy) -> None:
     assert client.complete_share(study.study, old).encoded == receipt.encoded
     assert client.share(study.study).version == 2
     other = study.claim(owner, second, 1)
-    assert refused(lambda: client.complete_share(study.study, other)).slug == "share-version-not-newer"
+    assert refused(lambda: client.complete_share(study.study, other)).slug == "statement-differs"
     assert refused(lambda: study.upload(owner, second, version=1)).slug in (
         "share-version-not-newer",
         "chunk-differs",

@@ -1,0 +1,160 @@
+"""Two proxy processes on one database act as one."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from promises import Promise
+from proxy_process import ProcessWorld, released_noise
+from proxy_world import OpenStudy, values_of
+
+from dpdpca_http.client import ProxyClient
+from dpdpca_http.retry import Patience
+from dpdpca_protocol.errors import ConflictError, DpdpcaError
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.share import CohortMember
+from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy.audit import HOLDS, audit_study
+
+STUDIES = 4
+ROUNDS = 60
+
+
+class RoundRobin(ProcessWorld):
+    """Every client that is asked for speaks to the next process."""
+
+    def client(self, key: IdentityKey) -> ProxyClient:
+        turn = self.__dict__.setdefault("turn", count())
+        return self.client_of(self.served[next(turn) % len(self.served)], key)
+
+
+@pytest.fixture
+def world(tmp_path: Path, parties: Any) -> Iterator[RoundRobin]:
+    world = RoundRobin(
+        tmp_path / "proxy",
+        parties.user,
+        list(parties.owners),
+        parties.secret,
+        parties.proof,
+        patience=Patience(seconds=5.0),
+    )
+    try:
+        world.start(processes=2)
+        world.enrol_all()
+        yield world
+    finally:
+        world.end()
+
+
+def finished(study: OpenStudy) -> None:
+    world = study.world
+    if study.manifest.release == "masked":
+        answer = study.count_answer(study.challenge())
+        world.client(world.user).answer_count(study.study, answer)
+    study.wait_state("released")
+
+
+def test_whole_studies_by_round_robin(world: RoundRobin, promise: Promise) -> None:
+    draws, digests, owners = set(), 0, 0
+    for number in range(STUDIES):
+        if number:
+            world.with_new_key()
+        study = world.open_study(3, release="joint" if number % 2 else "masked", closing="when-complete")
+        receipts = [study.deliver(owner, values_of(3, seed)) for seed, owner in enumerate(world.owners)]
+        finished(study)
+
+        def ask(_turn: int, study: OpenStudy = study) -> bytes:
+            bundle = world.client(world.user).release(study.study)
+            return bundle.release + world.client(world.user).release_chunk(study.study, 0, 2_000_000)
+
+        with ThreadPoolExecutor(16) as pool:
+            seen = {Digest.of(answer) for answer in pool.map(ask, range(50))}
+        assert len(seen) == 1
+        digests += len(seen)
+        members = world.client(world.user).study(study.study).cohort_members
+        assert {str(member.statement) for member in members} == {r.body["statement"] for r in receipts}
+        owners += len(members)
+        noise = released_noise(world.home, study.study.hex())
+        assert len(noise) == 1
+        draws |= noise.keys()
+        assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+    assert len(draws) == STUDIES
+    promise("P8", counted=f"{STUDIES} studies, {owners} shares, round robin", result="0 lost, 0 doubled")
+    promise("P9", counted=f"50 reads of each of {STUDIES} releases, two processes", result="1 digest each")
+
+
+def test_the_first_fifty_requests_get_one_release(world: RoundRobin, promise: Promise) -> None:
+    """They ask while it is being made, and go on asking."""
+    study = world.open_study(3, release="joint", closing="when-complete")
+    for seed, owner in enumerate(world.owners[:-1]):
+        study.deliver(owner, values_of(3, seed))
+    last, chunks = world.owners[-1], study.plain_chunks(values_of(3, 2))
+    study.upload(last, chunks)
+
+    def ask(_turn: int) -> bytes:
+        client = world.client(world.user)
+        while True:
+            try:
+                return client.release(study.study).release + client.release_chunk(study.study, 0, 2_000_000)
+            except ConflictError as error:
+                if error.slug != "not-ready":
+                    raise
+
+    with ThreadPoolExecutor(50) as pool:
+        asked = [pool.submit(ask, turn) for turn in range(50)]
+        world.client(last).complete_share(study.study, study.claim(last, chunks))
+        seen = {Digest.of(one.result(60)) for one in asked}
+    assert len(seen) == 1
+    assert len(released_noise(world.home, study.study.hex())) == 1
+    promise("P9", counted="50 first requests at once, two processes", result=f"{len(seen)} digest, 1 draw")
+
+
+def test_completing_and_closing_at_once_agree(world: RoundRobin, promise: Promise) -> None:
+    """Each share has a receipt and is in the cohort, or has neither."""
+    inside = outside = 0
+    first, late = world.owners[0], world.owners[1]
+    for number in range(ROUNDS):
+        if number:
+            world.with_new_key()
+        study = world.open_study(
+            1, min_owners=1, named=False, features=[{"name": f"x{number}", "lower": 0, "upper": 1}]
+        )
+        study.deliver(first, values_of(1, 0))
+        chunks = study.plain_chunks(values_of(1, 1))
+        study.upload(late, chunks)
+
+        def complete(study: OpenStudy = study, chunks: list[bytes] = chunks) -> str:
+            try:
+                world.client(late).complete_share(study.study, study.claim(late, chunks))
+            except DpdpcaError as error:
+                return error.slug
+            return "receipt"
+
+        with ThreadPoolExecutor(2) as pool:
+            closing = pool.submit(study.close) if number % 2 else None
+            completing = pool.submit(complete)
+            (closing or pool.submit(study.close)).result()
+            outcome = completing.result()
+        members: tuple[CohortMember, ...] = world.client(late).study(study.study).cohort_members
+        is_in = late.public.party_id in [member.owner for member in members]
+        assert outcome == ("receipt" if is_in else "study-closed")
+        inside, outside = inside + is_in, outside + (not is_in)
+    promise(
+        "P6",
+        counted=f"{ROUNDS} shares completed while their study was closed, two processes",
+        result=f"{inside} with receipt and in, {outside} with neither",
+    )
+
+
+def test_a_process_that_dies_leaves_its_work_to_the_other(world: RoundRobin) -> None:
+    study = world.open_study(3, release="joint", closing="when-complete")
+    for seed, owner in enumerate(world.owners[:-1]):
+        study.deliver(owner, values_of(3, seed))
+    study.deliver(world.owners[-1], values_of(3, 2))
+    world.served[1].kill()
+    world.served = world.served[:1]
+    study.wait_state("released")
+    assert len(released_noise(world.home, study.study.hex())) == 1

@@ -1,0 +1,120 @@
+"""A proxy's home of an earlier version: it opens, and its studies go on to the same numbers."""
+
+import base64
+import io
+import json
+import sqlite3
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from promises import Promise
+from proxy_world import OpenStudy, ProxyWorld, refused
+
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.messages import ReleaseStatement
+from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.share import decode_chunk
+from dpdpca_protocol.signing import IdentityKey, verify_statement
+from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_proxy.proxy import DATABASE_FILE
+from dpdpca_proxy.store.database import Database
+
+STORED = Path(__file__).parents[2] / "vectors" / "proxy_home_0001.json"
+
+
+@pytest.fixture
+def stored() -> dict[str, Any]:
+    read = json.loads(STORED.read_text())
+    assert isinstance(read, dict)
+    return read
+
+
+def unpacked(stored: dict[str, Any], to: Path) -> Path:
+    packed = base64.b64decode("".join(stored["home_tar_gz"]))
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+        archive.extractall(to, filter="data")
+    home = to / "proxy"
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return home
+
+
+def old_study(world: ProxyWorld, study: str) -> OpenStudy:
+    name = StudyId.parse(study)
+    encoded = world.client(world.user).manifest(name)
+    signed = open_manifest(encoded, least_modulus_bits=512)
+    return OpenStudy(world, name, signed.manifest, signed.statement)
+
+
+def test_a_home_of_the_first_version_goes_on(
+    stored: dict[str, Any], tmp_path: Path, promise: Promise
+) -> None:
+    home = unpacked(stored, tmp_path)
+    with sqlite3.connect(home / DATABASE_FILE) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
+    user = IdentityKey.from_pem(stored["user_pem"].encode())
+    secret = SecretKey.from_bytes(bytes.fromhex(stored["secrets"][1]))
+    world = ProxyWorld(home, user, [], secret, prove_key(secret, user.public.ed25519))
+    world.start()
+    try:
+        finished, waiting = old_study(world, stored["released"]), old_study(world, stored["waiting"])
+        client = world.client(user)
+        assert Digest.of(client.release(finished.study).release).hex() == stored["release_digest"]
+        assert len(client.transcript(finished.study)) == stored["transcript_events"]
+        waiting.close()
+        waiting.wait_state("released")
+        said = ReleaseStatement.parse(
+            verify_statement("release", client.release(waiting.study).release, world.proxy_key)
+        )
+        ciphertexts = [
+            c
+            for k in range(len(said.chunk_digests))
+            for c in decode_chunk(client.release_chunk(waiting.study, k, 2_000_000), secret.public)
+        ]
+        d, figures = waiting.d, waiting.manifest.figures
+        suite = PaillierSuite(secret.public, figures.slot_bits)
+        numbers = suite.decrypt_vector(secret, ciphertexts, 1 + d + d * (d + 1) // 2)
+        assert numbers[0] == sum(stored["counts"])
+        spread = 14 * int(figures.noise_scale) * 10
+        assert all(abs(n - s) < spread for n, s in zip(numbers[1:], stored["sums"], strict=False))
+        for study in (finished, waiting):
+            assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+        with world.proxy.database.reading("version") as looking:
+            version = looking.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one()
+            features = looking.exec_driver_sql("SELECT count(*) FROM study_features").scalar_one()
+        assert (version, features) == (max(_versions()), 6)
+    finally:
+        world.stop()
+    promise(
+        "P34",
+        counted=f"a proxy's home of schema 0001 opened by {version}: a release, a study of 3 waiting shares",
+        result="same release bytes, exact N, audits hold",
+    )
+
+
+def _versions() -> list[str]:
+    import dpdpca_proxy.store.migrations.versions as versions
+
+    return [path.name[:4] for path in Path(versions.__path__[0]).glob("0*.py")]
+
+
+def test_a_home_of_a_later_version_is_refused_and_left_alone(
+    stored: dict[str, Any], tmp_path: Path, promise: Promise
+) -> None:
+    home = unpacked(stored, tmp_path)
+    with sqlite3.connect(home / DATABASE_FILE) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    before = (home / DATABASE_FILE).read_bytes()
+    error = refused(Database(home / DATABASE_FILE).upgrade)
+    assert error.slug == "newer-store"
+    assert "later version" in error.problem
+    with sqlite3.connect(home / DATABASE_FILE) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("9999",)]
+        assert not connection.execute("SELECT name FROM sqlite_master WHERE name = 'log'").fetchall()
+    assert len((home / DATABASE_FILE).read_bytes()) == len(before)
+    promise("P34", counted="a proxy's home of schema 9999", result="refused by its own message, unchanged")
