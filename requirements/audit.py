@@ -35,9 +35,8 @@ def judge(lock: str, command: list[str]) -> bool:
         for flaw in package.get("vulns", ())
     ]
     for name, version, flaw in found:
-        print(
-            f"audit of {lock}: {name} {version} has {flaw['id']}, mended in {', '.join(flaw['fix_versions']) or 'none'}"
-        )
+        mended = ", ".join(flaw["fix_versions"]) or "no version yet"
+        print(f"audit of {lock}: {name} {version} has {flaw['id']}, mended in {mended}")
     print(f"audit of {lock}: {len(packages)} packages, {len(found)} known vulnerabilities")
     return not found
 
@@ -53,7 +52,8 @@ def main(folder: Path, program: list[str]) -> int:
         "--progress-spinner",
         "off",
     ]
-    return 0 if all([judge(lock, [*program, *options, "-r", str(folder / lock)]) for lock in LOCKS]) else 1
+    sound = [judge(lock, [*program, *options, "-r", str(folder / lock)]) for lock in LOCKS]
+    return 0 if all(sound) else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The proxy's two web applications: the public one, and the operator's page and metrics."""
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -22,7 +23,7 @@ from dpdpca_asgi.problems import install_problem_handlers
 from dpdpca_asgi.rate import AddressLimit, RateLimit
 from dpdpca_asgi.stall import StallWatch
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES
+from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES, JSON_MEDIA_TYPE
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, parties, releases, shares, studies
@@ -99,6 +100,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        openapi_url=None,
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
@@ -108,6 +110,8 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
         app.include_router(routes.router)
     _install_files(app, {"/docs": "docs.html", "/docs.js": "docs.js", "/page.css": "page.css"})
     install_health(app, lambda: _not_ready(app))
+    # Encoded once: strangers may ask for it as often as they like.
+    app.add_route("/openapi.json", _file_route(json.dumps(app.openapi()).encode(), JSON_MEDIA_TYPE))
     app.add_middleware(
         InFlightLimit, most=proxy.settings.max_requests, exempt=("/healthz", "/readyz", "/events")
     )

@@ -146,6 +146,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
 
 def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     manifest = service.store.need(row.id, "manifest")
+    service.secret(row)  # before any owner encrypts to a key that nobody here has
     try:
         study = proxy.create_study(manifest)
     except (AuthenticationError, UnavailableError):
@@ -194,7 +195,7 @@ def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sig
             raise CryptographicError(
                 "cohort-differs", "the count is asked about another cohort than the study closed with"
             )
-    secret = service.keyring.open(service.store.need(row.id, "secret"), study)
+    secret = service.secret(row)
     with _timed(service, row, "count"), _final():
         records, randomizer = service.workers.run(open_count, secret, asked.ciphertext)
         if not manifest.min_records <= records <= manifest.max_records:
@@ -263,7 +264,7 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
             chunk = service.store.chunk(row, index) or b""
             check_chunk(chunk, index, signed, verified.release)
             chunks.append(chunk)
-    secret = service.keyring.open(service.store.need(row.id, "secret"), row.known_study)
+    secret = service.secret(row)
     if signed.manifest.release is ReleaseKind.PRE_STUDY:
         return _read_pre_study(service, row, signed, secret, chunks)
     with _final():

@@ -1,4 +1,4 @@
-"""`make audit`: a known vulnerability fails, and what could not be asked is said and does not pass for asked."""
+"""`make audit`: a known vulnerability fails, and what could not be asked does not pass for asked."""
 
 import importlib.util
 import json

@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from promises import Promise
 from proxy_world import ProxyWorld, wait_for
 from user_world import UserWorld, share_values
 
@@ -15,7 +17,10 @@ from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import ConflictError, CryptographicError, UnavailableError
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.messages import CountChallenge, SealedComponents
+from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.publication import encode_components, parse_components
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.sealing import components_info, open_sealed
 from dpdpca_protocol.signing import Statement, verify_statement
 from dpdpca_user.offline import verify_evidence
@@ -29,6 +34,7 @@ from dpdpca_user_service.acts import (
 )
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import step
+from dpdpca_user_service.work import MadeKey
 
 TOY_BITS = 512
 
@@ -298,6 +304,44 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     del shorter["release"]["transcript"][-1]
     with pytest.raises(CryptographicError, match="transcript"):
         verify(shorter)
+
+
+def test_a_stored_key_of_another_study_stops_before_anybody_encrypts(
+    user: UserWorld, promise: Promise
+) -> None:
+    row = user.create()
+    assert step(user.service, row)
+    row = user.row(row.id)
+    store, study = user.service.store, row.known_study
+    other = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+    mine = store.need(row.id, "secret")
+    store.note(row, secret=user.service.keyring.close(other.to_bytes(), study))
+    stopped = user.advance(user.row(row.id))
+    assert (stopped.stage, stopped.problem_slug) == (Stage.SIGNED, "state-corrupt")
+    assert user.world.client(user.world.user).studies() == ()
+    store.note(user.row(row.id), secret=mine)
+    user.advance_to(row, Stage.OPEN)
+    promise(
+        "P23", counted="a stored secret key that is not the manifest's", result="stopped, no study was opened"
+    )
+
+
+def test_a_study_outlives_its_users_key(user: UserWorld) -> None:
+    """Rotated while a study is open: it ends with the old key, and the next one begins with the new."""
+    row = user.advance_to(user.create(release="masked"), Stage.OPEN)
+    old = user.world.user
+    with user.world.client(old) as client:
+        keys = user.service.home.rotate(None, datetime.now(UTC), lambda said: (client.rotate(said), None)[1])
+    user.reopen()
+    assert user.service.key.public == keys.current.public
+    user.deliver_all(row)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    assert user.opened(row).manifest.user.ed25519 == old.public.ed25519
+    secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+    proof = prove_key(secret, keys.current.public.ed25519)
+    user.workers.keys[:] = [MadeKey(secret.to_bytes(), tuple(int(root) for root in proof.roots))]
+    following = user.advance_to(user.create(title="The next one"), Stage.OPEN)
+    assert user.opened(following).manifest.user.ed25519 == keys.current.public.ed25519
 
 
 def test_the_secret_key_is_sealed_under_the_passphrase(world: ProxyWorld, tmp_path: Path) -> None:
