@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, open_manifest
-from dpdpca_user.command_parts import lint_file
+from dpdpca_user.command_parts import lint_draft, read_draft
 
 MOST_BYTES = 64 * 2**20
 
@@ -32,4 +32,4 @@ def read_terms(path: Path, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> M
         members = None
     if isinstance(members, dict) and {"body", "signature"} <= members.keys():
         return open_manifest(content.strip(), least_modulus_bits=least_modulus_bits).manifest
-    return lint_file(path)
+    return lint_draft(read_draft(path))
