@@ -23,6 +23,7 @@ from dpdpca_protocol.mechanisms import GuaranteeKind
 from dpdpca_protocol.publication import encode_components, parse_components
 from dpdpca_protocol.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 from dpdpca_protocol.statements import privacy_figures, privacy_statements
+from dpdpca_protocol.study import ReleaseKind
 
 MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
@@ -164,6 +165,11 @@ class Model:
         return self.in_clear and self.manifest.noise_by is NoiseBy.PROXY
 
     @property
+    def is_of_pairs(self) -> bool:
+        """Whether `components.count` counts pairs of records."""
+        return self.manifest.release is ReleaseKind.PAIRS
+
+    @property
     def privacy(self) -> dict[str, Any]:
         """The claim in facts; `claim` puts it into words."""
         manifest, figures = self.manifest, self.manifest.figures
@@ -177,7 +183,7 @@ class Model:
             "in_clear": self.in_clear or manifest.noise_by is NoiseBy.OWNERS,
             "noise_by": str(manifest.noise_by),
             "noise_draws": 2 if self.has_second_noise else 1,
-            "records": self.components.count,
+            "records": self.components.count * (2 if self.is_of_pairs else 1),
             "relation": str(manifest.relation),
             "rho": None if figures.rho is None else float(figures.rho),
             "statements": list(privacy_statements(figures)),
@@ -199,7 +205,8 @@ class Model:
         return {
             "study": self.study.hex(),
             "title": self.manifest.title,
-            "records": components.count,
+            "records": components.count * (2 if self.is_of_pairs else 1),
+            "pairs": components.count if self.is_of_pairs else None,
             "features": list(space.names),
             "metric": "original units" if space.common else "half-ranges of the features",
             "components": components.vectors.tolist(),
@@ -246,16 +253,7 @@ def claim(model: Model) -> str:
     guarantee = manifest.figures.guarantee
     if guarantee.epsilon is None or guarantee.delta is None:
         return f"Nothing is promised for one record: {guarantee}."
-    pure = guarantee.kind is GuaranteeKind.PURE
-    strength = (
-        f"pure {float(guarantee.epsilon):.6g}"
-        if pure
-        else f"({float(guarantee.epsilon):.6g}, {float(guarantee.delta):.3g})"
-    )
-    promised = (
-        f"One record: {strength}-differential privacy, relation {guarantee.relation}, the number of records "
-        "public, towards the data user and whoever sees the result"
-    )
+    promised = _promised(manifest)
     if manifest.noise_by is NoiseBy.OWNERS:
         shares, colluding = manifest.min_owners - manifest.max_colluding, manifest.max_colluding
         return (
@@ -275,27 +273,57 @@ def claim(model: Model) -> str:
     )
 
 
+def claim_of_numbers(manifest: Manifest) -> str:
+    """The privacy claim of a pre-study, whose numbers become terms that all parties read."""
+    return (
+        f"{_promised(manifest)}, the proxy included: beside its own noise the numbers carry a second, "
+        "independent draw of the same law that the data user's software made before it read them, and each "
+        "draw alone is enough."
+    )
+
+
+def _promised(manifest: Manifest) -> str:
+    guarantee = manifest.figures.guarantee
+    assert guarantee.epsilon is not None
+    assert guarantee.delta is not None
+    strength = (
+        f"pure {float(guarantee.epsilon):.6g}"
+        if guarantee.kind is GuaranteeKind.PURE
+        else f"({float(guarantee.epsilon):.6g}, {float(guarantee.delta):.3g})"
+    )
+    total = ""
+    if manifest.rho_share < 1:
+        total = (
+            f" (one round of a chain of studies that together keep ({float(manifest.epsilon):.6g}, "
+            f"{float(manifest.delta):.3g}))"
+        )
+    return (
+        f"One record: {strength}-differential privacy{total}, relation {guarantee.relation}, the number of "
+        "records public, towards the data user and whoever sees the result"
+    )
+
+
 def assumptions(model: Model) -> tuple[str, ...]:
     """What the claim rests on."""
     manifest = model.manifest
     second = ("Towards the proxy: the data user's software keeps neither its draw nor a result without it.",)
-    joint = manifest.release == "joint"
+    masked = manifest.release is ReleaseKind.MASKED
     draw = (
         f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
         "noise as the manifest says, and keep it to themselves.",
     )
     honesty = (
-        "Owners clip their records as the manifest says: an owner that does not voids the bound for its own "
-        "rows only."
-        if joint
-        else "Every owner is honest and none works with the data user: one false share would show the data "
+        "Every owner is honest and none works with the data user: one false share would show the data "
         "user the exact sums of all."
+        if masked
+        else "Owners clip their records as the manifest says: an owner that does not voids the bound for its "
+        "own rows only."
     )
     count = (
-        "The number of records is checked by the data user's software after the release: min_records "
+        "The proxy learns the number of records; the data user proves it before any noise is drawn."
+        if masked
+        else "The number of records is checked by the data user's software after the release: min_records "
         "protects nobody from the data user."
-        if joint
-        else "The proxy learns the number of records; the data user proves it before any noise is drawn."
     )
     return (
         "Proxy and data user do not work together: together they can undo everything.",

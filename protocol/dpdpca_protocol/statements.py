@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.mechanisms import Calibration, GuaranteeKind, SharedGaussian
+from dpdpca_protocol.mechanisms import Calibration, GuaranteeKind, Quantity, SharedGaussian
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +65,21 @@ def privacy_statements(figures: Figures) -> tuple[str, ...]:
 
 
 def privacy_figures(figures: Figures) -> dict[str, Any]:
-    """The numbers in `privacy_statements`, for JSON. Scales are in scaled units: half-ranges are 1."""
+    """The numbers in `privacy_statements`, for JSON. Scales are in scaled units: half-ranges are 1; in a
+    pre-study they are those of a quantity that one record moves by 1."""
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)
     analytic = mechanism.analytic_scale
+    unit = 1 if mechanism.setting.quantity is Quantity.PRE_STUDY else figures.grid**2
     return {
         "delta_parts": None
         if parts is None
         else {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
-        "noise_scale": float(mechanism.scale) / figures.grid**2,
+        "noise_scale": float(mechanism.scale) / unit,
         "continuous_gaussian": None
         if mechanism.real_epsilon is None
         else {
             "epsilon": mechanism.real_epsilon,
-            "noise_scale": None if analytic is None else analytic / figures.grid**2,
+            "noise_scale": None if analytic is None else analytic / unit,
         },
     }
 

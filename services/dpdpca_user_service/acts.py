@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from dpdpca_protocol.errors import ConflictError, InputError, MessageError, NotFoundError
 from dpdpca_protocol.messages import StudyAct
+from dpdpca_protocol.statements import privacy_statements
 from dpdpca_user.drafts import closing_time, lint, parse_draft
-from dpdpca_user.model import Model
+from dpdpca_user.model import Model, claim_of_numbers
 from dpdpca_user.report import render_report
 from dpdpca_user.tables import rows_of_lists, rows_of_table
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.steps import decode_bundle
+from dpdpca_user_service.steps import decode_bundle, signed_manifest
 from dpdpca_user_service.store.studies import StudyRow
 
 _ANY_TIME = frozenset({Stage.OPEN, Stage.ANSWERED})
@@ -186,7 +187,12 @@ def result_of(service: UserService, name: str) -> dict[str, Any]:
     if not row.has_result:
         raise ConflictError("not-ready", f"the study is {row.stage}: it has no result", "read its state")
     numbers: dict[str, Any] = json.loads(service.store.need(row.id, "model"))
-    return numbers | {"title": row.title}
+    manifest = signed_manifest(service, row).manifest
+    return numbers | {
+        "title": row.title,
+        "claim": claim_of_numbers(manifest),
+        "statements": list(privacy_statements(manifest.figures)),
+    }
 
 
 def report_of(service: UserService, name: str) -> str:

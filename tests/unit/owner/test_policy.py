@@ -51,7 +51,7 @@ def test_what_a_file_leaves_out_has_its_default() -> None:
         "[study]\nmax_features = 1.5",
         "[study]\nmin_owners = 0",
         "[study]\nmin_records = '3'",
-        "[study]\nreleases = ['pairs']",
+        "[study]\nreleases = ['triples']",
         "[study]\nreleases = 'joint'",
         "[study]\nmechanisms = [1]",
         "[budget]\nepsilon = 1\nrho = 1",
