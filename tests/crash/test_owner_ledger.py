@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 from children import CHILDREN, start_child
 from owner_world import DONE, REFUSED, Errand, desk_of, do, run, send
+from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld
 
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.budget import Cost
 from dpdpca_protocol.ledger_charge import SpendState
 from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.paillier.keys import generate_secret_key
-from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.randomness import OS_RANDOMNESS
 
-TOY_BITS = 512
 KILLED = -9
 MOST_FAILPOINTS = 200
 ROUNDS_OF_A_STUDY = 20
@@ -50,12 +47,6 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def with_new_key(world: ProxyWorld) -> None:
-    """The next study of this world has a modulus of its own."""
-    world.secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
-    world.proof = prove_key(world.secret, world.user.public.ed25519)
-
-
 def spent(home: Path) -> Fraction:
     """What is live, by a ledger that must be in order."""
     return desk_of(home).home.ledger.read().live_rho
@@ -66,14 +57,14 @@ def at_the_proxy(world: ProxyWorld, study: OpenStudy) -> Any:
 
 
 def test_an_owner_killed_anywhere_in_joining_and_withdrawing(
-    world: ProxyWorld, home: Path, data: Path
+    world: ProxyWorld, home: Path, data: Path, promise: Promise
 ) -> None:
     deaths = {"join": 0, "withdraw": 0}
     unhurt: set[str] = set()
     study, price = world.open_study(), Fraction(0)
     for failpoint in range(1, MOST_FAILPOINTS):
         if failpoint % ROUNDS_OF_A_STUDY == 0:
-            with_new_key(world)
+            world.with_new_key()
             study = world.open_study()
         to_do = Errand("join", home, world.url, study.study.hex(), data)
         dying = replace(to_do, die_at=failpoint)
@@ -106,18 +97,22 @@ def test_an_owner_killed_anywhere_in_joining_and_withdrawing(
             break
     else:
         pytest.fail("there is no end of failpoints")
-    print(f"killed at {deaths['join']} points of joining and {deaths['withdraw']} of withdrawing")
     assert deaths["join"] > 20
     assert deaths["withdraw"] > 10
+    promise(
+        "P33",
+        counted=f"killed at {deaths['join']} points of joining and {deaths['withdraw']} of withdrawing",
+        result="0 lost, 0 paid twice, nothing left unpaid",
+    )
 
 
 def test_of_joins_at_once_only_as_many_pass_as_the_budget_holds(
-    world: ProxyWorld, home: Path, data: Path
+    world: ProxyWorld, home: Path, data: Path, promise: Promise
 ) -> None:
     studies = []
     for _ in range(4):
         studies.append(world.open_study())
-        with_new_key(world)
+        world.with_new_key()
     rho = studies[0].manifest.figures.rho
     assert rho is not None
     (home / "policy.toml").write_text(
@@ -136,13 +131,14 @@ def test_of_joins_at_once_only_as_many_pass_as_the_budget_holds(
     ledger = desk_of(home).home.ledger.read()
     assert 2 * rho <= ledger.live_rho < 2 * rho + Fraction(1, 2**100)
     assert len(ledger.data_sets) == 1
+    promise("P33", counted="4 joins at once on a budget for two", result="2 passed")
 
 
 def test_an_owner_put_back_from_a_backup_does_not_spend_again(
-    world: ProxyWorld, home: Path, data: Path, tmp_path: Path
+    world: ProxyWorld, home: Path, data: Path, tmp_path: Path, promise: Promise
 ) -> None:
     first = world.open_study()
-    with_new_key(world)
+    world.with_new_key()
     second = world.open_study()
     shutil.copytree(home, tmp_path / "backup")
     assert send(Errand("join", home, world.url, first.study.hex(), data)) == DONE
@@ -150,3 +146,4 @@ def test_an_owner_put_back_from_a_backup_does_not_spend_again(
     shutil.copytree(tmp_path / "backup", home)
     assert send(Errand("join", home, world.url, second.study.hex(), data)) not in (DONE, KILLED)
     assert at_the_proxy(world, second).state == "absent"
+    promise("P33", counted="1 home restored from before its last study", result="refused")

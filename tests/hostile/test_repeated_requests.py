@@ -14,9 +14,6 @@ from proxy_world import OpenStudy, ProxyWorld, dump, slug, values_of
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.manifest import sign_manifest
 from dpdpca_protocol.messages import Enrolment, SealedComponents, StudyAct
-from dpdpca_protocol.paillier.keys import generate_secret_key
-from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.share import Withdrawal
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite
@@ -156,11 +153,6 @@ ROUTES: list[Callable[[ProxyWorld], Route]] = [
 ]  # fmt: skip
 
 
-def with_new_key(world: ProxyWorld) -> None:
-    world.secret = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
-    world.proof = prove_key(world.secret, world.user.public.ed25519)
-
-
 def same(answers: list[httpx.Response]) -> bool:
     """One body; a study or party that is new is 201 once and 200 later."""
     return len({answer.content for answer in answers}) == 1 and all(answer.is_success for answer in answers)
@@ -198,7 +190,7 @@ def test_a_repeated_request(world: ProxyWorld, promise: Promise, make: Callable[
         assert 400 <= route.asked.send(world, changed).status_code < 500, f"byte {at}"
     assert dump(world.proxy) == after
 
-    with_new_key(world)
+    world.with_new_key()
     crowded = make(world)
     before_crowd = dump(world.proxy)
     with ThreadPoolExecutor(AT_ONCE) as pool:

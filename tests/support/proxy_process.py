@@ -24,9 +24,6 @@ from proxy_world import TOY_BITS, InlineWorker, ProxyWorld, free_port, wait_for
 
 from dpdpca_asgi.limits import DeadlineProtocol
 from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.paillier.keys import generate_secret_key
-from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_proxy import jobs
 from dpdpca_proxy.app import create_app
@@ -208,11 +205,6 @@ class ProcessWorld(ProxyWorld):
             served.kill()
         if self.served:
             self.proxy.database.close()
-
-    def with_new_key(self) -> None:
-        """The next study of this world has a modulus of its own."""
-        self.secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
-        self.proof = prove_key(self.secret, self.user.public.ed25519)
 
     def client_of(self, served: ServedProxy, key: IdentityKey) -> ProxyClient:
         return ProxyClient(f"http://127.0.0.1:{served.port}", key, self.proxy_key, patience=self.patience)

@@ -31,8 +31,9 @@ from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty, s
 from dpdpca_protocol.messages import CountAnswer, CountChallenge, StudyAct
 from dpdpca_protocol.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.cipher import Encryptor
-from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.proof import KeyProof, prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import answer_count
 from dpdpca_protocol.sealing import chunk_info, seal
 from dpdpca_protocol.share import ShareStatement, Withdrawal, encode_chunks
@@ -251,6 +252,11 @@ class ProxyWorld:
             self.proof,
             least_modulus_bits=TOY_BITS,
         )
+
+    def with_new_key(self) -> None:
+        """The next study of this world has a modulus of its own."""
+        self.secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+        self.proof = prove_key(self.secret, self.user.public.ed25519)
 
     def open_study(self, d: int = 3, **changes: Any) -> "OpenStudy":
         manifest = self.manifest(d, **changes)
