@@ -32,6 +32,9 @@ from dpdpca_proxy.store.studies import list_studies
 from dpdpca_proxy.watch import Watch
 from dpdpca_proxy.worker import ProcessWorker, Worker
 
+PROBE_SECONDS = 5.0
+"""Readiness looks no more often than this whether the storage takes a file."""
+
 _HEAVY_AT_ONCE = 2
 """Requests that check ciphertexts or proofs at the same time; the others wait, their body in memory."""
 
@@ -104,7 +107,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
-    app.state.large = LargeBodies(_LARGE_BODIES_BYTES)
+    app.state.large, app.state.probed_at = LargeBodies(_LARGE_BODIES_BYTES), time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, studies, shares, releases, events):
         app.include_router(routes.router)
@@ -169,6 +172,7 @@ def _not_ready(app: FastAPI) -> str | None:
     """Why the proxy cannot do its work, or None. Runs in a thread."""
     if app.state.jobs.trouble is not None:
         return "the stored state contradicts itself: an operator is needed"
+    _probe_storage(app)
     if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
         return "the storage refuses to write"
     if not app.state.tasks or any(task.done() for task in app.state.tasks):
@@ -180,6 +184,15 @@ def _not_ready(app: FastAPI) -> str | None:
     except DpdpcaError as error:
         return error.problem
     return None
+
+
+def _probe_storage(app: FastAPI) -> None:
+    """Writes a little, so that a proxy that nobody uses knows too; not more often than makes sense."""
+    now = time.monotonic()
+    if now - app.state.probed_at >= PROBE_SECONDS:
+        app.state.probed_at = now
+        with suppress(OSError, DpdpcaError):  # the store remembers its trouble
+            app.state.proxy.files.probe()
 
 
 def _studies_by_state(proxy: Proxy) -> dict[Labels, float]:

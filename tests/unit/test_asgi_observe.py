@@ -2,8 +2,12 @@
 
 import json
 import logging
+import sys
 
-from dpdpca_asgi.observe import AllowListFormatter, Metrics
+import pytest
+from promises import Promise
+
+from dpdpca_asgi.observe import LOG_FIELDS, AllowListFormatter, Metrics
 
 
 def line(name: str, message: str, *args: object, **extra: object) -> dict[str, object]:
@@ -28,6 +32,37 @@ def test_arguments_of_other_libraries_are_dropped() -> None:
     shown = line("uvicorn.error", "Invalid request from %s", "4711", route="/4711")
     assert "4711" not in json.dumps(shown)
     assert shown["event"] == "Invalid request from %s"
+
+
+@pytest.mark.parametrize("name", ["dpdpca.user", "uvicorn.error", "asyncio", "sqlalchemy.engine", "root"])
+def test_an_unknown_key_does_not_get_through(name: str, promise: Promise) -> None:
+    """Whatever a record carries: other members, arguments, an error's text, a stack, no text at all."""
+    secret = "correct-horse-4711"
+    logger = logging.getLogger(name)
+    try:
+        raise ValueError(secret)
+    except ValueError:
+        failure = sys.exc_info()
+    records = [
+        logger.makeRecord(
+            name, logging.ERROR, "f", 1, "x %s", (secret,), failure, extra={"password": secret}
+        ),
+        logger.makeRecord(name, logging.ERROR, "f", 1, "x %(a)s", ({"a": secret},), None, sinfo=secret),
+        logger.makeRecord(name, logging.ERROR, "f", 1, {"a": secret}, (), None),
+        logger.makeRecord(
+            name, logging.ERROR, "f", 1, "x", (), None, extra={"Route": secret, "_study": secret}
+        ),
+        logger.makeRecord(name, logging.ERROR, secret, 1, "x", (), None, func=secret),
+    ]
+    for record in records:
+        shown = AllowListFormatter().format(record)
+        assert secret not in shown
+        assert set(json.loads(shown)) <= {"time", "level", "logger", "event", *LOG_FIELDS}
+    promise(
+        "P25",
+        counted=f"{len(records)} log records of {name} with what is not allowed",
+        result="0 let through",
+    )
 
 
 def test_metrics_have_prometheus_text_form() -> None:
