@@ -1,0 +1,90 @@
+"""Completing a share while the study closes, at two processes of one proxy: a receipt and in, or neither."""
+
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any
+
+import pytest
+from promises import Promise
+from proxy_process import ProcessWorld, process_world
+from proxy_world import values_of, wait_for
+from quick_folder import quick_folder
+from store_checks import row_of
+
+from dpdpca_protocol.errors import ConflictError
+from dpdpca_protocol.messages import StudyAct
+from dpdpca_protocol.signing import Statement
+from dpdpca_proxy.store.studies import frozen_cohort
+
+_MOST_DELAY_SECONDS = 0.02
+
+
+@pytest.fixture
+def world(parties: Any) -> Iterator[ProcessWorld]:
+    with (
+        quick_folder() as folder,
+        process_world(
+            folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
+        ) as world,
+    ):
+        world.start(processes=2)
+        world.enrol_all()
+        yield world
+
+
+def race(world: ProcessWorld, source: random.Random, pool: ThreadPoolExecutor) -> bool:
+    """Whether the late owner was in time; its receipt and the cohort say the same."""
+    world.with_new_key()
+    study = world.open_study(3, min_owners=1, release="masked")
+    study.deliver(world.owners[0], values_of(3, 0))
+    late = world.owners[1]
+    chunks = study.plain_chunks(values_of(3, 1))
+    study.upload(late, chunks)
+    claim = study.claim(late, chunks)
+    close = StudyAct("close", study.study).sign(world.user)
+    here, there = source.sample(world.served, 2)
+    completing, closing = world.client_of(here, late), world.client_of(there, world.user)
+    start = Barrier(2)
+    delay = source.uniform(-_MOST_DELAY_SECONDS, _MOST_DELAY_SECONDS)
+
+    def complete() -> Statement | None:
+        start.wait()
+        time.sleep(max(0.0, delay))
+        try:
+            return completing.complete_share(study.study, claim)
+        except ConflictError as error:
+            if error.slug != "study-closed":
+                raise
+            return None
+
+    def shut() -> None:
+        start.wait()
+        time.sleep(max(0.0, -delay))
+        closing.close_study(study.study, close)
+
+    receipt, _ = pool.submit(complete), pool.submit(shut).result()
+    wait_for(lambda: row_of(study).cohort_digest is not None)
+    with world.proxy.database.reading("test: cohort") as connection:
+        cohort = {member.owner: member.statement for member in frozen_cohort(connection, study.study)}
+    held = receipt.result()
+    assert (held is not None) == (late.public.party_id in cohort)
+    assert world.owners[0].public.party_id in cohort
+    if held is not None:
+        assert cohort[late.public.party_id] == claim.digest
+    return held is not None
+
+
+@pytest.mark.parametrize("races", [40, pytest.param(500, marks=pytest.mark.nightly)])
+def test_completing_and_closing_agree(world: ProcessWorld, promise: Promise, races: int) -> None:
+    source = random.Random(races)
+    with ThreadPoolExecutor(2) as pool:
+        inside = sum(race(world, source, pool) for _ in range(races))
+    assert 0 < inside < races, "there was no race"
+    promise(
+        "P6",
+        counted=f"{races} races of completing and closing at two processes, {inside} in time",
+        result="each with receipt and in, or neither",
+    )
