@@ -12,6 +12,7 @@ from dpdpca_protocol.rotation import verify_rotation
 from dpdpca_protocol.study import ShareState
 from dpdpca_proxy.proxy import Proxy, passphrase_of
 from dpdpca_proxy.settings import load_settings
+from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import (
     PartyRow,
     find_party,
@@ -65,6 +66,7 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
         )
         insert_party(connection, row, statement.encoded)
         insert_rotation(connection, party, successor, rotation.version, statement.encoded)
+        append_entry(connection, "rotation", statement.digest, now)
     return successor
 
 

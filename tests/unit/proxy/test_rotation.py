@@ -14,6 +14,7 @@ from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.rotation import Rotation, follow_rotations, verify_rotation
 from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_proxy.store.log import entries
 
 
 def rotation(old: IdentityKey, new: IdentityKey, version: int = 1, role: str = "owner") -> Statement:
@@ -27,6 +28,8 @@ def test_an_owner_gets_a_new_key_once(world: ProxyWorld) -> None:
     client = world.client(old)
     assert client.rotate(statement) == new.public.party_id
     after = dump(world.proxy)
+    with world.proxy.database.reading("look") as connection:
+        assert [entry.kind for entry, _ in entries(connection)].count("rotation") == 1
     assert client.rotate(statement) == new.public.party_id
     assert {key: rows for key, rows in dump(world.proxy).items() if key != "nonces"} == {
         key: rows for key, rows in after.items() if key != "nonces"
