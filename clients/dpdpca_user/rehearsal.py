@@ -100,28 +100,31 @@ def play_round(
 ) -> PreStudyResult | NoisyScatter:
     """What one flat study of these records releases, in exact integers with the study's own noise."""
     figures = manifest.figures
-    encoder = RecordEncoder(manifest)
-    total = np.zeros(figures.value_count, dtype=np.int64)
-    for records in owners:
-        z = encoder.encode(records).z
-        sums: SecondMoments | BlockSums
-        if manifest.release is ReleaseKind.JOINT:
-            sums = SecondMoments(figures.encoded_features, figures.record_bound)
-            sums.add(z)
-        else:
-            sums = BlockSums(figures)
-            sums.add(z)
-            if sums.has_pairs:
-                order = shuffled(len(z), KeyStream(randomness.bytes(_SEED_BYTES)))
-                for y in differences([z[order]]):
-                    sums.add_pairs(y)
-        total += np.fromiter(sums.stream(), dtype=np.int64, count=figures.value_count)
-    noise = figures.mechanism.draw(max(int(total[0]), 1))
-    values = [value + drawn for value, drawn in zip(total.tolist(), noise, strict=True)]
+    shares = [owner_sums(manifest, records, randomness) for records in owners]
+    totals = [sum(entries) for entries in zip(*shares, strict=True)]
+    noise = figures.mechanism.draw(max(totals[0], 1))
+    values = [value + drawn for value, drawn in zip(totals, noise, strict=True)]
     released = cut_blocks(figures.blocks, values)
     if manifest.release is ReleaseKind.PRE_STUDY:
         return PreStudyResult.of(manifest, with_own_noise(released, figures))
     return flat_scatter(released, figures.encoded_features)
+
+
+def owner_sums(manifest: Manifest, records: Records, randomness: Randomness) -> list[int]:
+    """What one owner with these records would encrypt for a flat study, value by value."""
+    figures = manifest.figures
+    z = RecordEncoder(manifest).encode(records).z
+    if manifest.release is ReleaseKind.JOINT:
+        moments = SecondMoments(figures.encoded_features, figures.record_bound)
+        moments.add(z)
+        return list(moments.stream())
+    sums = BlockSums(figures)
+    sums.add(z)
+    if sums.has_pairs:
+        order = shuffled(len(z), KeyStream(randomness.bytes(_SEED_BYTES)))
+        for y in differences([z[order]]):
+            sums.add_pairs(y)
+    return list(sums.stream())
 
 
 def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:

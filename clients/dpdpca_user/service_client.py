@@ -117,6 +117,33 @@ class ServiceClient:
     def evidence_chunk(self, study: str, index: int) -> bytes:
         return self._bytes("GET", f"/v1/studies/{_id(study)}/evidence/chunks/{index}")
 
+    def run_chain(
+        self,
+        draft: bytes,
+        media_type: str,
+        *,
+        proxy: str | None = None,
+        publish: bool = True,
+        records: int | None = None,
+        scales: bool = False,
+        again: bool = False,
+    ) -> dict[str, Any]:
+        """Hand in the base draft of a chain; the same draft gives the same chain, unless `again`."""
+        flags = {"publish": publish, "scales": scales, "again": again}
+        query = {name: "true" if value else "false" for name, value in flags.items()}
+        query |= {"proxy": proxy} if proxy else {}
+        query |= {"records": str(records)} if records is not None else {}
+        return self._json("POST", "/v1/chains", content=draft, media_type=media_type, query=query)
+
+    def chains(self) -> list[dict[str, Any]]:
+        return list(self._json("GET", "/v1/chains")["chains"])
+
+    def chain(self, chain: str) -> dict[str, Any]:
+        return self._json("GET", f"/v1/chains/{_id(chain)}")
+
+    def cancel_chain(self, chain: str) -> dict[str, Any]:
+        return self._json("DELETE", f"/v1/chains/{_id(chain)}")
+
     def models(self) -> list[dict[str, Any]]:
         return list(self._json("GET", "/v1/models")["models"])
 

@@ -21,6 +21,7 @@ from dpdpca_user.command_parts import (
     show_notes,
     show_table,
 )
+from dpdpca_user.run_command import study_chains, study_run
 
 study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=True)
 
@@ -112,6 +113,10 @@ def study_create(
         f"draft {facts['id']} is accepted; its key is being made\n"
         f"follow it: dpdpca user study show {facts['id']}",
     )
+
+
+study_app.command("run", epilog="Example: dpdpca user study run --auto draft.toml")(study_run)
+study_app.command("chains", epilog="Example: dpdpca user study chains")(study_chains)
 
 
 @study_app.command("list", epilog="Example: dpdpca user study list")

@@ -15,7 +15,7 @@ from dpdpca_asgi.observe import Metrics, ObserveMiddleware, install_health
 from dpdpca_asgi.problems import install_problem_handlers, problem_response
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
 from dpdpca_user_service.driver import Driver
-from dpdpca_user_service.routes import models, studies
+from dpdpca_user_service.routes import chains, models, studies
 from dpdpca_user_service.service import UserService
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
@@ -73,6 +73,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
     app = FastAPI(title="dpdpca data user", lifespan=lifespan, redoc_url=None)
     app.state.service = service
     app.include_router(studies)
+    app.include_router(chains)
     app.include_router(models)
     install_health(app, ready)
     app.add_middleware(BearerToken, token=service.token)

@@ -6,9 +6,11 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError
+from dpdpca_user_service.chains import advance_chain
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import STAGES, Stage
 from dpdpca_user_service.steps import RefusedError, step
+from dpdpca_user_service.store.chains import ChainRow, ChainState
 from dpdpca_user_service.store.studies import StudyRow
 
 _AT_ONCE = 4
@@ -59,13 +61,16 @@ class Driver:
             now = time.monotonic()
             self.forget()
             try:
-                rows = self._service.store.unfinished()
+                rows, chains = self._service.store.unfinished(), self._service.chains.running()
             except DpdpcaError as error:
                 _logger.warning("store", extra={"slug": error.slug})
-                rows = []
+                rows, chains = [], []
             for row in rows:
                 if row.id not in under_way and self._due.get(row.id, 0.0) <= now:
                     under_way[row.id] = self._pool.submit(self.advance, row)
+            for chain in chains:
+                if chain.id not in under_way and self._due.get(chain.id, 0.0) <= now:
+                    under_way[chain.id] = self._pool.submit(self.advance_chain, chain)
             self._wake.wait(min(self._poll, 0.5))
 
     def forget(self) -> None:
@@ -83,7 +88,7 @@ class Driver:
             while step(self._service, row) and not self._stop.is_set():
                 row = self._service.store.find(row.id)
                 _logger.info("moved", extra={"study": row.id, "state": str(row.stage)})
-                if (row.stage is Stage.FITTED and not row.publish) or not STAGES[row.stage]:
+                if (row.stage is Stage.FITTED and not row.is_to_publish) or not STAGES[row.stage]:
                     return
             self._failures.pop(row.id, None)
             if row.problem is not None:
@@ -99,6 +104,20 @@ class Driver:
         except Exception as error:
             _logger.exception("internal", extra={"study": row.id, "error_class": type(error).__name__})
             self._due[row.id] = time.monotonic() + _LONGEST_WAIT_SECONDS
+
+    def advance_chain(self, chain: ChainRow) -> None:
+        """Takes one chain as far as it goes now. Never raises."""
+        try:
+            while advance_chain(self._service, chain) and not self._stop.is_set():
+                chain = self._service.chains.find(chain.id)
+                _logger.info("chain", extra={"chain": chain.id, "state": str(chain.state)})
+                if chain.state is not ChainState.RUNNING:
+                    return
+        except DpdpcaError as error:
+            _logger.info("waiting", extra={"chain": chain.id, "slug": error.slug})
+        except Exception as error:
+            _logger.exception("internal", extra={"chain": chain.id, "error_class": type(error).__name__})
+        self._due[chain.id] = time.monotonic() + self._poll
 
     def _fail(self, row_id: str, reason: DpdpcaError) -> None:
         _logger.warning("failed", extra={"study": row_id, "slug": reason.slug})

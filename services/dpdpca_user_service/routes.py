@@ -26,6 +26,7 @@ from dpdpca_user_service.acts import (
     result_of,
     study_facts,
 )
+from dpdpca_user_service.chains import cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.service import UserService
 
 DRAFT_LIMIT_BYTES = 4 * 1024 * 1024
@@ -33,9 +34,11 @@ ROWS_LIMIT_BYTES = 64 * 1024 * 1024
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 StudyPath = Annotated[str, Path(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$", description="Study id or draft id.")]
+ChainPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="Chain id.")]
 PositionPath = Annotated[str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="A chunk's place, from 0.")]
 
 studies = APIRouter(prefix="/v1/studies", tags=["studies"])
+chains = APIRouter(prefix="/v1/chains", tags=["chains"])
 models = APIRouter(prefix="/v1/models", tags=["models"])
 
 
@@ -115,6 +118,49 @@ async def read_chunk(request: Request, study: StudyPath, position: PositionPath)
     if chunk is None:
         raise MessageError("no-such-chunk", "the release has no such chunk here")
     return Response(chunk, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+
+@chains.post("", status_code=202, summary="Run a chain of studies from a base draft (TOML or JSON)")
+async def run_chain(
+    request: Request,
+    publish: Annotated[bool, Query(description="Send the components to the owners, sealed.")] = True,
+    proxy: Annotated[str | None, Query(description="The proxy's address, where several are known.")] = None,
+    in_clear: Annotated[bool, Query(description="Components that may be published in clear.")] = False,
+    records: Annotated[int | None, Query(ge=1, description="Records that are expected in all.")] = None,
+    scales: Annotated[bool, Query(description="Begin with the scale of every feature.")] = False,
+    again: Annotated[bool, Query(description="A new chain even where this draft had one.")] = False,
+) -> Response:
+    media_type = _media_type(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
+    draft = await read_body(request, media_type, DRAFT_LIMIT_BYTES)
+    facts = await run_in_threadpool(
+        partial(
+            create_chain, publish=publish, in_clear=in_clear, records=records, scales=scales, again=again
+        ),
+        service_of(request),
+        draft,
+        media_type,
+        proxy,
+    )
+    return _json(facts, 202, {"Location": f"/v1/chains/{facts['id']}"})
+
+
+@chains.get("", summary="All chains, newest first")
+async def list_chains(request: Request) -> Response:
+    service = service_of(request)
+    rows = await run_in_threadpool(service.chains.all)
+    return _json({"chains": [await run_in_threadpool(chain_facts, service, row) for row in rows]})
+
+
+@chains.get("/{chain}", summary="One chain: its rounds, and why each was chosen")
+async def read_chain(request: Request, chain: ChainPath) -> Response:
+    service = service_of(request)
+    row = await run_in_threadpool(service.chains.find, chain)
+    return _json(await run_in_threadpool(chain_facts, service, row))
+
+
+@chains.delete("/{chain}", summary="Cancel a chain and its study under way")
+async def end_chain(request: Request, chain: ChainPath) -> Response:
+    return _json(await run_in_threadpool(cancel_chain, service_of(request), chain))
 
 
 @models.get("", summary="Models that are there")

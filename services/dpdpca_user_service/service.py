@@ -23,6 +23,7 @@ from dpdpca_user.home import EnrolledProxy, UserHome, passphrase_of
 from dpdpca_user.model import Model
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.settings import Settings
+from dpdpca_user_service.store.chains import ChainStore
 from dpdpca_user_service.store.database import Database
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
 from dpdpca_user_service.work import Workers
@@ -45,6 +46,7 @@ class UserService:
     party: Party
     token: str
     store: StudyStore
+    chains: ChainStore
     keyring: Keyring
     workers: Workers
     connect: Connect
@@ -154,6 +156,7 @@ def open_service(
         party=home.party(keys.current),
         token=home.token(),
         store=store,
+        chains=ChainStore(database),
         keyring=Keyring(passphrase),
         workers=workers or Workers(),
         connect=connect

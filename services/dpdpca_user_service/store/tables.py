@@ -53,6 +53,27 @@ studies = Table(
     UniqueConstraint("study", name="one_row_a_study"),
 )
 
+chains = Table(
+    "chains",
+    metadata,
+    Column("id", String(32), primary_key=True),  # of base draft and options
+    Column("created_at", String(20), nullable=False),
+    Column("title", String(200), nullable=False),
+    Column("base", LargeBinary, nullable=False),  # JSON
+    Column("proxy_url", String(600), nullable=False),
+    Column("publish", Boolean, nullable=False),
+    Column("in_clear", Boolean, nullable=False),
+    Column("records", Integer, nullable=False),
+    Column("scales", Boolean, nullable=False),
+    # ---
+    Column("updated_at", String(20), nullable=False),
+    Column("state", String(12), nullable=False),
+    Column("rounds", Text, nullable=False),  # JSON, oldest first; only ever appended to
+    Column("problem_slug", String(60)),
+    Column("problem", String(1000)),
+    CheckConstraint("state IN ('running', 'done', 'cancelled', 'failed')", name="chain_state_is_known"),
+)
+
 chunks = Table(
     "release_chunks",
     metadata,

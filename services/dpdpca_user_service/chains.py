@@ -1,0 +1,224 @@
+"""A chain of studies from its base draft to a model: choose, write down, make, wait; again until it ends.
+
+A round is written down with its draft and the id of its study before the study is made, and made only if no
+study has that id. So whatever is killed between two steps, the next start goes on with the same round: no
+round is chosen twice, and none is asked of the owners twice.
+"""
+
+import json
+import secrets
+from hashlib import sha256
+from typing import Any
+
+from dpdpca_protocol.choice import NextRound, first_round, next_round
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UnavailableError
+from dpdpca_protocol.fields import decimal_text, time_text
+from dpdpca_protocol.prestudy import PreStudyResult
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.drafts import JSON_MEDIA_TYPE, closing_time, lint, parse_draft
+from dpdpca_user.rehearsal import total_rho
+from dpdpca_user.rounds import check_base, is_categorical, round_draft
+from dpdpca_user_service.acts import cancel_study, create_study, study_facts
+from dpdpca_user_service.service import UserService
+from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.store.chains import ChainRound, ChainRow, ChainState
+from dpdpca_user_service.store.studies import StudyRow
+
+
+def create_chain(
+    service: UserService,
+    draft: bytes,
+    media_type: str,
+    proxy_url: str | None,
+    *,
+    publish: bool = True,
+    in_clear: bool = False,
+    records: int | None = None,
+    scales: bool = False,
+    again: bool = False,
+) -> dict[str, Any]:
+    """Take the base draft of a chain in and let the driver go on with it.
+
+    The same draft with the same options is the same chain, so that asking twice does not spend twice.
+
+    Args:
+        records: expected of all owners; max_records if not given.
+        scales: begin with a study of every feature's scale, if there are records enough.
+        again: a new chain even where there was one of this draft; it spends its own budget.
+
+    Raises:
+        MessageError, PolicyError: the draft can be the base of no chain.
+    """
+    proxy = service.home.proxy(proxy_url)
+    base = json.loads(json.dumps(parse_draft(draft, media_type), default=time_text))
+    attempt = 0
+    while (known := _known(service, _chain_id(base, proxy.url, records, scales, attempt))) is not None:
+        if not again:
+            return chain_facts(service, known)
+        attempt += 1
+    check_base(base)
+    first = first_round(len(is_categorical(base)), 1, 1.0)
+    settings, now = service.settings, service.now()
+    closes_at = closing_time(now, settings.closes_after_days)
+    manifest = lint(round_draft(base, first), service.party, proxy.party, closes_at, settings.key_bits)
+    chain_id = _chain_id(base, proxy.url, records, scales, attempt)
+    service.chains.add(
+        chain_id,
+        manifest.title,
+        base,
+        proxy.url,
+        now,
+        publish=publish,
+        in_clear=in_clear,
+        records=manifest.max_records if records is None else records,
+        scales=scales,
+    )
+    service.wake()
+    return chain_facts(service, service.chains.find(chain_id))
+
+
+def chain_facts(service: UserService, chain: ChainRow) -> dict[str, Any]:
+    """A chain in plain JSON, with the state of each round's study."""
+    rounds = []
+    for each in chain.rounds:
+        row = _row(service, each)
+        facts = None if row is None else study_facts(row)
+        rounds.append(
+            {
+                "draft": each.row,
+                "study": None if facts is None else facts["study"],
+                "release": each.release,
+                "rho_share": float(each.rho_share),
+                "clip_norm": float(each.draft["clip_norm"]),
+                "reasons": list(each.reasons),
+                "state": "chosen" if facts is None else facts["state"],
+                "problem": None if facts is None else facts["problem"],
+            }
+        )
+    done = chain.state is ChainState.DONE
+    return {
+        "id": chain.id,
+        "title": chain.title,
+        "state": str(chain.state),
+        "rounds": rounds,
+        "spent_share": sum(each["rho_share"] for each in rounds if each["study"] is not None),
+        "study": rounds[-1]["study"] if done else None,
+        "proxy": chain.proxy_url,
+        "created_at": chain.created_at,
+        "updated_at": chain.updated_at,
+        "problem": {"type": chain.problem_slug, "detail": chain.problem} if chain.problem else None,
+    }
+
+
+def cancel_chain(service: UserService, chain_id: str) -> dict[str, Any]:
+    """End a chain and cancel the study that is under way; what was released is spent.
+
+    Raises:
+        ConflictError: it has ended, or its study can no longer be cancelled.
+    """
+    chain = service.chains.find(chain_id)
+    if chain.state is ChainState.CANCELLED:
+        return chain_facts(service, chain)
+    if chain.rounds and (row := _row(service, chain.rounds[-1])) is not None and not _is_over(row):
+        cancel_study(service, row.id)
+    service.chains.end(chain, ChainState.CANCELLED, service.now())
+    return chain_facts(service, service.chains.find(chain_id))
+
+
+def advance_chain(service: UserService, chain: ChainRow) -> bool:
+    """Does the next thing for a chain.
+
+    Returns:
+        Whether something moved; False means to look again later.
+
+    Raises:
+        ConflictError, UnavailableError: passing; try again.
+    """
+    try:
+        return _advance(service, chain)
+    except (ConflictError, UnavailableError):
+        raise
+    except DpdpcaError as error:
+        service.chains.end(chain, ChainState.FAILED, service.now(), error.slug[:60], str(error)[:1000])
+        return True
+
+
+def _advance(service: UserService, chain: ChainRow) -> bool:
+    if not chain.rounds:
+        _write_down(service, chain, _first(service, chain))
+        return True
+    current = chain.rounds[-1]
+    row = _row(service, current)
+    if row is None:
+        is_last = current.release != ReleaseKind.PRE_STUDY
+        create_study(
+            service,
+            current.row,
+            json.dumps(current.draft).encode(),
+            JSON_MEDIA_TYPE,
+            chain.proxy_url,
+            chain.publish and is_last,
+            in_clear=chain.in_clear and is_last,
+        )
+        return True
+    if row.stage in (Stage.FAILED, Stage.CANCELLED):
+        state = ChainState.CANCELLED if row.stage is Stage.CANCELLED else ChainState.FAILED
+        service.chains.end(chain, state, service.now(), row.problem_slug, row.problem)
+        return True
+    if row.has_model:
+        service.chains.end(chain, ChainState.DONE, service.now())
+        return True
+    if row.has_result:
+        _write_down(service, chain, next_round(_results(service, chain), is_categorical(chain.base)))
+        return True
+    return False
+
+
+def _first(service: UserService, chain: ChainRow) -> NextRound:
+    settings, now, proxy = service.settings, service.now(), service.home.proxy(chain.proxy_url)
+    closes_at = closing_time(now, settings.closes_after_days)
+    rho = total_rho(
+        chain.base, lambda draft: lint(draft, service.party, proxy.party, closes_at, settings.key_bits)
+    )
+    return first_round(len(is_categorical(chain.base)), chain.records, rho, chain.scales)
+
+
+def _write_down(service: UserService, chain: ChainRow, chosen: NextRound) -> None:
+    service.chains.append(
+        chain,
+        ChainRound(
+            secrets.token_hex(16),
+            str(chosen.release),
+            decimal_text(chosen.rho_share),
+            chosen.reasons,
+            round_draft(chain.base, chosen),
+        ),
+        service.now(),
+    )
+
+
+def _results(service: UserService, chain: ChainRow) -> list[PreStudyResult]:
+    return [PreStudyResult.parse(json.loads(service.store.need(each.row, "model"))) for each in chain.rounds]
+
+
+def _row(service: UserService, chain_round: ChainRound) -> StudyRow | None:
+    try:
+        return service.store.find(chain_round.row)
+    except NotFoundError:
+        return None
+
+
+def _is_over(row: StudyRow) -> bool:
+    return row.has_result or row.has_model or row.stage in (Stage.FAILED, Stage.CANCELLED)
+
+
+def _known(service: UserService, chain_id: str) -> ChainRow | None:
+    try:
+        return service.chains.find(chain_id)
+    except NotFoundError:
+        return None
+
+
+def _chain_id(base: dict[str, Any], proxy_url: str, records: int | None, scales: bool, attempt: int) -> str:
+    asked = json.dumps([base, proxy_url, records, scales, attempt], sort_keys=True)
+    return sha256(asked.encode()).hexdigest()[:32]

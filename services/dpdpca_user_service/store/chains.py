@@ -1,0 +1,175 @@
+"""Chains of studies: a base draft, and the rounds that were chosen so far. Rounds are only ever appended."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Row, insert, select, update
+
+from dpdpca_protocol.errors import ConflictError, NotFoundError
+from dpdpca_protocol.fields import time_text
+from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.tables import chains
+
+
+class ChainState(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRound:
+    """One round as it was chosen, written before the study that it becomes.
+
+    Attributes:
+        row: draft id of the study, drawn with the choice: a study under it is this round, whoever makes it.
+        release, rho_share: what it is, and its part of the whole.
+        reasons: why, for people.
+        draft: what the study is made of.
+    """
+
+    row: str
+    release: str
+    rho_share: str
+    reasons: tuple[str, ...]
+    draft: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRow:
+    """A chain as it is stored; `rounds` oldest first."""
+
+    id: str
+    created_at: str
+    title: str
+    base: Mapping[str, Any]
+    proxy_url: str
+    publish: bool
+    in_clear: bool
+    records: int
+    scales: bool
+    updated_at: str
+    state: ChainState
+    rounds: tuple[ChainRound, ...]
+    problem_slug: str | None
+    problem: str | None
+
+
+class ChainStore:
+    """The chains of one data user."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self,
+        chain_id: str,
+        title: str,
+        base: Mapping[str, Any],
+        proxy_url: str,
+        now: datetime,
+        *,
+        publish: bool,
+        in_clear: bool,
+        records: int,
+        scales: bool,
+    ) -> None:
+        with self._database.transaction() as connection:
+            connection.execute(
+                insert(chains).values(
+                    id=chain_id,
+                    created_at=time_text(now),
+                    updated_at=time_text(now),
+                    title=title,
+                    base=json.dumps(base).encode(),
+                    proxy_url=proxy_url,
+                    publish=publish,
+                    in_clear=in_clear,
+                    records=records,
+                    scales=scales,
+                    state=str(ChainState.RUNNING),
+                    rounds="[]",
+                )
+            )
+
+    def find(self, chain_id: str) -> ChainRow:
+        """Raises NotFoundError if there is none."""
+        with self._database.reading() as connection:
+            found = connection.execute(select(chains).where(chains.c.id == chain_id)).one_or_none()
+        if found is None:
+            raise NotFoundError("not-found", "there is no such chain here", "see: dpdpca user study chains")
+        return _chain(found)
+
+    def all(self) -> list[ChainRow]:
+        """Newest first."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(chains).order_by(chains.c.created_at.desc(), chains.c.id)).all()
+        return [_chain(row) for row in rows]
+
+    def running(self) -> list[ChainRow]:
+        return [chain for chain in self.all() if chain.state is ChainState.RUNNING]
+
+    def append(self, chain: ChainRow, following: ChainRound, now: datetime) -> None:
+        """Write the next round, if the chain still stands where `chain` says.
+
+        Raises:
+            ConflictError: it has moved on or ended.
+        """
+        rounds = [*chain.rounds, following]
+        self._change(chain, now, rounds=_written(rounds))
+
+    def end(
+        self,
+        chain: ChainRow,
+        state: ChainState,
+        now: datetime,
+        problem_slug: str | None = None,
+        problem: str | None = None,
+    ) -> None:
+        """Raises ConflictError if it has moved on or ended."""
+        self._change(chain, now, state=str(state), problem_slug=problem_slug, problem=problem)
+
+    def _change(self, chain: ChainRow, now: datetime, **values: Any) -> None:
+        with self._database.transaction() as connection:
+            changed = connection.execute(
+                update(chains)
+                .where(
+                    chains.c.id == chain.id,
+                    chains.c.state == str(ChainState.RUNNING),
+                    chains.c.rounds == _written(chain.rounds),
+                )
+                .values(updated_at=time_text(now), **values)
+            ).rowcount
+            if changed != 1:
+                raise ConflictError("wrong-state", "the chain has moved on meanwhile", "read its state again")
+
+
+def _written(rounds: "tuple[ChainRound, ...] | list[ChainRound]") -> str:
+    return json.dumps(
+        [
+            {
+                "row": each.row,
+                "release": each.release,
+                "rho_share": each.rho_share,
+                "reasons": list(each.reasons),
+                "draft": dict(each.draft),
+            }
+            for each in rounds
+        ]
+    )
+
+
+def _chain(found: Row[Any]) -> ChainRow:
+    values = dict(found._mapping)
+    values["base"] = json.loads(values["base"])
+    values["state"] = ChainState(values["state"])
+    values["rounds"] = tuple(
+        ChainRound(each["row"], each["release"], each["rho_share"], tuple(each["reasons"]), each["draft"])
+        for each in json.loads(values["rounds"])
+    )
+    return ChainRow(**values)
