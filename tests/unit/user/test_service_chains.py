@@ -1,0 +1,214 @@
+"""A chain of studies against a real proxy: it goes by what was released, and no kill makes it pay twice."""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from proxy_world import TOY_BITS, OpenStudy, ProxyWorld
+from user_world import InlineWorkers, UserWorld
+
+from dpdpca_protocol.errors import ConflictError, PolicyError
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.share import ShareStatement, encode_chunks
+from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_user.rehearsal import owner_sums
+from dpdpca_user_service.acts import cancel_study
+from dpdpca_user_service.chains import cancel_chain, chain_facts, create_chain
+from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.store.chains import ChainRow, ChainState, ChainStore
+from dpdpca_user_service.store.studies import StudyRow, StudyStore
+from dpdpca_user_service.work import make_key
+
+BASE: dict[str, Any] = {
+    "title": "What varies together",
+    "purpose": "A test.",
+    "features": [{"name": f"f{i}", "lower": 0, "upper": 10} for i in range(3)],
+    "epsilon": 4.0,
+    "max_records": 5000,
+    "min_records": 10,
+    "min_owners": 2,
+    "closing": "when-complete",
+}
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class KeyMakers(InlineWorkers):
+    """A fresh toy key for every study, as in the product."""
+
+    def run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if function is make_key:
+            return make_key(lambda part: None, TOY_BITS, arguments[1], TOY_BITS)
+        return super().run(function, *arguments, **options)
+
+
+class ChainWorld(UserWorld):
+    """A service with a chain, and owners that join every study as soon as it is open."""
+
+    delivered: set[str]
+
+    def open(self) -> None:
+        super().open()
+        self.workers = KeyMakers([])
+        object.__setattr__(self.service, "workers", self.workers)
+
+    def run_chain(self, **options: Any) -> str:
+        return str(
+            create_chain(self.service, json.dumps(BASE).encode(), "application/json", None, **options)["id"]
+        )
+
+    def turn(self, chain_id: str) -> ChainRow:
+        """One turn of everybody."""
+        self.driver.advance_chain(self.service.chains.find(chain_id))
+        for row in self.service.store.unfinished():
+            self.driver.advance(row)
+            self.join(self.row(row.id))
+        return self.service.chains.find(chain_id)
+
+    def join(self, row: StudyRow) -> None:
+        if row.stage is not Stage.OPEN or row.id in self.delivered:
+            return
+        encoded = self.service.store.need(row.id, "manifest")
+        signed = open_manifest(encoded, least_modulus_bits=TOY_BITS)
+        study = OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
+        for seed, owner in enumerate(self.world.owners):
+            figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
+            values = owner_sums(signed.manifest, records(seed), OS_RANDOMNESS)
+            suite = PaillierSuite(public, figures.slot_bits)
+            ciphertexts = suite.encrypt_vector(values, Encryptor(public, figures.ciphertext_count))
+            chunks = list(encode_chunks(ciphertexts, public))
+            study.upload(owner, chunks)
+            digests = tuple(Digest.of(chunk) for chunk in chunks)
+            keys = owner.public
+            statement = ShareStatement(study.study, keys.ed25519, 1, digests, keys.x25519).sign(owner)
+            self.world.client(owner).complete_share(study.study, statement)
+        self.delivered.add(row.id)
+
+    def finish(self, chain_id: str, turns: int = 400) -> ChainRow:
+        for _ in range(turns):
+            chain = self.turn(chain_id)
+            if chain.state is not ChainState.RUNNING:
+                return chain
+        raise AssertionError("the chain did not end")
+
+
+def records(seed: int, count: int = 1500) -> dict[str, Any]:
+    source = random.Random(seed)
+    shared = [source.gauss(0, 1) for _ in range(count)]
+    return {
+        f"f{i}": np.array([2 + (0.8 - 0.3 * i) * part + source.gauss(0, 0.2) for part in shared])
+        for i in range(3)
+    }
+
+
+@pytest.fixture
+def user(world: ProxyWorld, tmp_path: Path) -> Iterator[ChainWorld]:
+    made = ChainWorld(world, tmp_path / "home")
+    made.delivered = set()
+    yield made
+    made.service.close()
+
+
+def spent(user: ChainWorld) -> list[float]:
+    """Parts of the budget in all studies that the proxy has of this data user."""
+    studies = [row for row in user.service.store.all() if row.study is not None]
+    manifests = [user.service.store.need(row.id, "manifest") for row in studies]
+    return [float(open_manifest(each, least_modulus_bits=TOY_BITS).manifest.rho_share) for each in manifests]
+
+
+def test_a_chain_goes_from_a_draft_to_a_model_and_spends_its_budget_once(user: ChainWorld) -> None:
+    chain_id = user.run_chain()
+    chain = user.finish(chain_id)
+    assert chain.state is ChainState.DONE, chain.problem
+    facts = chain_facts(user.service, chain)
+    assert [each["release"] for each in facts["rounds"]] == ["pre-study"] * 3 + ["joint"]
+    assert facts["spent_share"] == pytest.approx(1)
+    assert sum(spent(user)) == pytest.approx(1)
+    main = user.service.store.find(facts["study"])
+    assert main.stage is Stage.PUBLISHED
+    model = user.service.model_of(main.id)
+    assert [study.hex() for study in model.manifest.pre_studies] == [
+        each["study"] for each in facts["rounds"][:3]
+    ]
+    centres = [float(feature.origin) for feature in model.manifest.features]
+    assert centres == pytest.approx([2, 2, 2], abs=0.5)
+    assert float(model.manifest.clip_norm) < 0.7
+    assert user.run_chain() == chain_id
+    again = user.run_chain(again=True)
+    assert again != chain_id
+    assert cancel_chain(user.service, again)["state"] == "cancelled"
+    assert cancel_chain(user.service, again)["state"] == "cancelled"
+    with pytest.raises(ConflictError):
+        cancel_chain(user.service, chain_id)
+
+
+def test_a_chain_killed_at_every_step_spends_its_budget_once(
+    user: ChainWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every write of the chain, of a new study and of its moves dies once before and once after itself."""
+    died: set[tuple[str, ...]] = set()
+
+    def deadly(owner: type, name: str, key: Callable[..., tuple[str, ...]]) -> None:
+        real = getattr(owner, name)
+
+        def lethal(store: Any, *given: Any, **named: Any) -> Any:
+            where = (name, *key(*given, **named))
+            if (*where, "before") not in died:
+                died.add((*where, "before"))
+                raise Killed
+            real(store, *given, **named)
+            if (*where, "after") not in died:
+                died.add((*where, "after"))
+                raise Killed
+
+        monkeypatch.setattr(owner, name, lethal)
+
+    deadly(ChainStore, "append", lambda chain, *rest: (str(len(chain.rounds)),))
+    deadly(ChainStore, "end", lambda chain, state, *rest: (str(state),))
+    deadly(StudyStore, "add", lambda row_id, title, release, *rest, **named: (row_id,))
+    deadly(StudyStore, "move", lambda row, following, *rest, **named: (row.id, str(following)))
+    chain_id = user.run_chain()
+    kills = 0
+    for _ in range(600):
+        try:
+            chain = user.turn(chain_id)
+        except Killed:
+            kills += 1
+            user.reopen()
+            continue
+        if chain.state is not ChainState.RUNNING:
+            break
+    assert chain.state is ChainState.DONE, chain.problem
+    assert kills >= 40
+    assert len(chain.rounds) == len(user.service.store.all()) == 4
+    assert sum(spent(user)) == pytest.approx(1)
+    listed = user.world.client(user.world.user).studies()
+    assert len(listed) == 4
+
+
+def test_a_chain_ends_with_its_study(user: ChainWorld) -> None:
+    chain_id = user.run_chain()
+    user.driver.advance_chain(user.service.chains.find(chain_id))
+    (row,) = user.service.store.all()
+    cancel_study(user.service, row.id)
+    chain = user.finish(chain_id)
+    assert chain.state is ChainState.CANCELLED
+    assert len(user.service.store.all()) == 1
+
+
+@pytest.mark.parametrize("change", [{"missing": "reject"}, {"release": "masked"}, {"epsilon": 0}])
+def test_what_can_be_no_base_is_refused_at_once(user: ChainWorld, change: dict[str, Any]) -> None:
+    with pytest.raises(PolicyError):
+        create_chain(user.service, json.dumps(BASE | change).encode(), "application/json", None)
+    assert user.service.chains.all() == []
