@@ -23,11 +23,23 @@ BOUND = 2**20
 
 @pytest.mark.parametrize("epsilon", [0.5, 1, 3])
 @pytest.mark.parametrize("delta", ["0.000001", "0.0009"])
-@pytest.mark.parametrize("kind", ["masked", "joint"])
+@pytest.mark.parametrize("kind", ["masked", "joint", "pairs"])
 def test_a_study_holds_what_it_claims(kind, delta, epsilon, make_manifest):
     manifest = make_manifest(release=kind, epsilon=epsilon, delta=delta, max_records=1000)
     report = audit_manifest(manifest, RUNS, alpha=level())
     print(f"{kind} ε {epsilon} δ {delta}: ε ≥ {report.epsilon:.3f} of {report.largest:.2f}")
+    assert report.holds, report.facts()
+
+
+@pytest.mark.parametrize("share", ["1", "0.1"])
+@pytest.mark.parametrize("name", ["norms", "pair-norms", "sum", "octaves"])
+def test_a_block_of_a_pre_study_holds_what_it_claims(name, share, make_manifest):
+    chain = {} if share == "1" else {"rho_share": share}
+    manifest = make_manifest(
+        release="pre-study", blocks={name: "1"}, epsilon=2, delta="0.0009", max_records=1000, **chain
+    )
+    report = audit_manifest(manifest, RUNS, alpha=level())
+    print(f"{name} at {share} of ρ: ε ≥ {report.epsilon:.3f} of {report.largest:.2f}")
     assert report.holds, report.facts()
 
 

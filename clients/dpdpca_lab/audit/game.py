@@ -5,11 +5,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
 from dpdpca_lab.audit import checks
 from dpdpca_lab.audit.bound import epsilon_bound, largest_bound
 from dpdpca_lab.audit.checks import Check
+from dpdpca_lab.audit.flat import (
+    FlatRelease,
+    cut_records,
+    flat_pairs,
+    played_features,
+    searched_flat_pair,
+)
 from dpdpca_lab.audit.neighbours import (
     Neighbours,
     arena_of,
@@ -25,6 +33,7 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.study import ReleaseKind
 
 ALPHA = 1e-6
 """An audit of a true claim fails at most this often: half for the bounds, half for the checks."""
@@ -59,19 +68,32 @@ def audit_manifest(
         randomness: of the search and the whole releases' records.
     """
     figures = manifest.figures
-    arena = arena_of(manifest)
-    release = release_of(figures, len(arena.columns))
     records = min(manifest.max_records, max(manifest.min_records, _RECORDS))
-    pairs = worst_pairs(manifest, arena, records)
-    if search and records > 1:
-        pairs.append(searched_pair(release, figures.record_bound, records, search, randomness))
-    whole = release_of(figures, min(figures.encoded_features, _WHOLE_FEATURES))
-    extra = [checks.records_bounded(hard_records(manifest, randomness), figures.record_bound)]
-    extra += whole_checks(whole, _any_totals(whole.d, figures.record_bound, randomness))
+    hard = hard_records(manifest, randomness)
+    whole_features = min(figures.encoded_features, _WHOLE_FEATURES)
+    release: Release
+    if figures.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY):
+        release = FlatRelease(figures, played_features(manifest))
+        pairs = flat_pairs(manifest, release, max(records, 2))
+        if search:
+            pairs.append(searched_flat_pair(release, manifest, search, randomness))
+        hard = cut_records(manifest, hard)
+        flat = FlatRelease(figures, whole_features)
+        extra = whole_checks(flat, flat.totals(_any_records(flat.d, figures.record_bound, randomness)))
+    else:
+        arena = arena_of(manifest)
+        release = release_of(figures, len(arena.columns))
+        pairs = worst_pairs(manifest, arena, records)
+        if search and records > 1:
+            pairs.append(searched_pair(release, figures.record_bound, records, search, randomness))
+        whole = release_of(figures, whole_features)
+        some = _any_records(whole.d, figures.record_bound, randomness)
+        extra = whole_checks(whole, Totals.of(some, figures.record_bound))
+    extra.insert(0, checks.records_bounded(hard, figures.record_bound))
     report = audit(
         release, pairs, Claim.of(manifest), runs, alpha=alpha, extra=extra, out_of_time=out_of_time
     )
-    return replace(report, whole_features=whole.d)
+    return replace(report, whole_features=whole_features)
 
 
 def audit(
@@ -175,10 +197,9 @@ def _play(
     return [(Observed.joined(first), Observed.joined(second)) for first, second in parts]
 
 
-def _any_totals(d: int, record_bound: int, randomness: Randomness) -> Totals:
-    """Totals of a few records with something in every entry."""
+def _any_records(d: int, record_bound: int, randomness: Randomness) -> NDArray[np.int64]:
+    """A few records within the bound, with something in every entry of their totals."""
     side = math.isqrt(record_bound // d)
-    z = np.array(
+    return np.array(
         [[randomness.below(2 * side + 1) - side for _ in range(d)] for _ in range(7)], dtype=np.int64
     )
-    return Totals.of(z, record_bound)

@@ -68,7 +68,7 @@ class Arena:
 def arena_of(manifest: Manifest) -> Arena:
     """The columns and worst cases of a study: as few columns as its bounds allow."""
     figures = manifest.figures
-    reach = _reach(manifest)
+    reach = reach_of(manifest)
     best = sorted(range(len(reach)), key=lambda column: -reach[column])
     norm = float(manifest.clip_norm)
     weight = float(figures.alpha_squared / figures.record_bound)
@@ -216,7 +216,7 @@ def _worst_on_a_line(weight: float) -> Shape:
     return Shape("one record moved along the line", one, one, worst * one)
 
 
-def _reach(manifest: Manifest) -> list[float]:
+def reach_of(manifest: Manifest) -> list[float]:
     """How far each encoded column can go both ways, in scaled units; 0 where a record cannot choose."""
     if any(feature.is_categorical for feature in manifest.features) and manifest.missing == "reject":
         return [0.0] * manifest.figures.encoded_features

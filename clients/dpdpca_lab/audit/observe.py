@@ -161,6 +161,8 @@ class Lens:
     def _matrices(self, values: Floats) -> Floats:
         """(runs, d, d) symmetric, from the matrix coordinates, each in units of the diagonal's scale."""
         entries = [(k, c.entry) for k, c in enumerate(self.coordinates) if c.entry and c.copy_of is None]
+        if not entries:  # a pre-study has no matrix
+            return np.zeros((len(values), 1, 1))
         d = 1 + max(max(entry) for _, entry in entries)
         unit = max(self.scales[k] for k, _ in entries)
         matrices = np.zeros((len(values), d, d))

@@ -43,11 +43,13 @@ class Totals:
         count: N.
         sum: v, d integers.
         second_moment: R, d × d integers, symmetric.
+        values: all blocks but the count, of a study of pairs or a pre-study, which have no v and no R.
     """
 
     count: int
     sum: tuple[int, ...]
     second_moment: tuple[tuple[int, ...], ...]
+    values: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, z: NDArray[np.int64], record_bound: int, owners: int = 1) -> "Totals":
