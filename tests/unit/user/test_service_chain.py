@@ -1,216 +1,163 @@
-"""A chain of studies against a real proxy: it chooses by what was released, and a kill at no step spends twice."""
+"""Pairs and pre-studies through real owners, a real proxy and the data user's service; and chains of them."""
 
-import json
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from proxy_world import TOY_BITS, OpenStudy, ProxyWorld
-from user_world import InlineWorkers, UserWorld
+from chain_world import Chain
+from proxy_world import ProxyWorld
+from user_world import UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import open_manifest
-from dpdpca_protocol.paillier.cipher import Encryptor
-from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.share import ShareStatement, encode_chunks
-from dpdpca_protocol.signing import verify_statement
-from dpdpca_protocol.suite import PaillierSuite
-from dpdpca_user.rehearsal import owner_sums
-from dpdpca_user_service.chains import cancel_chain, chain_facts, create_chain
-from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.store.chains import ChainRow, ChainState, ChainStore
-from dpdpca_user_service.store.studies import StudyRow, StudyStore
-from dpdpca_user_service.work import make_key
+from dpdpca_protocol.prestudy import PreStudyResult
+from dpdpca_user_service.acts import model_facts, publish_study, report_of, result_of, study_facts
 
-BASE: dict[str, Any] = {
-    "title": "What varies together",
-    "purpose": "A test.",
-    "features": [{"name": f"f{i}", "lower": 0, "upper": 10} for i in range(3)],
-    "epsilon": 2.0,
-    "max_records": 5000,
-    "min_records": 10,
-    "min_owners": 2,
-    "closing": "when-complete",
+N, D = 600, 3
+TERMS: dict[str, Any] = {
+    "epsilon": 20,
+    "delta": "0.00001",
+    "max_records": 2000,
+    "min_records": 100,
+    "missing": "midpoint",
+    "clip_norm": "1.73",
 }
 
 
-class Killed(BaseException):
-    """The process is gone."""
-
-
-class KeyMakers(InlineWorkers):
-    """A fresh toy key for every study, as in the product."""
-
-    def run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        if function is make_key:
-            return make_key(lambda part: None, TOY_BITS, arguments[1], TOY_BITS)
-        return super().run(function, *arguments, **options)
-
-
-class ChainWorld(UserWorld):
-    """A service with a chain, and owners that join every study as soon as it is open."""
-
-    delivered: set[str]
-
-    def open(self) -> None:
-        super().open()
-        self.workers = KeyMakers([])
-        object.__setattr__(self.service, "workers", self.workers)
-
-    def run_chain(self, **options: Any) -> str:
-        return str(
-            create_chain(self.service, json.dumps(BASE).encode(), "application/json", None, **options)["id"]
-        )
-
-    def turn(self, chain_id: str) -> ChainRow:
-        """One turn of everybody."""
-        self.driver.advance_chain(self.service.chains.find(chain_id))
-        for row in self.service.store.unfinished():
-            self.driver.advance(row)
-            self.join(self.row(row.id))
-        return self.service.chains.find(chain_id)
-
-    def join(self, row: StudyRow) -> None:
-        if row.stage is not Stage.OPEN or row.id in self.delivered:
-            return
-        encoded = self.service.store.need(row.id, "manifest")
-        signed = open_manifest(encoded, least_modulus_bits=TOY_BITS)
-        study = OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
-        for seed, owner in enumerate(self.world.owners):
-            figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
-            values = owner_sums(signed.manifest, records(seed), OS_RANDOMNESS)
-            suite = PaillierSuite(public, figures.slot_bits)
-            ciphertexts = suite.encrypt_vector(values, Encryptor(public, figures.ciphertext_count))
-            chunks = list(encode_chunks(ciphertexts, public))
-            study.upload(owner, chunks)
-            digests = tuple(Digest.of(chunk) for chunk in chunks)
-            keys = owner.public
-            statement = ShareStatement(study.study, keys.ed25519, 1, digests, keys.x25519).sign(owner)
-            self.world.client(owner).complete_share(study.study, statement)
-        self.delivered.add(row.id)
-
-    def finish(self, chain_id: str, turns: int = 400) -> ChainRow:
-        for _ in range(turns):
-            chain = self.turn(chain_id)
-            if chain.state is not ChainState.RUNNING:
-                return chain
-        raise AssertionError("the chain did not end")
-
-
-def records(seed: int, count: int = 150) -> dict[str, Any]:
-    source = random.Random(seed)
-    shared = [source.gauss(0, 1) for _ in range(count)]
-    return {
-        f"f{i}": np.array([2 + (0.8 - 0.3 * i) * part + source.gauss(0, 0.2) for part in shared])
-        for i in range(3)
-    }
-
-
 @pytest.fixture
-def user(world: ProxyWorld, tmp_path: Path) -> Iterator[ChainWorld]:
-    made = ChainWorld(world, tmp_path / "home")
-    made.delivered = set()
+def chain(world: ProxyWorld, tmp_path: Path) -> Iterator[Chain]:
+    user = UserWorld(world, tmp_path / "user")
+    rng = np.random.default_rng(20181210)  # noqa: TID251  # data, not noise
+    shared = rng.normal(0, 0.25, (N, 1))
+    # Sorted, so that neighbours in a file are alike: pairs must not be.
+    records = np.sort(shared, axis=0) * [1.0, -0.7, 0.2] + rng.normal(0, 0.03, (N, D)) + [0.1, 0.2, 0.3]
+    made = Chain.make(world, user, tmp_path, np.clip(records, -1, 1))
+    for desk in made.desks:
+        text = desk.home.policy_path.read_text().replace("max_epsilon = 10 ", "max_epsilon = 30 ")
+        text = text.replace("epsilon = 10\n", "epsilon = 25\n").replace("min_owners = 3", "min_owners = 2")
+        desk.home.policy_path.write_text(text.replace("delta = 1e-6", "delta = 1e-4"))
     yield made
-    made.service.close()
+    user.service.close()
 
 
-def spent(user: ChainWorld) -> list[float]:
-    """Parts of the budget in all studies that the proxy has of this data user."""
-    studies = [row for row in user.service.store.all() if row.study is not None]
-    manifests = [user.service.store.need(row.id, "manifest") for row in studies]
-    return [float(open_manifest(each, least_modulus_bits=TOY_BITS).manifest.rho_share) for each in manifests]
+def covariance(chain: Chain) -> Any:
+    """About the mean of all, where each owner's records are paired among themselves: within owners."""
+    parts = np.array_split(chain.records, 3)
+    return sum(np.cov(part.T) * len(part) for part in parts) / N
 
 
-def test_a_chain_goes_from_a_draft_to_a_model_and_spends_its_budget_once(user: ChainWorld) -> None:
-    chain_id = user.run_chain()
-    chain = user.finish(chain_id)
-    assert chain.state is ChainState.DONE, chain.problem
-    facts = chain_facts(user.service, chain)
-    assert [each["release"] for each in facts["rounds"]] == ["pre-study"] * 3 + ["joint"]
-    assert facts["spent_share"] == pytest.approx(1)
-    assert sum(spent(user)) == pytest.approx(1)
-    main = user.service.store.find(facts["study"])
-    assert main.stage is Stage.PUBLISHED
-    model = user.service.model_of(main.id)
-    assert [study.hex() for study in model.manifest.pre_studies] == [
-        each["study"] for each in facts["rounds"][:3]
-    ]
-    centres = [float(feature.origin) for feature in model.manifest.features]
-    assert centres == pytest.approx([2, 2, 2], abs=0.5)
-    assert float(model.manifest.clip_norm) < 0.7
-    assert user.run_chain() == chain_id
-    again = user.run_chain(again=True)
-    assert again != chain_id
-    assert cancel_chain(user.service, again)["state"] == "cancelled"
-    assert cancel_chain(user.service, again)["state"] == "cancelled"
-    with pytest.raises(ConflictError):
-        cancel_chain(user.service, chain_id)
+def test_a_study_of_pairs_gives_components_without_a_mean(chain: Chain) -> None:
+    row = chain.run(release="pairs", **TERMS | {"clip_norm": 2})
+    model = chain.user.service.model_of(row.id)
+    components, figures = model.components, model.manifest.figures
+    assert components.count == N // 2
+    assert components.mean is None
+    assert components.origin.tolist() == [0, 0, 0]
+    values, vectors = np.linalg.eigh(covariance(chain))
+    noise = float(figures.noise_scale) / 2 / figures.grid**2 / (N // 2)
+    assert components.noise_scale == pytest.approx(noise)
+    # Pairs are a sample: the scatter of y yᵀ/2 over N/2 of them has an error of its own, of some 2/√N.
+    assert components.eigenvalues[0] == pytest.approx(values[-1], rel=0.3, abs=6 * noise)
+    assert abs(components.vectors[0] @ vectors[:, -1]) > 0.98
+    facts = model_facts(chain.user.service, row.id)
+    assert facts["mean"] is None
+    assert "<html" in report_of(chain.user.service, row.id)
 
 
-def test_a_chain_killed_at_every_step_spends_its_budget_once(
-    user: ChainWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every write of the chain, of a new study and of a study's moves dies once before and once after itself."""
-    died: set[tuple[str, ...]] = set()
+def test_rounds_of_a_chain_are_approved_once_and_never_pass_their_total(chain: Chain) -> None:
+    service = chain.user.service
+    first = chain.open(
+        release="pre-study", blocks={"norms": "0.5", "pair-norms": "0.5"}, rho_share="0.2", **TERMS
+    )
+    prepared = chain.prepare(first)
+    assert not prepared.is_approved
+    assert any("TOTAL for all rounds" in line for line in prepared.sheet.promise())
+    for owner in range(3):
+        chain.join(first, owner)
+    first = chain.user.advance_to(first, *[first.stage.FITTED])
+    numbers = PreStudyResult.parse(result_of(service, first.id))
+    assert numbers.records == N
+    assert numbers.norms is not None
+    assert numbers.pair_norms is not None
+    assert abs(sum(numbers.norms.counts) - N) < 7 * 7 * numbers.norms.noise
+    assert abs(sum(numbers.pair_norms.counts) - N // 2) < 7 * 7 * numbers.pair_norms.noise
+    true = np.linalg.norm(chain.records, axis=1)
+    counted, _ = np.histogram(true, [0, *numbers.norms.edges[:-1], 10])
+    assert np.abs(np.array(numbers.norms.counts) - counted).max() < 7 * numbers.norms.noise + 3
 
-    def deadly(owner: type, name: str, key: Callable[..., tuple[str, ...]]) -> None:
-        real = getattr(owner, name)
+    second = chain.run(
+        release="pre-study",
+        blocks={"sum": "0.6", "octaves": "0.4"},
+        rho_share="0.2",
+        pre_studies=[first.known_study.hex()],
+        **TERMS | {"clip_norm": 1},
+    )
+    numbers = PreStudyResult.parse(result_of(service, second.id))
+    assert numbers.total is not None
+    assert np.abs(np.array(numbers.total.mean) - chain.records.mean(axis=0)).max() < 7 * numbers.total.noise
+    assert numbers.octaves is not None
+    assert len(numbers.octaves) == D
+    assert numbers.pre_studies == (first.known_study,)
 
-        def lethal(store: Any, *given: Any, **named: Any) -> Any:
-            where = (name, *key(*given, **named))
-            if (*where, "before") not in died:
-                died.add((*where, "before"))
-                raise Killed
-            real(store, *given, **named)
-            if (*where, "after") not in died:
-                died.add((*where, "after"))
-                raise Killed
+    rounds = [first.known_study.hex(), second.known_study.hex()]
+    third = chain.open(release="pairs", rho_share="0.6", pre_studies=rounds, **TERMS)
+    assert chain.prepare(third).is_approved
+    greedy = chain.open(release="pairs", rho_share="0.61", pre_studies=rounds, **TERMS)
+    with pytest.raises(PolicyError, match=r"earlier rounds have taken 0\.4 of what was approved") as caught:
+        chain.prepare(greedy)
+    assert caught.value.slug == "chain-exceeded"
+    for owner in range(3):
+        chain.join(third, owner)
+    third = chain.user.advance_to(third, third.stage.FITTED)
+    assert chain.user.service.model_of(third.id).components.count == N // 2
 
-        monkeypatch.setattr(owner, name, lethal)
-
-    deadly(ChainStore, "append", lambda chain, *rest: (str(len(chain.rounds)),))
-    deadly(ChainStore, "end", lambda chain, state, *rest: (str(state),))
-    deadly(StudyStore, "add", lambda row_id, title, release, *rest, **named: (row_id,))
-    deadly(StudyStore, "move", lambda row, following, *rest, **named: (row.id, str(following)))
-    chain_id = user.run_chain()
-    kills = 0
-    for _ in range(600):
-        try:
-            chain = user.turn(chain_id)
-        except Killed:
-            kills += 1
-            user.reopen()
-            continue
-        if chain.state is not ChainState.RUNNING:
-            break
-    assert chain.state is ChainState.DONE, chain.problem
-    assert kills >= 40
-    assert len(chain.rounds) == len(user.service.store.all()) == 4
-    assert sum(spent(user)) == pytest.approx(1)
-    listed = user.world.client(user.world.user).studies()
-    assert len(listed) == 4
-
-
-def test_a_chain_ends_with_its_study(user: ChainWorld) -> None:
-    chain_id = user.run_chain()
-    for _ in range(4):
-        chain = user.turn(chain_id)
-    (row,) = user.service.store.all()
-    from dpdpca_user_service.acts import cancel_study
-
-    cancel_study(user.service, row.id)
-    chain = user.finish(chain_id)
-    assert chain.state is ChainState.CANCELLED
-    assert len(user.service.store.all()) == 1
+    for desk in chain.desks:
+        ledger = desk.home.ledger.read()
+        figures = chain.user.service.model_of(third.id).manifest.figures
+        spent = ledger.spent(ledger.data_sets[0])
+        assert spent.releases == 3
+        assert 0.99 * figures.rho_total < spent.rho <= figures.rho_total
 
 
-@pytest.mark.parametrize("change", [{"missing": "reject"}, {"release": "masked"}, {"epsilon": 0}])
-def test_what_can_be_no_base_is_refused_at_once(user: ChainWorld, change: dict[str, Any]) -> None:
-    with pytest.raises(PolicyError):
-        create_chain(user.service, json.dumps(BASE | change).encode(), "application/json", None)
-    assert user.service.chains.all() == []
+def test_other_terms_are_asked_about_again(chain: Chain) -> None:
+    first = chain.open(release="pre-study", blocks={"norms": "1"}, rho_share="0.1", **TERMS)
+    chain.join(first, 0)
+    assert chain.prepare(first).is_approved  # its own share again
+    rounds = {"rho_share": "0.1", "pre_studies": [first.known_study.hex()], **TERMS}
+    same = chain.open(release="pre-study", blocks={"sum": "1"}, **rounds)
+    assert chain.prepare(same).is_approved
+    other = chain.open(release="joint", purpose="Something else.", **rounds)
+    assert not chain.prepare(other).is_approved
+    # It trusts every owner, so it is a question of its own.
+    assert not chain.prepare(chain.open(release="masked", **rounds)).is_approved
+
+
+def test_a_pre_study_has_no_components(chain: Chain) -> None:
+    row = chain.open(release="pre-study", blocks={"norms": "1"}, **TERMS)
+    service = chain.user.service
+    with pytest.raises(ConflictError, match="has no result"):
+        result_of(service, row.id)
+    for act in (model_facts, report_of, publish_study):
+        with pytest.raises(ConflictError, match="a pre-study has no components"):
+            act(service, row.id)
+    facts = study_facts(row)
+    assert (facts["has_model"], facts["has_result"]) == (False, False)
+    joint = chain.open(release="joint", **TERMS)
+    with pytest.raises(ConflictError, match="has components"):
+        result_of(service, joint.id)
+
+
+def test_an_owner_with_one_record_has_no_pair(chain: Chain) -> None:
+    row = chain.open(release="pairs", **TERMS)
+    chain.data[0].write_text("f0,f1,f2\n0.1,0.2,0.3\n")
+    with pytest.raises(Exception, match="one record, and the study pairs records"):
+        chain.prepare(row)
+
+
+def test_the_same_records_make_the_same_pairs_again(chain: Chain) -> None:
+    row = chain.open(release="pairs", **TERMS)
+    digests = {chain.prepare(row).contribution.digest for _ in range(2)}
+    assert len(digests) == 1
+    other = chain.open(release="pairs", **TERMS | {"title": "Another"})
+    assert chain.prepare(other).contribution.digest not in digests
