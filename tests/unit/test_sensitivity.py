@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
+from dpdpca_protocol.block_sums import BlockSums
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.pairing import differences
 from dpdpca_protocol.sensitivity import (
+    block_sensitivity_squared,
     joint_sensitivity_squared,
     nonnegative_scatter_sensitivity_squared,
     nonnegative_scatter_sensitivity_squared_bound,
@@ -97,6 +101,57 @@ def test_second_moment_moves_by_root_two_k(d):
     found = furthest_neighbours(lambda a, b: np.linalg.norm(second_moment(a) - second_moment(b)), 2, d)
     claimed = second_moment_sensitivity_squared(1) ** 0.5
     assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 4, 6, 10])
+def test_the_moment_of_pairs_moves_by_root_two_k(count):
+    """Differences are what is in the ball: in_ball bounds them as an owner cuts them."""
+
+    def pair_moment(rows):
+        return second_moment(in_ball(3 * (rows[0::2] - rows[1::2])))
+
+    found = furthest_neighbours(lambda a, b: np.linalg.norm(pair_moment(a) - pair_moment(b)), count, 3)
+    claimed = block_sensitivity_squared(BlockName.PAIR_MOMENT, 3, 1) ** 0.5
+    assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+def test_the_sum_of_a_pre_study_moves_by_two_root_k(count):
+    found = furthest_neighbours(lambda a, b: np.linalg.norm(a.sum(axis=0) - b.sum(axis=0)), count, 3)
+    claimed = block_sensitivity_squared(BlockName.SUM, 3, 1) ** 0.5
+    assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("count", [2, 3, 10])
+@pytest.mark.parametrize("name", [BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES])
+def test_histograms_move_by_what_is_claimed(make_manifest, name, count):
+    """Random integer records of all sizes, one of them replaced, through the sums that an owner makes."""
+    figures = make_manifest(release="pre-study", blocks={str(name): "1"}).figures
+    source, d, claimed = random.Random(SEED), 3, block_sensitivity_squared(name, 3, figures.record_bound)
+
+    def record():
+        size = 2 ** source.randint(0, figures.grid.bit_length())
+        return [source.randint(-size, size) for _ in range(d)]
+
+    def counted(rows):
+        sums = BlockSums(figures)
+        sums.add(np.array(rows, dtype=np.int64))
+        for y in differences([np.array(rows, dtype=np.int64)]):
+            sums.add_pairs(y)
+        return np.array(list(sums.stream()))
+
+    worst = 0
+    for _ in range(300):
+        rows = [record() for _ in range(count)]
+        moved = counted(rows) - counted([record(), *rows[1:]])
+        assert moved[0] == 0
+        worst = max(worst, int((moved**2).sum()))
+    assert worst == claimed
+
+
+def test_a_count_does_not_move():
+    assert block_sensitivity_squared(BlockName.COUNT, 3, 10) == 0
+    assert block_sensitivity_squared(BlockName.SECOND_MOMENT, 3, 10) == 200
 
 
 @pytest.mark.parametrize("weight", ["0.05", "0.43", "1", "1.7", "2"])

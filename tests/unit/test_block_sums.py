@@ -1,0 +1,116 @@
+"""What owners add up for pairs and pre-studies, against plain arithmetic in exact numbers."""
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpdpca_protocol.block_sums import BlockSums, norm_edges, octave_edges, squares
+from dpdpca_protocol.errors import UsageError
+
+
+@pytest.fixture
+def sums_of(make_manifest):
+    def make(**changes):
+        return BlockSums(make_manifest(**changes).figures)
+
+    return make
+
+
+@pytest.mark.parametrize("record_bound", [1, 7, 10**6, 2**61 - 1])
+@pytest.mark.parametrize("scale", [1, 2])
+def test_edges_of_norms_are_floors_of_exact_squares(record_bound, scale):
+    edges = norm_edges(record_bound, scale) if scale * record_bound < 2**62 else norm_edges(2**60, scale)
+    top = scale * (record_bound if scale * record_bound < 2**62 else 2**60)
+    assert len(edges) == 48
+    for b, edge in enumerate(edges.tolist()):
+        # edge ≤ top·2^(−(48−b)/2) < edge + 1, squared
+        square = Fraction(top**2, 2 ** (48 - b))
+        assert edge**2 <= square < (edge + 1) ** 2
+
+
+def test_edges_of_octaves_are_floors_of_exact_squares():
+    for grid in (1, 2**10, 2**16 + 1):
+        for o, edge in enumerate(octave_edges(grid).tolist()):
+            assert edge == math.floor(2 * Fraction(grid) ** 2 / 4 ** (11 - o))
+
+
+def by_hand(values, edges):
+    counts = [0] * (len(edges) + 1)
+    for value in values:
+        counts[next((b for b, edge in enumerate(edges) if value <= edge), len(edges))] += 1
+    return counts
+
+
+def test_histograms_and_sums_are_those_that_plain_loops_find(sums_of, make_manifest):
+    blocks = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+    manifest = make_manifest(release="pre-study", blocks=blocks)
+    figures, source = manifest.figures, random.Random(7)
+    grid, bound = figures.grid, figures.record_bound
+    rows = [
+        [source.randint(-(2**size), 2**size) for _ in range(3)]
+        for size in range(grid.bit_length() + 1)
+        for _ in range(3)
+    ]
+    rows += [[0, 0, 0], [2 * grid] * 3]
+    z = np.array(rows, dtype=np.int64)
+    sums = BlockSums(figures)
+    sums.add(z[:10])
+    sums.add(z[10:])
+    y = z[0:-1:2] - z[1::2]
+    sums.add_pairs(y)
+    count, *values = sums.stream()
+    assert count == len(rows)
+    assert values[:49] == by_hand([sum(x * x for x in row) for row in rows], norm_edges(bound).tolist())
+    assert values[49:98] == by_hand(
+        [sum(int(x) ** 2 for x in row) for row in y], norm_edges(bound, 2).tolist()
+    )
+    octaves = octave_edges(grid).tolist()
+    for j in range(3):
+        start = 101 + 12 * j
+        assert values[start : start + 12] == by_hand([int(row[j]) ** 2 for row in y], octaves)
+    # Records beyond the bound are cut, none of the others is touched.
+    cut = [row for row in rows if sum(x * x for x in row) > bound]
+    kept = [row for row in rows if sum(x * x for x in row) <= bound]
+    assert sums.cut == len(cut) > 0
+    root = math.isqrt(bound)
+    rest = np.array(values[98:101]) - np.array(kept).sum(axis=0)
+    assert np.linalg.norm(rest) <= len(cut) * (root + 1)
+
+
+def test_pairs_are_cut_and_counted(sums_of, make_manifest):
+    figures = make_manifest(release="pairs", clip_norm=1).figures
+    sums = BlockSums(figures)
+    y = np.array([[3, -4, 0], [figures.grid * 2, 0, 0], [0, 0, 0]], dtype=np.int64)
+    sums.add(np.zeros((6, 3), dtype=np.int64))
+    sums.add_pairs(y)
+    count, *moment = sums.stream()
+    assert (count, sums.cut) == (3, 1)
+    length = moment[0] - 9
+    assert 0.99 * figures.record_bound < length <= figures.record_bound
+    assert moment[1:] == [-12, 0, 16, 0, 0]
+
+
+def test_the_same_sums_have_the_same_bytes(sums_of):
+    first, second = sums_of(release="pairs"), sums_of(release="pairs")
+    y = np.array([[3, -4, 0]], dtype=np.int64)
+    first.add_pairs(y)
+    assert first.to_bytes() != second.to_bytes()
+    second.add_pairs(-y)
+    assert first.to_bytes() == second.to_bytes()
+
+
+def test_squares_are_exact_where_figures_allow_them():
+    z = np.array([[2**30, -(2**30), 1]], dtype=np.int64)
+    assert squares(z).tolist() == [2**61 + 1]
+
+
+def test_rows_of_another_shape_are_refused(sums_of):
+    sums = sums_of(release="pairs")
+    for wrong in (np.zeros((2, 2), dtype=np.int64), np.zeros((2, 3)), np.zeros(3, dtype=np.int64)):
+        with pytest.raises(UsageError, match="records must be int64"):
+            sums.add(wrong)
+        with pytest.raises(UsageError, match="records must be int64"):
+            sums.add_pairs(wrong)

@@ -1,0 +1,62 @@
+"""Blocks laid end to end: their lengths, what bounds them, and how values are cut back into them."""
+
+import pytest
+
+from dpdpca_protocol.blocks import Block, BlockName, block_bound, block_length, cut_blocks, value_count
+from dpdpca_protocol.errors import UsageError
+
+
+def test_lengths():
+    lengths = {name: block_length(name, 5) for name in BlockName}
+    assert lengths == {
+        "count": 1,
+        "norms": 49,
+        "pair-norms": 49,
+        "sum": 5,
+        "octaves": 60,
+        "second-moment": 15,
+        "pair-moment": 15,
+    }
+
+
+def test_bounds_count_pairs_by_halves():
+    bounds = {name: block_bound(name, 101, 16, 4) for name in BlockName}
+    assert bounds == {
+        "count": 101,
+        "norms": 101,
+        "pair-norms": 50,
+        "sum": 404,
+        "octaves": 50,
+        "second-moment": 1616,
+        "pair-moment": 800,
+    }
+
+
+def test_values_are_cut_back_into_their_blocks():
+    blocks = [Block(BlockName.COUNT, 1, 9, 0), Block(BlockName.SUM, 2, 9, 3), Block(BlockName.NORMS, 3, 9, 3)]
+    assert value_count(blocks) == 6
+    assert cut_blocks(blocks, range(6)) == {"count": [0], "sum": [1, 2], "norms": [3, 4, 5]}
+    for wrong in (5, 7):
+        with pytest.raises(UsageError, match="instead of 6"):
+            cut_blocks(blocks, range(wrong))
+
+
+@pytest.mark.parametrize("release", ["joint", "pairs", "pre-study"])
+def test_figures_have_the_blocks_of_their_release_and_slots_that_hold_them(make_manifest, release):
+    blocks = {"blocks": {"octaves": "0.5", "norms": "0.5"}} if release == "pre-study" else {}
+    figures = make_manifest(release=release, **blocks).figures
+    expected = {
+        "joint": ["count", "sum", "second-moment"],
+        "pairs": ["count", "pair-moment"],
+        "pre-study": ["count", "norms", "octaves"],
+    }
+    assert [block.name for block in figures.blocks] == expected[release]
+    assert figures.value_count == value_count(figures.blocks)
+    assert figures.blocks[0].tail == 0
+    assert all(block.tail > 0 for block in figures.blocks[1:])
+    assert all(block.bound + block.tail < 2 ** (figures.slot_bits - 1) for block in figures.blocks)
+    assert len(figures.mechanism.draw(1)) == figures.value_count
+
+
+def test_a_masked_release_has_none(make_manifest):
+    assert make_manifest(release="masked").figures.blocks == ()

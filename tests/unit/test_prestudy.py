@@ -1,0 +1,106 @@
+"""What a pre-study's numbers say, in which units, and that they survive their JSON."""
+
+import copy
+import json
+import math
+
+import pytest
+
+from dpdpca_protocol.blocks import BlockName
+from dpdpca_protocol.errors import IntegrityError, MessageError
+from dpdpca_protocol.mechanisms.samplers import Samplers
+from dpdpca_protocol.prestudy import PreStudyResult, check_blocks, with_own_noise
+
+BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+
+
+@pytest.fixture(scope="module")
+def manifest(make_manifest):
+    return make_manifest(
+        release="pre-study", blocks=BLOCKS, clip_norm="1.5", rho_share="0.1", pre_studies=["ab" * 32]
+    )
+
+
+@pytest.fixture
+def released(manifest):
+    values = {block.name: [0] * block.length for block in manifest.figures.blocks}
+    values[BlockName.COUNT] = [1000]
+    values[BlockName.NORMS][48] = 990
+    values[BlockName.SUM] = [1000 * manifest.figures.grid, -500 * manifest.figures.grid, 0]
+    values[BlockName.OCTAVES][12 + 3] = 7
+    return values
+
+
+def test_numbers_are_in_scaled_units_with_the_noise_of_both_draws(manifest, released):
+    result = PreStudyResult.of(manifest, released)
+    scale = float(manifest.figures.noise_scale)
+    assert (result.records, result.encoded_features) == (1000, 3)
+    assert result.norms is not None
+    assert (result.norms.edges[48], result.norms.edges[0]) == (1.5, pytest.approx(1.5 / 2**12))
+    assert result.norms.counts[48] == 990
+    # D² = 2, a quarter of the round's ρ, two draws.
+    assert result.norms.noise == pytest.approx(math.sqrt(2 * 2 * 4) * scale)
+    assert result.total is not None
+    assert result.total.mean == (1.0, -0.5, 0.0)
+    bound, grid = manifest.figures.record_bound, manifest.figures.grid
+    assert result.total.noise == pytest.approx(math.sqrt(2 * 4 * bound * 4) * scale / 1000 / grid)
+    assert result.octaves is not None
+    assert [histogram.counts.index(7) for histogram in result.octaves if 7 in histogram.counts] == [3]
+    assert result.octaves[1].counts[3] == 7
+    assert result.octaves[0].edges == tuple(2.0**k for k in range(-11, 1))
+    assert result.octaves[0].noise == pytest.approx(math.sqrt(2 * 6 * 4) * scale)
+    assert result.centre == (50, 120, 126.5)
+    assert result.half_range == (50, 100, 124)
+    assert result.rho <= result.rho_total * 0.1
+    assert [study.hex() for study in result.pre_studies] == ["ab" * 32]
+
+
+def test_a_result_survives_its_json(manifest, released):
+    result = PreStudyResult.of(manifest, released)
+    assert PreStudyResult.parse(json.loads(json.dumps(result.to_json()))) == result
+    assert PreStudyResult.parse(result.to_json() | {"title": "more"}) == result
+
+
+def test_blocks_that_were_not_asked_for_are_none(make_manifest):
+    manifest = make_manifest(release="pre-study", blocks={"sum": "1"})
+    result = PreStudyResult.of(manifest, {BlockName.COUNT: [10], BlockName.SUM: [1, 2, 3]})
+    assert (result.norms, result.pair_norms, result.octaves) == (None, None, None)
+    assert PreStudyResult.parse(result.to_json()) == result
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"release": "joint"},
+        {"records": "many"},
+        {"norms": {"edges": [1, 2], "counts": [1], "noise": 1}},
+        {"norms": {"edges": [2, 1], "counts": [1, 1], "noise": 1}},
+        {"octaves": 3},
+        {"study": "ab"},
+        {"rho_share": 0.1},
+    ],
+)
+def test_anything_else_is_refused(manifest, released, change):
+    body = copy.deepcopy(PreStudyResult.of(manifest, released).to_json()) | change
+    with pytest.raises(MessageError):
+        PreStudyResult.parse(body)
+    with pytest.raises(MessageError):
+        PreStudyResult.parse(list(body))
+
+
+def test_the_second_noise_is_on_every_number_but_the_count(manifest, released):
+    drawn = with_own_noise(released, manifest.figures, Samplers(gaussian=lambda v, count, b: [3] * count))
+    assert drawn[BlockName.COUNT] == [1000]
+    assert drawn[BlockName.SUM][2] == 3
+    for name in BLOCKS:
+        assert all(new - old == 3 for new, old in zip(drawn[name], released[name], strict=True))
+
+
+def test_numbers_that_no_records_make_are_refused(manifest, released):
+    check_blocks(released, manifest.figures)
+    for block in manifest.figures.blocks[1:]:
+        most = block.bound + block.tail
+        for value in (most + 1, -most - 1):
+            with pytest.raises(IntegrityError, match=f"an entry of {block.name} is out of range"):
+                check_blocks(released | {block.name: [value] * block.length}, manifest.figures)
