@@ -1,0 +1,94 @@
+"""All identity keys change in the middle of a study, by the commands: it ends with the old keys, the next one
+begins with the new, and whoever had pinned a key follows."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from federation.records import draft, patients, write_csv
+from federation.world import Federation, Owner, User, federation_in
+from promises import Promise
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Federation]:
+    """A federation of its own: its proxy's key will change."""
+    with federation_in(tmp_path / "world") as federation:
+        yield federation
+
+
+def study_of(user: User, owners: list[Owner], title: str) -> str:
+    names = [owner.name for owner in owners]
+    return user.create_study(
+        draft(title=title, participants=names, closing="when-complete", release="masked")
+    )
+
+
+def test_a_study_outlives_the_keys_of_all(own: Federation, tmp_path: Path, promise: Promise) -> None:
+    user, owners = own.user, own.owners(3)
+    data = [write_csv(tmp_path / f"{seed}.csv", patients(60, seed)) for seed in range(3)]
+    first = study_of(user, owners, "Before")
+    address = f"{own.url}/{first}"
+    owners[0].join(address, data[0])
+    old = {owner.home: owner.key().public for owner in owners}
+    old_user, old_proxy = user.key().public, own.proxy_key
+
+    # Everybody, one after the other, with a share in, none in, and none begun.
+    for owner in owners:
+        made = owner.ask("owner", "rotate")
+        assert made["ed25519"] == owner.key().public.ed25519.hex() != old[owner.home].ed25519.hex()
+    made = user.ask("user", "rotate")
+    assert made["former_keys"] == 1
+    user.service.restart()
+    made = own.proxy_machine.ask("proxy", "rotate")
+    assert made["ed25519"] != old_proxy.hex()
+    own.proxy.restart()
+
+    # The study keeps the keys that it began with, to its end.
+    for owner, file in zip(owners[1:], data[1:], strict=True):
+        owner.join(address, file)
+    user.wait_state(first, "published", seconds=120)
+    for owner in owners:
+        status = owner.status(address)
+        assert status["included"] is True
+        assert owner.ask("owner", "components", address)["records"] == 180
+    assert user.ask("user", "verify", first)["verified"]
+    assert own.proxy_machine.ask("proxy", "audit", first)["holds"] is True
+
+    # The next one has the new keys: owners follow the data user's and the proxy's by the statements.
+    second = study_of(user, owners, "After")
+    address = f"{own.url}/{second}"
+    sheet = owners[0].ask("owner", "review", address)
+    assert sheet["user"]["words"] == made_words(user)
+    assert "statement under both" in sheet["user"]["known_since"]
+    said = owners[1].run("owner", "join", address, "--data", data[1], "--yes")
+    assert said.status == 0, said.err
+    assert "has a new key, by a statement under the pinned one" in said.err
+    owners[0].join(address, data[0])
+    owners[2].join(address, data[2])
+    user.wait_state(second, "published", seconds=120)
+    assert user.ask("user", "verify", second)["verified"]
+    assert own.proxy_machine.ask("proxy", "audit", second)["holds"] is True
+
+    # An old proxy key that is shown again, as after a backup put back, is refused.
+    home = own.proxy_home
+    own.proxy.stop()
+    (home / "identity.pem").unlink()
+    (home / "former-keys" / "1.pem").rename(home / "identity.pem")
+    (home / "rotations" / "1.json").rename(home / "rotations.put-away")
+    own.proxy.start()
+    again = owners[0].run("owner", "enrol", own.url, "--yes")
+    assert again.status == 1
+    assert "given up" in again.err
+    assert old_user != user.key().public
+    promise(
+        "P20",
+        counted="3 owners', a user's and a proxy's key in one study",
+        result="it ends; the old key refused",
+    )
+
+
+def made_words(user: User) -> str:
+    from dpdpca_disk.words import fingerprint_words
+
+    return fingerprint_words(user.key().public.ed25519)
