@@ -46,7 +46,7 @@ def study(
     as_json: AsJson = False,
 ) -> None:
     """A whole study: a proxy, a data user's service and every owner, each in its process."""
-    if against not in PEERS or release not in tuple(ReleaseKind) or not 2 <= owners <= 50:
+    if against not in PEERS or release not in ("joint", "masked") or not 2 <= owners <= 50:
         raise UsageError("bad-option", "no such peer or release, or owners not 2 to 50", "see --help")
     size = Size(features, owners, key_bits, ReleaseKind(release), core_count())
     folder = Path(tempfile.mkdtemp(prefix="dpdpca-bench-"))

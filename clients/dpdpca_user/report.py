@@ -58,7 +58,7 @@ def _study(model: Model) -> str:
     share, is_estimate = components.captured_share(k)
     facts = [
         ("Release", str(manifest.release)),
-        ("Records", f"{components.count:,}"),
+        ("Pairs of records" if model.is_of_pairs else "Records", f"{components.count:,}"),
         ("Owners", str(len(model.provenance.owners))),
         ("Privacy of one record", str(manifest.figures.guarantee)),
         ("Components above the noise", f"{components.trusted_count} of {components.component_count}"),

@@ -2,16 +2,21 @@
 neither do those under a second noise that it does not know."""
 
 import random
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.figures import Figures, Terms, figures_of
 from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.mechanisms import BlockGaussian
 from dpdpca_protocol.messages import SealedComponents
+from dpdpca_protocol.prestudy import PreStudyResult, with_own_noise
 from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.release import NoisyScatter
 from dpdpca_protocol.sealing import components_info, open_sealed, seal
@@ -88,3 +93,36 @@ def test_what_passes_through_the_proxy_opens_for_owners_alone() -> None:
     assert open_sealed(sealed[owners[1].public.party_id], owners[1].x25519, info) == plain
     with pytest.raises(CryptographicError):
         open_sealed(sealed[owners[1].public.party_id], owners[0].x25519, info)
+
+
+def pre_study_sum(make_manifest: Callable[..., Manifest]) -> tuple[Manifest, list[int], list[int]]:
+    """A pre-study's manifest, its exact sum, and the noise that the proxy drew for it."""
+    manifest = make_manifest(release="pre-study", blocks={"sum": "1"})
+    return manifest, [123_456, -7_890, 0], manifest.figures.mechanism.draw(1)[1:]
+
+
+def denoised(manifest: Manifest, released: Mapping[BlockName, list[int]], own: list[int]) -> list[float]:
+    """The attack: the next manifest's centres are a pre-study's mean, and the proxy reads manifests."""
+    mean = PreStudyResult.of(manifest, released).total
+    assert mean is not None
+    return [value * N * manifest.figures.grid - noise for value, noise in zip(mean.mean, own, strict=True)]
+
+
+def test_centres_out_of_the_first_noise_alone_would_give_the_proxy_the_exact_sum(
+    make_manifest: Callable[..., Manifest],
+) -> None:
+    manifest, total, own = pre_study_sum(make_manifest)
+    noisy = [value + noise for value, noise in zip(total, own, strict=True)]
+    found = denoised(manifest, {BlockName.COUNT: [N], BlockName.SUM: noisy}, own)
+    assert found == pytest.approx(total, abs=1e-3)
+
+
+def test_the_data_users_own_noise_hides_it(make_manifest: Callable[..., Manifest]) -> None:
+    manifest, total, own = pre_study_sum(make_manifest)
+    noisy = [value + noise for value, noise in zip(total, own, strict=True)]
+    released = with_own_noise({BlockName.COUNT: [N], BlockName.SUM: noisy}, manifest.figures)
+    found = denoised(manifest, released, own)
+    mechanism = manifest.figures.mechanism
+    assert isinstance(mechanism, BlockGaussian)
+    # As far off as under fresh noise of the study's own strength; all three close by has a chance of 10⁻¹².
+    assert np.abs(np.subtract(found, total)).max() > 1e-4 * float(mechanism.variance(BlockName.SUM)) ** 0.5

@@ -43,6 +43,11 @@ def test_a_joint_release_gets_it_on_sum_and_second_moment_as_the_proxy_would_hav
     )
 
 
+def test_a_release_of_pairs_gets_it_on_the_moment() -> None:
+    noisy = NoisyScatter(N, of(MOMENT), None, of_pairs=True)
+    assert add_noise(noisy, [0, *TRIANGLE]) == replace(noisy, scaled_scatter=of(MOMENT + MATRIX))
+
+
 @pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_the_figures_know_of_both_draws(terms: Terms, mechanism: str) -> None:

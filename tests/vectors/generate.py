@@ -12,12 +12,14 @@ from typing import Any
 import gmpy2
 from gmpy2 import mpz
 
+from dpdpca_protocol.draft import complete_draft
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.packing import pack
 from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
+from dpdpca_protocol.parties import Participant, Party, ProxyParty
 
 FOLDER = Path(__file__).parent
 PUBLISHED = FOLDER.parents[1] / "protocol/dpdpca_protocol/paillier/published_moduli.py"
@@ -25,6 +27,36 @@ BITS = 2048
 HONEST_KEYS = 20
 IDENTITY = hashlib.sha256(b"dpdpca vectors: identity of the data user").digest()
 OTHER_IDENTITY = hashlib.sha256(b"dpdpca vectors: identity of somebody else").digest()
+FEATURES = [{"name": name, "lower": 0, "upper": 100} for name in ("age", "height", "weight")]
+CENTRED = [{"name": "age", "kind": "numeric", "lower": "0", "upper": "100", "centre": "50"}]
+DRAFT: dict[str, Any] = {
+    "title": "Vectors",
+    "purpose": "To be held against other implementations.",
+    "features": FEATURES,
+    "clip_norm": "1.5",
+    "epsilon": 1,
+    "max_records": 5000,
+    "closes_at": "2030-01-01T00:00:00Z",
+}
+PARTIES = (
+    Party("Institute", IDENTITY, OTHER_IDENTITY),
+    ProxyParty("Relay", "https://relay.example", hashlib.sha256(b"proxy").digest(), OTHER_IDENTITY),
+    [Participant(name, hashlib.sha256(name.encode()).digest()) for name in ("A", "B", "C")],
+)
+RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("masked", {"release": "masked"}),
+    ("joint", {"release": "joint"}),
+    ("pairs", {"release": "pairs", "rho_share": "0.9", "pre_studies": ["ab" * 32]}),
+    (
+        "pre-study",
+        {
+            "release": "pre-study",
+            "rho_share": "0.1",
+            "blocks": {"norms": "0.2", "pair-norms": "0.3", "sum": "0.1", "octaves": "0.4"},
+        },
+    ),
+    ("nonnegative", {"release": "masked", "nonnegative": True}),
+)
 UNFIT = {"must_succeed": False, "bug": "UNFIT_MODULUS", "error": "unfit-modulus"}
 
 
@@ -280,6 +312,72 @@ def packings() -> Iterator[dict[str, Any]]:
         yield operation(name, plain, 8, [0, 0, 0, 0], **overflow)
 
 
+def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
+    """One manifest of each release, and what makes each of them one that all parties refuse."""
+    proof = prove_key(key, IDENTITY)
+    made = {name: complete_draft(DRAFT | changes, *PARTIES, key.public, proof) for name, changes in RELEASES}
+    for name, manifest in made.items():
+        yield {
+            "name": f"a manifest: {name}",
+            "party": ["owner", "proxy", "user"],
+            "step": "parse-manifest",
+            "body": manifest.to_body(),
+            "study": manifest.study_id.hex(),
+            "ciphertexts": manifest.figures.ciphertext_count,
+            "must_succeed": True,
+        }
+    refused = {"must_succeed": False, "bug": "UNFIT_TERMS", "error": "manifest-refused"}
+    malformed = {"must_succeed": False, "bug": "NOT_CANONICAL", "error": "malformed"}
+    for name, release, changes, reason, how in (
+        (
+            "pairs of records that may be dropped",
+            "pairs",
+            {"missing": "reject"},
+            "pair all others anew",
+            refused,
+        ),
+        ("pairs with a weight of the sum", "pairs", {"sum_weight": "0.43"}, "no meaning in a pairs", refused),
+        ("differences longer than any", "pairs", {"clip_norm": "3.5"}, "above 2·√3", refused),
+        ("pairs with less noise", "pairs", {"noise_scale": "1"}, "noise_scale is 1", refused),
+        ("blocks that are not all of ρ", "pre-study", {"blocks": {"sum": "0.5"}}, "sum 1", refused),
+        ("a block of another name", "pre-study", {"blocks": {"means": "1"}}, "unknown member", malformed),
+        ("no block", "pre-study", {"blocks": {}}, "a share for each block", malformed),
+        ("blocks in a joint study", "joint", {"blocks": {"sum": "1"}}, "a pre-study releases", refused),
+        ("all of ρ by a share", "pre-study", {"rho_share": "1"}, "not between 0 and 1", refused),
+        (
+            "a later round that spends everything",
+            "joint",
+            {"pre_studies": ["ab" * 32]},
+            "spends what these left",
+            refused,
+        ),
+        ("another share with the noise of this one", "pairs", {"rho_share": "0.5"}, "noise_scale", refused),
+        ("false where nothing is said", "masked", {"nonnegative": False}, "true, or left out", malformed),
+        (
+            "a joint study of nonnegative records",
+            "joint",
+            {"nonnegative": True},
+            "masked study only",
+            refused,
+        ),
+        (
+            "a centre above the lower bound",
+            "nonnegative",
+            {"features": CENTRED},
+            "lower bound as centre",
+            refused,
+        ),
+    ):
+        yield {
+            "name": f"no manifest: {name}",
+            "party": ["owner", "proxy", "user"],
+            "step": "parse-manifest",
+            "body": made[release].to_body() | changes,
+            **how,
+            "reason": reason,
+        }
+
+
 def document(title: str, operations: Any, **members: Any) -> str:
     content = {"format": 1, "title": title, **members, "operations": list(operations)}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -308,6 +406,7 @@ def short_files(first: SecretKey, second: SecretKey) -> dict[Path, str]:
             p=f"{int(first.p):x}",
             q=f"{int(first.q):x}",
         ),
+        FOLDER / "manifests.json": document("terms of studies, kept and broken", manifests(first)),
         FOLDER / "packings.json": document("slots in plaintexts", packings()),
     }
 

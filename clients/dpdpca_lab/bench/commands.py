@@ -35,7 +35,7 @@ def _bench(
     from dpdpca_lab.bench.peers import PEERS, load_peer
     from dpdpca_protocol.study import ReleaseKind
 
-    if against not in PEERS or release not in tuple(ReleaseKind) or key_bits % 8:
+    if against not in PEERS or release not in ("joint", "masked") or key_bits % 8:
         raise UsageError(
             "bad-option",
             "no such peer, release or key length",
