@@ -95,7 +95,7 @@ def test_commands_before_init_say_what_to_do(home: Path, capsys: pytest.CaptureF
         assert "dpdpca proxy init" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["init", "serve", "invite", "owners", "studies", "audit"])
+@pytest.mark.parametrize("command", ["init", "serve", "invite", "rotate", "owners", "studies", "audit"])
 def test_help_has_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
     assert f"Example: dpdpca proxy {command}" in capsys.readouterr().out
