@@ -154,6 +154,22 @@ class StudyFacts:
             statement_bytes(answer["mark"]) if answer.get("mark") is not None else None,
         )
 
+    def to_body(self) -> dict[str, Any]:
+        """What `parse` makes the same of again, but for who is where and how far long work is."""
+        return {
+            "closes_at": self.closes_at,
+            "cohort": self.cohort.hex() if self.cohort else None,
+            "cohort_members": [member.to_body() for member in self.cohort_members],
+            "failure": self.failure,
+            "failure_detail": self.failure_detail,
+            "min_owners": self.min_owners,
+            "owners_complete": self.owners_complete,
+            "release": self.release,
+            "state": self.state,
+            "study": self.study.hex(),
+            "title": self.title,
+        }
+
     @classmethod
     def parse_list(cls, answer: Mapping[str, Any]) -> tuple[Self, ...]:
         return tuple(cls.parse(study) for study in _objects(answer, "studies"))

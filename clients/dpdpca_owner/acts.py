@@ -11,7 +11,6 @@ from pathlib import Path
 
 from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_http.address import StudyAddress, parse_proxy_url, parse_study_address
-from dpdpca_http.answers import StudyFacts
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
 from dpdpca_owner.approvals import later_rounds
@@ -25,26 +24,23 @@ from dpdpca_owner.opening import (
     follow_proxy,
     open_study,
     pin_names,
-    read_terms,
 )
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, save_model
 from dpdpca_owner.share_chunks import prepare_blindings
 from dpdpca_owner.sources import DataLocation
 from dpdpca_owner.spending import check_data_set, foresee
-from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, judge_standing
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
-from dpdpca_protocol.bookkeeping import charge_again, reserve, settle
+from dpdpca_protocol.bookkeeping import reserve, settle
 from dpdpca_protocol.components import Components
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.ledger_charge import Charge, Spend
+from dpdpca_protocol.ledger_charge import Charge
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.signing import IdentityKey
-from dpdpca_protocol.study import StudyState
 
 _ASKING_SECONDS = 20.0
 _SENDING_SECONDS = 600.0
@@ -304,7 +300,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
         folder.save_owner_key(key.public.ed25519)
         sender = ShareSender(desk.owner, client, opened.signed, folder)
         settled = sender.send(prepared.contribution, pay, watcher)
-        _book_receipt(desk, folder)
+        book_receipt(desk, folder)
         return settled
 
 
@@ -316,58 +312,12 @@ def withdraw(desk: Desk, address: StudyAddress) -> Settled:
         desk.home.ledger.read()  # one that is not in order is found before anything is taken back
         with folder.locked():
             settled = ShareSender(desk.owner, client, opened.signed, folder).withdraw()
-            _book_receipt(desk, folder)
+            book_receipt(desk, folder)
             return settled
 
 
-def _book_receipt(desk: Desk, folder: StudyFolder) -> None:
+def book_receipt(desk: Desk, folder: StudyFolder) -> None:
     desk.home.ledger.settle(folder.last_receipt_statement(), desk.now())
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One study and where this owner's share stands in it.
-
-    Attributes:
-        spend: what the ledger has of it, or None.
-    """
-
-    address: StudyAddress
-    facts: StudyFacts
-    standing: Standing
-    spend: Spend | None
-
-
-def status(desk: Desk, address: StudyAddress) -> Report:
-    """Where a study stands; what the proxy has signed of it is booked, as far as it is news to the ledger.
-
-    Raises:
-        AuthenticationError: the proxy contradicts what it signed for this owner.
-    """
-    folder, ledger = desk.home.study(address.study), desk.home.ledger
-    with desk.client(address.proxy) as client:
-        manifest = read_terms(
-            folder.manifest() or client.manifest(address.study), address, desk.home, desk.least_modulus_bits
-        )
-    desk, pinned = desk.for_study(manifest), manifest.proxy.ed25519
-    receipt = folder.last_receipt(pinned)
-    with desk.client(address.proxy) as client:
-        # In this order: of an open study the facts are the newer, of any other the transcript is.
-        transcript = client.transcript(address.study)
-        facts = client.study(address.study)
-        if facts.state != StudyState.OPEN:
-            transcript = client.transcript(address.study)
-    owner = desk.owner.key.public.party_id
-    try:
-        standing = judge_standing(address.study, owner, pinned, facts, transcript, receipt)
-    except CohortHoldsTooMuchError:
-        # It goes into the release all the same.
-        with ledger.writing(desk.now()) as book:
-            book.record(charge_again(book.ledger, address.study, book.time))
-        raise
-    _book_receipt(desk, folder)
-    booked = ledger.refund_cancelled(address.study, transcript, desk.now())
-    return Report(address, facts, standing, booked.spend(address.study))
 
 
 def joined(home: OwnerHome) -> list[StudyAddress]:

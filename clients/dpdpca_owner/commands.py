@@ -259,25 +259,29 @@ def status(
     address: Annotated[
         str | None, typer.Argument(metavar="[URL/STUDY]", help="One study; default: all joined here.")
     ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask nobody: judge again what was kept at the last time.")
+    ] = False,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
     """Where studies stand, and whether the proxy keeps what it signed for this owner."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import acts, reports
     from dpdpca_owner.display import status_facts, status_text
 
     desk = open_desk(home, ca_file, passphrase_file)
     places = [parse_address(address)] if address is not None else acts.joined(desk.home)
-    reports = [acts.status(desk, place) for place in places]
+    ask = reports.status_offline if offline else reports.status
+    told = [ask(desk, place) for place in places]
     if as_json:
-        facts = [status_facts(report) for report in reports]
+        facts = [status_facts(report) for report in told]
         print_facts(True, facts[0] if address is not None else {"studies": facts}, "")
         return
-    if not reports:
+    if not told:
         typer.echo("this owner has joined no study yet")
-    for report in reports:
+    for report in told:
         typer.echo(status_text(report))
 
 

@@ -19,8 +19,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from dpdpca_owner.acts import Report
 from dpdpca_owner.consent import ConsentSheet, DryRun
+from dpdpca_owner.reports import Report
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.components import BELOW_THE_EDGE, Components
 from dpdpca_protocol.fields import decimal_text

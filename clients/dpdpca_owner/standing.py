@@ -1,5 +1,6 @@
 """Where an owner's share stands, judged by what the proxy has signed and not by what it says."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpdpca_http.answers import StudyFacts
@@ -83,6 +84,16 @@ def judge_standing(
             )
         raise _alarm("the proxy's cohort does not hold the share of this owner that it acknowledged")
     return Standing(facts.state, receipt, listed is not None, events)
+
+
+def check_extends(before: Sequence[bytes], transcript: Sequence[bytes]) -> None:
+    """That a transcript goes on where the one that was kept before had come to.
+
+    Raises:
+        AuthenticationError: an event that the proxy has signed is gone, or another stands in its place.
+    """
+    if tuple(transcript[: len(before)]) != tuple(before):
+        raise _alarm("the proxy's transcript no longer holds what it had signed before")
 
 
 def _check_state(state: str, events: tuple[Event, ...]) -> None:

@@ -8,13 +8,15 @@ the data user's key does.
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpdpca_disk.private import private_dir, read_private, remove_private, write_private
 from dpdpca_owner.local_files import load, own_file, save
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import ConflictError, IntegrityError
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.share import Receipt
@@ -183,6 +185,22 @@ class StudyFolder:
         """The same as it was signed; to be verified by whoever relies on it."""
         path = self._last_receipt_path()
         return None if path is None else read_private(path)
+
+    # What the proxy last said and signed of the study
+
+    def save_seen(self, answer: Mapping[str, Any], transcript: Sequence[bytes]) -> None:
+        """Keep an answer about the study with the transcript that bears it out, to be judged again."""
+        events = [parse_canonical(event) for event in transcript]
+        save(self.path / "seen.json", {"answer": dict(answer), "transcript": events})
+
+    def seen(self) -> tuple[dict[str, Any], tuple[bytes, ...]] | None:
+        """The last answer and transcript that were kept, or None."""
+        path = self.path / "seen.json"
+        if not path.exists():
+            return None
+        body = load(path, "answer", "transcript")
+        with own_file(path):
+            return body["answer"], tuple(canonical_json(event) for event in body["transcript"])
 
     def _last_receipt_path(self) -> Path | None:
         versions = [int(path.stem.removeprefix("receipt-")) for path in self.path.glob("receipt-*.json")]

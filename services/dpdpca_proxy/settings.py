@@ -71,7 +71,8 @@ class Settings(BaseSettings):
     @property
     def witness_path(self) -> Path:
         """Where the proxy's generation is kept."""
-        return self.generation_file or self.home.with_name(f"{self.home.name}-generation") / "generation.json"
+        home = self.home.absolute()
+        return self.generation_file or home.with_name(f"{home.name}-generation") / "generation.json"
 
     @property
     def public_url(self) -> str:

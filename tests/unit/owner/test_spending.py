@@ -12,7 +12,7 @@ import httpx
 import pytest
 from ledger_world import charge
 
-from dpdpca_owner import acts
+from dpdpca_owner import acts, reports
 from dpdpca_owner.ledger import LedgerFile
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.bookkeeping import reserve
@@ -133,7 +133,7 @@ def test_a_receipt_that_was_not_booked_is_booked_by_the_next_command(
         patch.setattr(LedgerFile, "settle", lambda *_: None)
         join(scene)
     assert state(scene) is SpendState.RESERVED
-    acts.status(scene.desk, scene.address)
+    reports.status(scene.desk, scene.address)
     assert state(scene) is SpendState.COMMITTED
 
 
@@ -176,10 +176,10 @@ def cancel(scene: Any) -> None:
 def test_status_finds_a_cancellation_and_refunds_it(scene: Any) -> None:
     join(scene)
     cancel(scene)
-    report = acts.status(scene.desk, scene.address)
+    report = reports.status(scene.desk, scene.address)
     assert report.spend.state is SpendState.CANCELLED
     assert ledger(scene).live_rho == 0
-    acts.status(scene.desk, scene.address)
+    reports.status(scene.desk, scene.address)
     add_record(scene)
     with pytest.raises(ConflictError):
         join(scene)
@@ -192,14 +192,14 @@ def test_a_study_that_fails_or_closes_stays_booked(scene: Any, state_word: str) 
     if state_word == "failed":
         scene.proxy.record("failed", {"reason": "cohort-too-small"})
         scene.proxy.state = "failed"
-    assert acts.status(scene.desk, scene.address).spend.state is SpendState.COMMITTED
+    assert reports.status(scene.desk, scene.address).spend.state is SpendState.COMMITTED
 
 
 def test_a_cancellation_that_is_only_said_refunds_nothing(scene: Any) -> None:
     join(scene)
     scene.proxy.state = "cancelled"
     with pytest.raises(AuthenticationError):
-        acts.status(scene.desk, scene.address)
+        reports.status(scene.desk, scene.address)
     assert state(scene) is SpendState.COMMITTED
 
 
@@ -208,7 +208,7 @@ def test_a_cohort_that_holds_a_withdrawn_share_is_charged_again_and_reported(sce
     acts.withdraw(scene.desk, scene.address)
     scene.proxy.close(CohortMember(taken.owner, taken.version, taken.statement))
     with pytest.raises(AuthenticationError, match="withdrew"):
-        acts.status(scene.desk, scene.address)
+        reports.status(scene.desk, scene.address)
     assert ledger(scene).live_rho == rho(scene)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dpdpca_owner import acts
+from dpdpca_owner import acts, reports
+from dpdpca_owner.standing import check_extends
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.identifiers import Digest, PartyId
@@ -31,7 +32,7 @@ def join(scene: Any) -> None:
 
 
 def standing(scene: Any) -> Any:
-    return acts.status(scene.desk, scene.address).standing
+    return reports.status(scene.desk, scene.address).standing
 
 
 def test_open_then_closed_with_this_share_in_it(scene: Any) -> None:
@@ -160,3 +161,27 @@ def test_a_share_after_its_withdrawal_is_reported(scene: Any) -> None:
     scene.proxy.close(OTHER)
     with pytest.raises(DpdpcaError, match="withdrew"):
         standing(scene)
+
+
+def test_what_was_kept_is_judged_again_without_the_proxy(scene: Any) -> None:
+    join(scene)
+    scene.proxy.close(OTHER)
+    told = reports.status(scene.desk, scene.address)
+    asked = len(scene.proxy.received)
+    again = reports.status_offline(scene.desk, scene.address)
+    assert len(scene.proxy.received) == asked
+    assert (again.standing, again.facts.state) == (told.standing, told.facts.state)
+    kept = scene.desk.home.study(scene.address.study).path / "seen.json"
+    kept.write_bytes(kept.read_bytes().replace(b'"closed"', b'"opened"'))
+    with pytest.raises(DpdpcaError):
+        reports.status_offline(scene.desk, scene.address)
+
+
+def test_a_transcript_that_lost_what_was_kept_is_an_alarm() -> None:
+    kept = (b"one", b"two")
+    check_extends((), kept)
+    check_extends(kept, (*kept, b"three"))
+    for shown in ((), (b"one",), (b"one", b"other"), (b"two", b"one")):
+        with pytest.raises(AuthenticationError) as alarm:
+            check_extends(kept, shown)
+        assert alarm.value.slug == "receipt-contradicts"

@@ -1,0 +1,86 @@
+"""Where this owner's studies stand, asked of the proxy or judged again from what was kept."""
+
+from dataclasses import dataclass
+
+from dpdpca_http.address import StudyAddress
+from dpdpca_http.answers import StudyFacts
+from dpdpca_owner.acts import Desk, book_receipt
+from dpdpca_owner.opening import read_terms
+from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, check_extends, judge_standing
+from dpdpca_protocol.bookkeeping import charge_again
+from dpdpca_protocol.errors import NotFoundError
+from dpdpca_protocol.ledger_charge import Spend
+from dpdpca_protocol.study import StudyState
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One study and where this owner's share stands in it.
+
+    Attributes:
+        spend: what the ledger has of it, or None.
+    """
+
+    address: StudyAddress
+    facts: StudyFacts
+    standing: Standing
+    spend: Spend | None
+
+
+def status(desk: Desk, address: StudyAddress) -> Report:
+    """Where a study stands; what the proxy has signed of it is booked, as far as it is news to the ledger.
+
+    Raises:
+        AuthenticationError: the proxy contradicts what it signed for this owner.
+    """
+    folder, ledger = desk.home.study(address.study), desk.home.ledger
+    with desk.client(address.proxy) as client:
+        manifest = read_terms(
+            folder.manifest() or client.manifest(address.study), address, desk.home, desk.least_modulus_bits
+        )
+    desk, pinned = desk.for_study(manifest), manifest.proxy.ed25519
+    receipt = folder.last_receipt(pinned)
+    with desk.client(address.proxy) as client:
+        # In this order: of an open study the facts are the newer, of any other the transcript is.
+        transcript = client.transcript(address.study)
+        facts = client.study(address.study)
+        if facts.state != StudyState.OPEN:
+            transcript = client.transcript(address.study)
+    owner = desk.owner.key.public.party_id
+    try:
+        standing = judge_standing(address.study, owner, pinned, facts, transcript, receipt)
+    except CohortHoldsTooMuchError:
+        # It goes into the release all the same.
+        with ledger.writing(desk.now()) as book:
+            book.record(charge_again(book.ledger, address.study, book.time))
+        raise
+    if receipt is not None:
+        before = folder.seen()
+        check_extends(before[1] if before else (), transcript)
+        folder.save_seen(facts.to_body(), transcript)
+    book_receipt(desk, folder)
+    booked = ledger.refund_cancelled(address.study, transcript, desk.now())
+    return Report(address, facts, standing, booked.spend(address.study))
+
+
+def status_offline(desk: Desk, address: StudyAddress) -> Report:
+    """The same from what this machine holds: the last answer and transcript that `status` has kept.
+
+    Raises:
+        NotFoundError: nothing was kept of this study.
+        AuthenticationError: what the proxy has signed contradicts itself.
+    """
+    folder = desk.home.study(address.study)
+    manifest, seen = folder.manifest(), folder.seen()
+    if manifest is None or seen is None:
+        raise NotFoundError(
+            "not-found",
+            "nothing that the proxy has signed of this study is kept here",
+            f"run: dpdpca owner status {address}",
+        )
+    terms = read_terms(manifest, address, desk.home, desk.least_modulus_bits)
+    desk, pinned = desk.for_study(terms), terms.proxy.ed25519
+    facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
+    receipt = folder.last_receipt(pinned)
+    standing = judge_standing(address.study, owner, pinned, facts, seen[1], receipt)
+    return Report(address, facts, standing, desk.home.ledger.read().spend(address.study))
