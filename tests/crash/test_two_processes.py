@@ -13,14 +13,12 @@ from proxy_world import OpenStudy, values_of
 
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
-from dpdpca_protocol.errors import ConflictError, DpdpcaError
+from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.share import CohortMember
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_proxy.audit import HOLDS, audit_study
 
 STUDIES = 4
-ROUNDS = 60
 
 
 class RoundRobin(ProcessWorld):
@@ -110,43 +108,6 @@ def test_the_first_fifty_requests_get_one_release(world: RoundRobin, promise: Pr
     assert len(seen) == 1
     assert len(released_noise(world.home, study.study.hex())) == 1
     promise("P9", counted="50 first requests at once, two processes", result=f"{len(seen)} digest, 1 draw")
-
-
-def test_completing_and_closing_at_once_agree(world: RoundRobin, promise: Promise) -> None:
-    """Each share has a receipt and is in the cohort, or has neither."""
-    inside = outside = 0
-    first, late = world.owners[0], world.owners[1]
-    for number in range(ROUNDS):
-        if number:
-            world.with_new_key()
-        study = world.open_study(
-            1, min_owners=1, named=False, features=[{"name": f"x{number}", "lower": 0, "upper": 1}]
-        )
-        study.deliver(first, values_of(1, 0))
-        chunks = study.plain_chunks(values_of(1, 1))
-        study.upload(late, chunks)
-
-        def complete(study: OpenStudy = study, chunks: list[bytes] = chunks) -> str:
-            try:
-                world.client(late).complete_share(study.study, study.claim(late, chunks))
-            except DpdpcaError as error:
-                return error.slug
-            return "receipt"
-
-        with ThreadPoolExecutor(2) as pool:
-            closing = pool.submit(study.close) if number % 2 else None
-            completing = pool.submit(complete)
-            (closing or pool.submit(study.close)).result()
-            outcome = completing.result()
-        members: tuple[CohortMember, ...] = world.client(late).study(study.study).cohort_members
-        is_in = late.public.party_id in [member.owner for member in members]
-        assert outcome == ("receipt" if is_in else "study-closed")
-        inside, outside = inside + is_in, outside + (not is_in)
-    promise(
-        "P6",
-        counted=f"{ROUNDS} shares completed while their study was closed, two processes",
-        result=f"{inside} with receipt and in, {outside} with neither",
-    )
 
 
 def test_a_process_that_dies_leaves_its_work_to_the_other(world: RoundRobin) -> None:
