@@ -61,7 +61,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the parties' homes, keys and logs.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as a JSON object.")] = False,
 ) -> None:
-    """Run a whole study on this machine, masked and joint, and compare with PCA without privacy."""
+    """Run a study on this machine, masked, joint and as a chain, and compare with PCA without privacy."""
     if (data is None) != (manifest is None):
         raise UsageError("bad-option", "--data and --manifest go together", "give both or none")
     if not out.absolute().parent.is_dir():
@@ -156,16 +156,26 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
             for release in RELEASES:
                 console.print(f"[bold]{release}[/] release", markup=True)
                 runs.append(federation.run_study(plan.draft | {"release": release}))
+            console.print(
+                "[bold]chain[/] of pre-studies and what they choose, at the same ε in all", markup=True
+            )
+            runs.append(federation.run_chain(chain_draft(plan.draft)))
             say("Stopping everything", None)
         finally:
             federation.close()
     return runs
 
 
+def chain_draft(draft: dict[str, Any]) -> dict[str, Any]:
+    """What a chain needs of a study's draft; it chooses the rest. Records must be complete, or count so."""
+    chosen = ("release", "clip_norm", "sum_weight", "nonnegative", "calibration")
+    return {name: value for name, value in draft.items() if name not in chosen} | {"missing": "midpoint"}
+
+
 def owner_policy(plan: Plan) -> str:
-    """Each owner agrees to the demo's two studies and to nothing beyond."""
+    """Each owner agrees to the demo's two studies and its chain, and to nothing beyond."""
     terms = plan.terms
-    both = 2 * Cost.of(terms.figures).rho
+    all_three = 3 * Cost.of(terms.figures).rho
     return f"""\
 [study]
 max_epsilon = "{decimal_text(terms.epsilon)}"
@@ -176,7 +186,7 @@ min_records = {terms.min_records}
 mechanisms = ["{mechanism_name(terms)}"]
 
 [budget]
-rho = {max(float(both) * _ROUNDING, _LEAST_RHO):.6g}
+rho = {max(float(all_three) * _ROUNDING, _LEAST_RHO):.6g}
 """
 
 

@@ -13,6 +13,7 @@ from dpdpca_cli.demo_processes import Child, Household, free_port
 from dpdpca_cli.demo_watch import ProxyNews
 from dpdpca_disk.private import private_dir, write_private
 from dpdpca_protocol.errors import UnavailableError
+from dpdpca_protocol.manifest import Manifest
 from dpdpca_user.model import Model
 from dpdpca_user.service_client import ServiceClient
 
@@ -47,6 +48,8 @@ class StudyRun:
         proxy_seconds: from the end of the last owner's command to the release on the operator's page.
         user_seconds: the data user's own steps after that, by name.
         release_bytes: ciphertexts that the proxy gave to the data user, E[N] of a masked study included.
+        rounds: releases of a chain, the last one the model's; empty for a study by itself. Seconds and bytes
+            of a chain are those of all its rounds.
     """
 
     model: Model
@@ -55,10 +58,22 @@ class StudyRun:
     proxy_seconds: float
     user_seconds: Mapping[str, float]
     release_bytes: int
+    rounds: tuple[str, ...] = ()
 
     @property
     def release(self) -> str:
-        return str(self.model.manifest.release)
+        """Masked, joint or pairs; with `auto` in front if a chain has chosen it."""
+        release = str(self.model.manifest.release)
+        return f"auto ({release})" if self.rounds else release
+
+    @property
+    def promise(self) -> str:
+        """What one record is promised, over all rounds of a chain."""
+        manifest = self.model.manifest
+        if not self.rounds:
+            return str(manifest.figures.guarantee)
+        total = f"(ε, δ) = ({float(manifest.epsilon):.6g}, {float(manifest.delta):.6g})"
+        return f"{total}, {manifest.relation}, over {len(self.rounds)} rounds"
 
 
 class Federation:
@@ -155,6 +170,63 @@ class Federation:
             release_bytes=figures.share_bytes,
         )
 
+    def run_chain(self, draft: Mapping[str, Any]) -> StudyRun:
+        """A chain from its base draft to its model: the service chooses, every owner's command joins."""
+        owners: list[tuple[OwnerRun, ...]] = []
+        key_seconds = proxy_seconds = 0.0
+        user_seconds: dict[str, float] = {}
+        with ServiceClient(self.service_url, home=self._folder / "user") as service:
+            chain = str(service.run_chain(json.dumps(draft).encode(), "application/json")["id"])
+            while True:
+                begun = time.monotonic()
+                facts = self._await_round(service, chain, len(owners))
+                if facts["state"] == "done":
+                    break
+                key_seconds += time.monotonic() - begun
+                study = str(facts["rounds"][-1]["study"])
+                owners.append(self._join(study))
+                joined = time.monotonic()
+                self._await_model(service, study)
+                proxy_seconds += max(0.0, self.news.of(study).released_at() - joined)
+                for step, seconds in service.study(study)["seconds"].items():
+                    user_seconds[step] = user_seconds.get(step, 0.0) + seconds
+            model = Model.from_bytes(service.model_file(str(facts["study"])))
+            released = [service.evidence(str(each["study"])) for each in facts["rounds"]]
+        width = model.manifest.key.bits // 4
+        return StudyRun(
+            model=model,
+            owners=tuple(
+                OwnerRun(
+                    rounds[0].name,
+                    rounds[0].records,
+                    sum(each.seconds for each in rounds),
+                    sum(each.sent_bytes for each in rounds),
+                )
+                for rounds in zip(*owners, strict=True)
+            ),
+            key_seconds=key_seconds,
+            proxy_seconds=proxy_seconds,
+            user_seconds=user_seconds,
+            release_bytes=sum(_ciphertexts(each) for each in released) * width,
+            rounds=tuple(str(each["release"]) for each in facts["rounds"]),
+        )
+
+    def _await_round(self, service: ServiceClient, chain: str, known: int) -> dict[str, Any]:
+        """Until the chain has a study after the first `known` that owners can join, or has ended."""
+        self._say("Data user: choosing what comes next, and making its key", None)
+        facts: dict[str, Any] = {}
+
+        def is_open() -> bool:
+            nonlocal facts
+            facts = service.chain(chain)
+            if facts["state"] in ("failed", "cancelled"):
+                raise UnavailableError("study-failed", f"the chain ended: {facts['problem']}")
+            rounds = facts["rounds"][known:]
+            return facts["state"] == "done" or any(each["state"] == "open" for each in rounds)
+
+        self._wait(is_open, _KEY_SECONDS, self._service, "opened no study")
+        return facts
+
     def _create(self, service: ServiceClient, draft: Mapping[str, Any]) -> str:
         self._say("Data user: making a key for this study", None)
         created = service.create(json.dumps(draft).encode(), "application/json")
@@ -244,6 +316,12 @@ class Federation:
                 return False
 
         self._wait(answers, _START_SECONDS, child, "was not ready")
+
+
+def _ciphertexts(evidence: Mapping[str, Any]) -> int:
+    """Ciphertexts of one round, by the manifest that was signed."""
+    manifest = Manifest.parse(evidence["manifest"]["body"])
+    return manifest.figures.ciphertext_count
 
 
 def _check_alive(facts: Mapping[str, Any]) -> None:

@@ -37,6 +37,8 @@ def facts(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> dic
         "studies": [
             {
                 "release": run.release,
+                "rounds": list(run.rounds),
+                "promise": run.promise,
                 "study": run.model.study.hex(),
                 "records": run.model.components.count,
                 "privacy": run.model.privacy,
@@ -67,10 +69,9 @@ def _quality(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> 
         values = [f"{found.private[index]:.2%}" for found in captured]
         name = f"variance captured, k = {k}"
         rows.append([name, *values, f"{captured[0].best[index]:.2%}"])
-    terms = [run.model.manifest for run in runs]
     rows += [
         ["components above the noise", *_each(runs, lambda run: run.model.components.trusted_count), "–"],
-        ["privacy of one record", *(str(each.figures.guarantee) for each in terms), "none"],
+        ["privacy of one record", *(run.promise for run in runs), "none"],
         ["records", *_each(runs, lambda run: f"{run.model.components.count:,}"), ""],
     ]
     header = ["", *(run.release for run in runs), "without privacy"]

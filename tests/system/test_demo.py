@@ -47,10 +47,14 @@ def test_demo_runs_both_studies_and_writes_its_report(tmp_path: Path) -> None:
     assert process.returncode == 0, errors
 
     studies = json.loads(said)["studies"]
-    assert [study["release"] for study in studies] == ["masked", "joint"]
+    assert [study["release"] for study in studies] == ["masked", "joint", "auto (joint)"]
+    assert studies[2]["rounds"] == ["pre-study", "pre-study", "pre-study", "joint"]
+    assert studies[2]["promise"] == "(ε, δ) = (1, 1.6e-09), replace-one, over 4 rounds"
+    captured = [study["captured_variance"][-1] for study in studies]
+    assert captured[2] > max(captured[:2])
     for study in studies:
         assert study["records"] == 20_000
-        assert study["privacy"]["epsilon"] == 1
+        assert study["promise"].startswith("(ε, δ) = (1, 1.6e-09), replace-one")
         assert study["privacy"]["relation"] == "replace-one"
         best = study["captured_variance_without_privacy"]
         # The noise is random; at this size it costs about one part in a hundred, and never gains anything.
