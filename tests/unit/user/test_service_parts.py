@@ -99,6 +99,26 @@ def test_stages_only_go_forward() -> None:
     assert all(not STAGES[stage] for stage in ENDED)
 
 
+def test_every_write_names_the_stage_that_it_expects(tmp_path: Path) -> None:
+    store = store_with_secret(tmp_path)
+    stale = store.find("a" * 32)
+    store.move(stale, Stage.OPEN, datetime.now(UTC))
+    with store.database.reading() as connection:
+        before = connection.exec_driver_sql("SELECT * FROM studies").all()
+    for write in (
+        lambda: store.move(stale, Stage.FAILED, datetime.now(UTC)),
+        lambda: store.note(stale, publish=False),
+        lambda: store.take_seconds(stale, "key", 1.0),
+        lambda: store.add_chunk(stale, 0, b"chunk"),
+    ):
+        with pytest.raises(ConflictError):
+            write()
+    with store.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT * FROM studies").all() == before
+    assert store.chunk(store.find("a" * 32), 0) is None
+    store.database.close()
+
+
 def test_keys_at_rest_open_with_their_passphrase_and_their_study_alone() -> None:
     plain, sealed = Keyring(None), Keyring(b"correct horse")
     assert plain.open(plain.close(b"p and q", STUDY), STUDY) == b"p and q"
