@@ -13,6 +13,7 @@ from dpdpca_owner import acts
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.display import show_sheet
 from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.errors import PolicyError
 
 SceneMaker = Callable[..., Any]
 
@@ -134,3 +135,84 @@ def test_noise_without_proof_is_shown_as_none(make_scene: SceneMaker) -> None:
     facts = sheet.to_json()
     assert (facts["epsilon"], facts["delta"], facts["delta_parts"]) == (None, None, None)
     assert "NOTHING is promised for one record" in shown(sheet)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"release": "pairs", "clip_norm": 2},
+            (
+                "how many pairs of records there are and the sums of products of differences",
+                "differences of pairs are cut to norm 2, of 2·√3 at most",
+                "their values do not; at least two records are needed",
+                "two a pair",
+                "PAIRS: an owner that does not clip",
+            ),
+        ),
+        (
+            {"release": "pre-study", "blocks": {"norms": 0.5, "octaves": 0.5}},
+            (
+                "how many records there are, how many records are of which size and for each feature",
+                "the data user draws as much again before it reads the numbers",
+                "PRE-STUDY: an owner",
+            ),
+        ),
+        (
+            {
+                "release": "masked",
+                "nonnegative": True,
+                "features": [{"name": name, "lower": 0, "upper": 9} for name in "abc"],
+            },
+            ("no scaled value is below 0", "the sums of the features and the sums of their products"),
+        ),
+    ],
+)
+def test_each_release_says_what_it_takes(
+    make_scene: SceneMaker, changes: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    scene = make_scene(**changes)
+    sheet = acts.review(scene.desk, scene.address, None)
+    text = shown(sheet)
+    assert all(word in text for word in words), text
+    assert sheet.to_json()["chain"] is None
+
+
+def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: SceneMaker) -> None:
+    scene = make_scene(release="pairs", rho_share="0.05", delta="0.00000001")
+    sheet = acts.prepare_join(scene.desk, scene.address, scene.location).sheet
+    text = shown(sheet)
+    assert (
+        "ε = 1, δ = 1e-08 is the TOTAL for all rounds together, and this round spends 5.0000% of it" in text
+    )
+    assert "by joining you approve the total" in text
+    assert "for this round by itself" in text
+    assert "with all later rounds that you approve by joining: ε = " in text
+    facts = sheet.to_json()
+    assert facts["chain"] == {
+        "share": "0.05",
+        "share_before": "0",
+        "is_approved": False,
+        "pre_studies": [],
+    }
+    ledger = facts["ledger"]
+    assert 19 * ledger["after"]["rho_number"] < ledger["after_all_rounds"]["rho_number"]
+
+
+def test_the_total_must_fit_the_budget_before_the_first_round(make_scene: SceneMaker) -> None:
+    scene = make_scene(release="pairs", rho_share="0.05", delta="0.00000001")
+    policy = scene.desk.home.policy_path
+    policy.write_text(policy.read_text().replace("epsilon = 10\ndelta", "epsilon = 0.5\ndelta"))
+    with pytest.raises(PolicyError) as caught:
+        acts.prepare_join(scene.desk, scene.address, scene.location)
+    assert caught.value.slug == "budget-exceeded"
+
+
+def test_a_later_round_needs_no_new_answer(make_scene: SceneMaker, make_manifest: Callable[..., Any]) -> None:
+    terms = {"rho_share": "0.05", "delta": "0.00000001", "missing": "midpoint"}
+    first = make_manifest(release="pre-study", blocks={"sum": 1}, **terms)
+    scene = make_scene(release="pairs", pre_studies=[first.study_id.hex()], **terms)
+    assert not acts.prepare_join(scene.desk, scene.address, scene.location).is_approved
+    scene.desk.home.approvals.approve(first, scene.desk.home.ledger.read())
+    assert acts.prepare_join(scene.desk, scene.address, scene.location).is_approved
+    assert "it needs no new answer" in shown(acts.review(scene.desk, scene.address, None))
