@@ -143,6 +143,7 @@ def owners(home: Home = None, as_json: AsJson = False) -> None:
         parties = [
             {
                 "enrolled_at": time_text(row.enrolled_at),
+                "key": "in use" if row.successor is None else "given up",
                 "name": row.name,
                 "party": row.party.hex(),
                 "role": row.role,
@@ -153,7 +154,7 @@ def owners(home: Home = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"parties": parties}))
         return
-    _print_table(("name", "role", "enrolled_at", "words"), parties, "nobody is enrolled yet")
+    _print_table(("name", "role", "key", "enrolled_at", "words"), parties, "nobody is enrolled yet")
 
 
 @app.command(epilog="Example: dpdpca proxy studies --json")

@@ -65,6 +65,7 @@ def test_all_owners_at_once(tmp_path: Path, count: int, promise: Promise) -> Non
             deliveries = crowd.deliver_all()
             seconds = time.monotonic() - begin
         assert crowd.unexpected == []
+        assert crowd.broken <= count // 100
         assert len({delivery.receipt.owner for delivery in deliveries}) == count
         assert study.user.client.study(study.id).owners_complete == count
         assert "busy" not in problems(federation), "the database was locked for too long"
@@ -109,6 +110,7 @@ def test_idlers_are_cut_off_and_take_nothing_from_others(
         quiet = upload_each(study, owners[2:52])
         idlers = Idlers(federation.port, count)
         idlers.start()
+        time.sleep(1.0)  # until what they asked for is answered
         beside = upload_each(study, owners[52:])
         idlers.join()
         lives = [seconds for kind in idlers.seconds.values() for seconds in kind]

@@ -1,5 +1,6 @@
 """Keys that are rotated at a running proxy, over HTTP: parties', its own, and studies that outlive both."""
 
+import json
 from datetime import UTC, datetime
 
 import httpx
@@ -7,6 +8,7 @@ import pytest
 from promises import Promise
 from proxy_world import ProxyWorld, dump, slug, values_of
 
+from dpdpca_cli import main as cli
 from dpdpca_disk.identity import IdentityFiles
 from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, PolicyError
@@ -150,3 +152,15 @@ def test_the_proxys_own_key_changes_between_closing_and_release(world: ProxyWorl
 def test_a_body_is_not_read_from_strangers(world: ProxyWorld) -> None:
     response = world.request(IdentityKey.generate(), "POST", f"/v1/parties/{'0' * 64}/rotations", b"{}")
     assert (response.status_code, slug(response)) == (401, "unknown-key")
+
+
+def test_the_operators_list_says_which_keys_are_in_use(
+    world: ProxyWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.client(world.owners[0]).rotate(rotation(world.owners[0], IdentityKey.generate()))
+    monkeypatch.setenv("DPDPCA_PROXY_HOME", str(world.home))
+    with pytest.raises(SystemExit):
+        cli.main(["proxy", "owners", "--json"])
+    listed = json.loads(capsys.readouterr().out)["parties"]
+    keys = [party["key"] for party in listed if party["name"] == "Hospital A"]
+    assert sorted(keys) == ["given up", "in use"]
