@@ -38,13 +38,16 @@ ROUNDS = 3
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="*", choices=["owners", "records"], default=["owners", "records"])
+    parser.add_argument("what", nargs="*", metavar="owners|records")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
+    what = set(options.what) or {"owners", "records"}
+    if unknown := what - {"owners", "records"}:
+        parser.error(f"there is no {', '.join(sorted(unknown))} here")
     largest = 2 if options.quick else 5
-    if "owners" in options.what:
+    if "owners" in what:
         report("aggregation, owners L", [10, 32, 100, 320, 1000][:largest], aggregate)
-    if "records" in options.what:
+    if "records" in what:
         with tempfile.TemporaryDirectory() as folder:
             read = reader(Path(folder))
             report("owner, records N", [32_000, 100_000, 320_000, 1_000_000, 3_200_000][:largest], read)

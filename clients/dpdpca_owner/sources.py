@@ -20,8 +20,8 @@ from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.features import Feature
 
 BATCH_RECORDS = 65_536
-_BATCH_VALUES = 1 << 23
-"""A batch holds no more values than this, 64 MiB as float64."""
+_BATCH_VALUES = 1 << 21
+"""A batch holds no more values than this, 16 MiB as float64; encoding holds several times that."""
 
 _PASSWORD_IN_FRONT = re.compile(r"[\w+.-]+://[^:/]*:[^@]*@")
 _PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|token)\s*=", re.IGNORECASE)
