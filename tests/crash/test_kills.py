@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from promises import Promise
 from proxy_process import ProcessWorld, process_world
-from proxy_world import OpenStudy, Values
+from proxy_world import OpenStudy, Values, unlike_before
 from quick_folder import quick_folder
 from store_checks import check_rows, check_store, check_sum, row_of, wait_on_disk
 
@@ -83,7 +83,7 @@ class Crowd:
 def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
     """One study among kills; how many kills it saw, and how many owners are in it."""
     world.with_new_key()
-    study = world.open_study(3, named=False, max_owners=OWNERS, max_records=5000)
+    study = world.open_study(named=False, max_owners=OWNERS, features=unlike_before(3))
     crowd = Crowd(study, source)
     places = list(range(OWNERS))
     source.shuffle(places)
@@ -147,7 +147,7 @@ def test_the_names_in_a_sum_are_told_apart() -> None:
 
 def test_a_doubled_share_would_be_seen(world: ProcessWorld) -> None:
     world.with_new_key()
-    study = world.open_study(3, named=False, max_owners=OWNERS)
+    study = world.open_study(named=False, max_owners=OWNERS, features=unlike_before(3))
     for place in range(2):
         study.deliver(world.owners[place], values_naming(place))
     study.close()

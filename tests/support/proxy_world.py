@@ -5,6 +5,7 @@ long work in this very process) is an argument here.
 """
 
 import contextlib
+import itertools
 import shutil
 import socket
 import threading
@@ -360,6 +361,15 @@ class OpenStudy:
         count, root = answer_count(self.world.secret, mpz(int.from_bytes(asked.ciphertext, "big")))
         randomizer = int(root).to_bytes(public.modulus_bytes, "big")
         return CountAnswer(self.study, challenge.digest, count + add, randomizer).sign(self.world.user)
+
+
+_unlike = itertools.count()
+
+
+def unlike_before(d: int) -> list[dict[str, Any]]:
+    """Features of no other study, so that the proxy compares its cohort with none."""
+    number = next(_unlike)
+    return [{"name": f"f{i} of {number}", "lower": 0, "upper": 1} for i in range(d)]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -3,8 +3,8 @@
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from proxy_process import ProcessWorld, released_noise
-from proxy_world import OpenStudy, Values, wait_for
+from proxy_process import released_noise
+from proxy_world import OpenStudy, ProxyWorld, Values, wait_for
 
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.messages import ReleaseStatement
@@ -78,7 +78,7 @@ def check_rows(study: OpenStudy, owners: Iterable[IdentityKey], receipts: Iterab
     assert (sealed is None) == (row.state in RELEASED_STATES | {StudyState.CANCELLED, StudyState.FAILED})
 
 
-def _check_database(world: ProcessWorld) -> None:
+def _check_database(world: ProxyWorld) -> None:
     database = sqlite3.connect(f"file:{world.home / 'proxy.sqlite3'}?mode=ro", uri=True, timeout=20)
     try:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -102,14 +102,20 @@ def _release_chunks(study: OpenStudy) -> int:
     )
 
 
-def check_sum(study: OpenStudy, values: Sequence[Values]) -> None:
-    """The release, its noise taken out, is the exact sum of these values."""
+def check_sum(study: OpenStudy, values: Sequence[Values], drawn: Sequence[int] | None = None) -> None:
+    """The release, its noise taken out, is the exact sum of these values.
+
+    Args:
+        study: released.
+        values: one for each owner of the cohort.
+        drawn: the noise that is in it; by default what its process noted.
+    """
     total = Values(
         sum(value.count for value in values),
         [sum(column) for column in zip(*(value.sums for value in values), strict=True)],
         [sum(column) for column in zip(*(value.upper for value in values), strict=True)],
     )
-    world, figures, noise = study.world, study.manifest.figures, the_noise(study)
+    world, figures, noise = study.world, study.manifest.figures, the_noise(study) if drawn is None else drawn
     client, public = world.client(world.user), world.secret.public
     ciphertexts = [
         ciphertext
