@@ -232,7 +232,7 @@ def _write_round(
 def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -> None:
     from dpdpca_protocol.draft import DEFAULT_MIN_OWNERS
     from dpdpca_protocol.randomness import OS_RANDOMNESS
-    from dpdpca_user.rehearsal import captured_of, made_up_records, play_chain
+    from dpdpca_user.rehearsal import captured, made_up_records, play_chain
 
     manifest = _planned(base)
     made = made_up_records(manifest.features, records, OS_RANDOMNESS)
@@ -242,9 +242,9 @@ def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -
     ]
     played = play_chain(base, lint_draft, owners, OS_RANDOMNESS, scales)
     counts = [k for k in _REHEARSED if k <= played.components.component_count]
-    captured = {k: captured_of(played, made, k) for k in counts}
+    shares = {k: captured(played.components, played.main, made, k) for k in counts}
     if as_json:
-        typer.echo(json.dumps(_rehearsed(played, captured)))
+        typer.echo(json.dumps(_rehearsed(played, shares)))
         return
     rows = [
         [
@@ -258,13 +258,13 @@ def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -
     for number, each in enumerate(played.rounds, 1):
         for reason in each.chosen.reasons:
             typer.echo(f"{number}. {reason}")
-    shares = ", ".join(f"{share:.0%} at k = {k}" for k, share in captured.items())
-    typer.echo(f"captured of the best that k components can: {shares}")
+    said = ", ".join(f"{share:.0%} at k = {k}" for k, share in shares.items())
+    typer.echo(f"captured of the best that k components can: {said}")
     typer.echo(f"components above the noise: {played.components.trusted_count}")
     typer.echo("note: other records, other figures; this shows that the chain works with this draft")
 
 
-def _rehearsed(played: "Rehearsal", captured: dict[int, float]) -> dict[str, Any]:
+def _rehearsed(played: "Rehearsal", shares: dict[int, float]) -> dict[str, Any]:
     return {
         "rounds": [
             {
@@ -275,7 +275,7 @@ def _rehearsed(played: "Rehearsal", captured: dict[int, float]) -> dict[str, Any
             }
             for each in played.rounds
         ],
-        "captured_of_best": {str(k): share for k, share in captured.items()},
+        "captured_of_best": {str(k): share for k, share in shares.items()},
         "components_above_noise": played.components.trusted_count,
     }
 

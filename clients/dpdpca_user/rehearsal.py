@@ -149,9 +149,8 @@ def made_up_records(features: Sequence[Feature], count: int, randomness: Randomn
     return columns
 
 
-def captured_of(rehearsal: Rehearsal, records: Records, k: int) -> float:
+def captured(components: Components, manifest: Manifest, records: Records, k: int) -> float:
     """Share of the best k components' variance that the first k capture, over all records, norms not cut."""
-    manifest, components = rehearsal.main, rehearsal.components
     rows = rows_of_table(records, manifest)
     lower = [-np.inf if each.lower is None else float(each.lower) for each in manifest.features]
     upper = [np.inf if each.upper is None else float(each.upper) for each in manifest.features]

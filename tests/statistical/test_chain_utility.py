@@ -1,0 +1,100 @@
+"""Algorithm A through the real integer path: real tables, exact noise, every round paid for.
+
+Nothing is encrypted: ciphertexts carry these very integers (tests/unit/user/test_service_chains.py). Noise is
+the operating system's, so figures move from run to run; each bound stands some five deviations away.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from reference_data import Table, digits, insurance, terrain
+
+from dpdpca_protocol.components import EncodedSpace, fit_components
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.parties import Party, ProxyParty
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release import NoisyScatter
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.drafts import lint
+from dpdpca_user.rehearsal import Rehearsal, captured, play_chain, play_round
+
+USER = Party("user", b"\xfe" * 32, b"\xfe" * 32)
+PROXY = ProxyParty("proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
+
+
+def complete(draft: Mapping[str, Any]) -> Manifest:
+    return lint(draft, USER, PROXY, datetime(2030, 1, 1, tzinfo=UTC), 3072)
+
+
+def base_of(table: Table, epsilon: float) -> dict[str, Any]:
+    features = [
+        {"name": f"x{i}", "lower": float(low), "upper": float(high)}
+        for i, (low, high) in enumerate(zip(table.lower, table.upper, strict=True))
+    ]
+    return {
+        "title": table.name,
+        "purpose": "A test.",
+        "features": features,
+        "epsilon": epsilon,
+        "max_records": len(table.rows),
+        "missing": "midpoint",
+    }
+
+
+def owners_of(table: Table, count: int = 3) -> list[dict[str, Any]]:
+    return [{f"x{i}": table.rows[start::count, i] for i in range(table.d)} for start in range(count)]
+
+
+def chain(table: Table, epsilon: float, scales: bool = False) -> Rehearsal:
+    return play_chain(base_of(table, epsilon), complete, owners_of(table), OS_RANDOMNESS, scales)
+
+
+def naive(table: Table, epsilon: float) -> float:
+    """cv_5 of one joint study about the middle of the bounds, clipping nothing."""
+    norm = math.floor(math.sqrt(table.d) * 1000) / 1000
+    manifest = complete(base_of(table, epsilon) | {"release": "joint", "clip_norm": str(norm)})
+    noisy = play_round(manifest, owners_of(table), OS_RANDOMNESS)
+    assert isinstance(noisy, NoisyScatter)
+    components = fit_components(noisy, manifest.figures, EncodedSpace.of(manifest))
+    return captured(components, manifest, whole(table), 5)
+
+
+def whole(table: Table) -> dict[str, Any]:
+    return {f"x{i}": table.rows[:, i] for i in range(table.d)}
+
+
+def captured_by(played: Rehearsal, table: Table) -> float:
+    return captured(played.components, played.main, whole(table), 5)
+
+
+def test_ten_times_too_wide_bounds_cost_a_chain_little_and_a_naive_study_everything() -> None:
+    table = insurance().widened(10)
+    found = [captured_by(chain(table, 0.3), table) for _ in range(8)]
+    lost = [naive(table, 0.3) for _ in range(12)]
+    assert np.mean(found) >= 0.8
+    assert np.mean(lost) <= 0.15
+
+
+@pytest.mark.parametrize(
+    ("load", "times", "epsilon", "least", "most"),
+    [(terrain, 10, 0.3, 0.97, 0.95), (digits, 10, 3.0, 0.95, 0.4), (digits, 1, 1.0, 0.8, 0.75)],
+)
+def test_a_chain_beats_one_naive_study_of_the_same_budget(
+    load: Callable[[], Table], times: float, epsilon: float, least: float, most: float
+) -> None:
+    table = load().widened(times)
+    played = chain(table, epsilon)
+    assert captured_by(played, table) > least
+    assert naive(table, epsilon) < most
+    assert sum(each.chosen.rho_share for each in played.rounds) == 1
+    spent = [each.manifest.figures.rho for each in played.rounds]
+    assert sum(spent) <= played.main.figures.rho_total
+
+
+def test_a_centre_that_is_dear_makes_it_pairs_and_a_cheap_one_a_mean() -> None:
+    assert chain(terrain(), 1.0).main.release is ReleaseKind.JOINT
+    assert chain(terrain().widened(100), 0.1).main.release is ReleaseKind.PAIRS
