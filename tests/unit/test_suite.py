@@ -29,6 +29,19 @@ def test_vectors_add_up_and_take_noise(secret: SecretKey, suite: PaillierSuite) 
     assert suite.decrypt_vector(secret, noisy, 50) == expected
 
 
+@pytest.mark.parametrize("bits", [264, 320])
+@pytest.mark.parametrize(("slot_bits", "count"), [(200, 1), (200, 5), (16, 1), (16, 17)])
+def test_one_slot_or_one_ciphertext_is_enough(bits: int, slot_bits: int, count: int) -> None:
+    secret = generate_secret_key(bits, OS_RANDOMNESS, least_bits=264)
+    suite = PaillierSuite(secret.public, slot_bits)
+    values, half = VALUES[:count], 1 << (slot_bits - 1)
+    for extreme in (values, [half - 1 - 500] * count, [-half + 500] * count):
+        encrypted = suite.encrypt_vector(extreme, suite.encryptor(count))
+        assert len(encrypted) == suite.ciphertext_count(count)
+        noisy = suite.add_plain_vector(encrypted, [500] * count)
+        assert suite.decrypt_vector(secret, noisy, count) == [value + 500 for value in extreme]
+
+
 def test_plaintexts_of_a_stream_are_those_of_the_vector(secret: SecretKey, suite: PaillierSuite) -> None:
     plains = list(suite.plaintexts(iter(VALUES), 50))
     encryptor = suite.encryptor(50)
