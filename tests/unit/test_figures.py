@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from dpdpca_protocol.accounting import delta_of_tails, zcdp_rho
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.fields import decimal_text
 from dpdpca_protocol.figures import NoiseBy, Terms, default_fraction_bits, figures_of
@@ -283,3 +284,66 @@ def test_default_fraction_bits_are_the_least_that_round_to_a_thousandth(d, clip_
     assert bits >= 10
     assert loss(bits) <= 2**-10
     assert bits == 10 or loss(bits - 1) > 2**-10
+
+
+PAIRS = replace(JOINT, release=ReleaseKind.PAIRS, sum_weight=Fraction(0), clip_norm=Fraction(2))
+PRE_STUDY = replace(
+    JOINT,
+    release=ReleaseKind.PRE_STUDY,
+    sum_weight=Fraction(0),
+    blocks=((BlockName.NORMS, Fraction("0.25")), (BlockName.SUM, Fraction("0.75"))),
+)
+
+
+def test_pairs_by_formula():
+    figures = figures_of(PAIRS)
+    bound, rho = 4 * 2048**2, zcdp_rho(Fraction(1), figures.delta_zcdp)
+    assert figures.record_bound == bound
+    assert float(figures.noise_scale) == pytest.approx(bound / float(rho) ** 0.5, rel=1e-9)
+    tail = math.ceil(13 * figures.noise_scale)
+    assert [(block.length, block.bound, block.tail) for block in figures.blocks] == [
+        (1, 25000, 0),
+        (55, 12500 * bound, tail),
+    ]
+    assert figures.slot_bits == bit_length_of_signed(12500 * bound + tail)
+    assert (figures.value_count, figures.alpha_squared, figures.mask_bits) == (56, 0, 0)
+    assert figures.most_counted == 12500
+    # Differences may be twice as long as records.
+    assert figures_of(replace(PAIRS, clip_norm=Fraction("6.32"))).record_bound > 40 * 2048**2 * 0.99
+    with pytest.raises(PolicyError, match="above 2·√10"):
+        figures_of(replace(PAIRS, clip_norm=Fraction("6.33")))
+
+
+def test_a_pre_study_by_formula():
+    figures = figures_of(PRE_STUDY)
+    rho = zcdp_rho(Fraction(1), figures.delta_zcdp)
+    assert float(figures.noise_scale) == pytest.approx(1 / (2 * float(rho)) ** 0.5, rel=1e-9)
+    norms, total = figures.blocks[1:]
+    assert norms.tail == math.ceil(13 * (2 / (2 * float(rho) / 4)) ** 0.5)
+    assert total.tail == pytest.approx(13 * (4 * BOUND / (2 * float(rho) * 3 / 4)) ** 0.5, rel=1e-3)
+    assert figures.value_count == 1 + 49 + 10
+    assert figures.slot_bits == bit_length_of_signed(25000 * 2253 + total.tail)
+    assert figures.most_counted == 25000
+    assert figures.guarantee.epsilon == 1
+
+
+def test_a_round_of_a_chain_spends_its_share_of_one_rho():
+    shares = ((PRE_STUDY, "0.05"), (MASKED, "0.25"), (PAIRS, "0.7"))
+    parts = [figures_of(replace(terms, rho_share=Fraction(share))) for terms, share in shares]
+    assert len({figures.delta_zcdp for figures in parts}) == 1
+    whole = zcdp_rho(Fraction(1), JOINT.delta * Fraction(1023, 1024))
+    assert all(figures.rho_total == whole for figures in parts)
+    assert sum(figures.rho for figures in parts) <= whole
+    assert float(sum(figures.rho for figures in parts)) == pytest.approx(float(whole), rel=1e-8)
+    for figures in parts:
+        assert figures.guarantee.epsilon < 1
+        assert figures.guarantee.delta < JOINT.delta
+    # Less of ρ is more noise, and the ε of a round by itself is below the share's root of the whole.
+    assert 0.2 < float(parts[0].guarantee.epsilon) < 0.3
+
+
+def test_squares_of_records_that_nothing_cuts_stay_exact():
+    fine = replace(PRE_STUDY, fraction_bits=27, max_records=100, delta=Fraction(1, 10**6))
+    assert figures_of(fine).grid == 2**27
+    with pytest.raises(PolicyError, match="before clipping"):
+        figures_of(replace(fine, fraction_bits=29))
