@@ -81,7 +81,7 @@ def test_a_limit_on_file_sizes(world: ProcessWorld, promise: Promise) -> None:
     study.wait_state("released")
     assert world.first.pid == pid
     assert world.first.is_alive
-    assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+    wait_for(lambda: {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS})
     promise(
         "P18",
         counted=f"file-size limit: {len(answers)} requests of 4 kinds",
@@ -108,7 +108,7 @@ def test_a_limit_while_the_release_is_made(world: ProcessWorld, promise: Promise
     limit_files(world, resource.RLIM_INFINITY)
     assert world.request(last, "POST", f"{study.path}/share/complete", claim.encoded).status_code == 200
     study.wait_state("released", seconds=60)
-    assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+    wait_for(lambda: {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS})
     promise("P18", counted=f"file-size limit in 20 steps, {refused} refusals", result="released in the end")
 
 

@@ -126,7 +126,7 @@ def test_a_backup_of_a_closed_study_makes_no_second_draw(
         answer_now = world.request(world.user, "GET", f"{study.path}/{path}")
         assert (answer_now.status_code, slug(answer_now)) == (409, "wrong-state")
     assert worker.calls.count("draw") == 1
-    assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+    wait_for(lambda: {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS})
     world.enrol(late, "owner", "Hospital D")
     moment = "counted" if release == "masked" else "closed"
     promise(

@@ -97,7 +97,7 @@ def test_a_full_disk_hurts_nobody(small_disk: Path, world: ProcessWorld, promise
     study.deliver(world.owners[2], values_of(3, 2))
     study.wait_state("released", seconds=60)
     assert (world.first.pid, world.first.is_alive) == (pid, True)
-    assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+    wait_for(lambda: {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS})
     promise(
         "P18",
         counted=f"a disk of {MEGABYTES} MB filled 10 times, {asked} requests",

@@ -103,7 +103,7 @@ def test_without_its_record_nothing_is_done(
         assert study.state() == "closed"
         assert world.request(world.user, "GET", f"{study.path}/release").status_code == 409
     study.wait_state("released")
-    assert {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS}
+    wait_for(lambda: {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS})
     promise(
         "P17",
         counted=f"log {cause}: enrolment, closing, draw, release",
@@ -125,7 +125,7 @@ def test_a_database_that_cannot_be_written_refuses_whole(world: ProxyWorld, prom
         locked = world.request(None, "POST", "/v1/parties", body)
         lock.execute("ROLLBACK")
         lock.close()
-    with pragma_on_every_connection(world, "busy_timeout=20000"):
+    with pragma_on_every_connection(world, "query_only=OFF", "busy_timeout=20000"):
         assert [(one.status_code, slug(one)) for one in (read_only, locked)] == [
             (503, "storage-failing"),
             (503, "busy"),
