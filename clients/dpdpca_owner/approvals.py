@@ -16,6 +16,7 @@ from dpdpca_protocol.budget import Cost
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.fields import decimal_text, read_decimal
+from dpdpca_protocol.figures import MAX_ROUNDS
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.ledger import Ledger
 from dpdpca_protocol.manifest import Manifest
@@ -31,12 +32,16 @@ class Chain:
 
     Attributes:
         before: share of the total that other live rounds have taken.
+        rounds: how many these are.
         share: that this round takes.
+        is_same_total: its ε and δ are those that were approved, or nothing was yet.
         is_covered: an earlier round on the same terms was approved, and there is enough left of the total.
     """
 
     before: Fraction
+    rounds: int
     share: Fraction
+    is_same_total: bool
     is_covered: bool
 
     @property
@@ -44,7 +49,13 @@ class Chain:
         return self.before + self.share
 
     def check(self) -> None:
-        """Raises PolicyError `chain-exceeded` where the total would be passed."""
+        """Raises PolicyError: `chain-differs`, `chain-exceeded`, where the total is another or would be passed."""
+        if not self.is_same_total:
+            raise PolicyError(
+                "chain-differs",
+                "this round names another ε or δ for the whole chain than its earlier rounds",
+                "ask the data user for a round on the same total, or for a new chain",
+            )
         if self.after > WHOLE:
             raise PolicyError(
                 "chain-exceeded",
@@ -52,6 +63,21 @@ class Chain:
                 f" one asks for {float(self.share):.4g}",
                 "ask the data user for a round with a smaller rho_share; --yes does not pass this",
             )
+        if self.rounds >= MAX_ROUNDS:
+            raise PolicyError(
+                "chain-exceeded",
+                f"the chain has {self.rounds} rounds already, as many as share one δ",
+                "ask the data user for a new chain",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Approved:
+    """What a chain's file holds: the total, the terms that were approved last, and the rounds."""
+
+    total: tuple[str, str]
+    terms: Digest
+    rounds: Mapping[StudyId, Fraction]
 
 
 class Approvals:
@@ -73,46 +99,55 @@ class Approvals:
         if manifest.rho_share == WHOLE:
             return None
         known = self._read(manifest)
-        rounds = {} if known is None else known[1]
-        before = sum(
-            (share for study, share in rounds.items() if _counts(study, manifest.study_id, ledger)),
-            Fraction(0),
+        others = (
+            []
+            if known is None
+            else [share for study, share in known.rounds.items() if _counts(study, manifest.study_id, ledger)]
         )
-        on_its_terms = known is not None and known[0] == lasting_terms(manifest)
-        fits = before + manifest.rho_share <= WHOLE
-        is_later = bool(manifest.pre_studies) or manifest.study_id in rounds
-        trusts_nobody_more = manifest.release is not ReleaseKind.MASKED
-        return Chain(before, manifest.rho_share, on_its_terms and fits and is_later and trusts_nobody_more)
+        is_known_round = known is not None and manifest.study_id in known.rounds
+        before = sum(others, Fraction(0))
+        covered = (
+            known is not None
+            and known.terms == lasting_terms(manifest)
+            and before + manifest.rho_share <= WHOLE
+            and (bool(manifest.pre_studies) or is_known_round)
+            and manifest.release is not ReleaseKind.MASKED  # it trusts every owner: a question of its own
+        )
+        is_same_total = known is None or known.total == _total(manifest)
+        return Chain(before, len(others), manifest.rho_share, is_same_total, covered)
 
     def approve(self, manifest: Manifest, ledger: Ledger) -> None:
         """Take a round into its chain; the lock of the ledger is held meanwhile.
 
         Raises:
-            PolicyError: `chain-exceeded`.
+            PolicyError: `chain-differs` or `chain-exceeded`.
         """
         chain = self.chain(manifest, ledger)
         if chain is None:
             return
         chain.check()
         known = self._read(manifest)
-        rounds = {} if known is None else dict(known[1])
+        rounds = {} if known is None else dict(known.rounds)
         rounds[manifest.study_id] = manifest.rho_share
+        epsilon, delta = _total(manifest)
         body = {
+            "delta": delta,
+            "epsilon": epsilon,
             "rounds": {study.hex(): decimal_text(share) for study, share in rounds.items()},
             "terms": lasting_terms(manifest).hex(),
         }
         save(self._path(manifest), body)
 
-    def _read(self, manifest: Manifest) -> tuple[Digest, Mapping[StudyId, Fraction]] | None:
-        """The terms that were approved last, and the rounds; None before the first."""
+    def _read(self, manifest: Manifest) -> _Approved | None:
+        """None before the first approval."""
         path = self._path(manifest)
         if not path.exists():
             return None
-        body = load(path, "rounds", "terms")
+        body = load(path, "delta", "epsilon", "rounds", "terms")
         with own_file(path):
             rounds: dict[str, Any] = body["rounds"]
             shares = {StudyId.parse(study): read_decimal(share, "share") for study, share in rounds.items()}
-            return Digest.parse(body["terms"]), shares
+            return _Approved((body["epsilon"], body["delta"]), Digest.parse(body["terms"]), shares)
 
     def _path(self, manifest: Manifest) -> Path:
         first = manifest.pre_studies[0] if manifest.pre_studies else manifest.study_id
@@ -143,6 +178,10 @@ def lasting_terms(manifest: Manifest) -> Digest:
     ]
     terms["calibration"] = str(Calibration(manifest.calibration))
     return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))
+
+
+def _total(manifest: Manifest) -> tuple[str, str]:
+    return decimal_text(manifest.epsilon), decimal_text(manifest.delta)
 
 
 def _counts(study: StudyId, asking: StudyId, ledger: Ledger) -> bool:

@@ -77,8 +77,6 @@ def test_another_first_round_is_another_question(approvals, a_round):
     "changes",
     [
         {"purpose": "Something else."},
-        {"epsilon": 2},
-        {"delta": "0.00000002"},
         {"missing": "reject", "release": "joint"},
         {"min_owners": 2},
         {"noise_by": "owners", "release": "joint"},
@@ -92,6 +90,29 @@ def test_other_terms_are_another_question(approvals, a_round, changes):
     later = a_round("0.1", first, **changes)
     assert not approvals.chain(later, LEDGER).is_covered
     assert approvals.chain(later, LEDGER).before == Fraction("0.05")
+
+
+@pytest.mark.parametrize("changes", [{"epsilon": 2}, {"epsilon": "0.5"}, {"delta": "0.00000002"}])
+def test_another_total_is_refused(approvals, a_round, changes):
+    """After 0.9 of ε = 1 a sheet that says ε = 0.5 for all rounds would be untrue."""
+    first = a_round("0.9")
+    approvals.approve(first, LEDGER)
+    later = a_round("0.1", first, **changes)
+    assert not approvals.chain(later, LEDGER).is_covered
+    with pytest.raises(PolicyError) as caught:
+        approvals.approve(later, LEDGER)
+    assert caught.value.slug == "chain-differs"
+
+
+def test_no_more_rounds_than_share_one_delta(approvals, a_round):
+    first = a_round("0.01")
+    approvals.approve(first, LEDGER)
+    for number in range(2, 9):
+        approvals.approve(a_round("0.01", first, title=f"Round {number}"), LEDGER)
+    with pytest.raises(PolicyError, match="8 rounds already") as caught:
+        approvals.approve(a_round("0.01", first, title="Round 9"), LEDGER)
+    assert caught.value.slug == "chain-exceeded"
+    approvals.approve(first, LEDGER)  # one of the eight again
 
 
 def test_bounds_centres_and_scaling_may_change(a_round, draft):
