@@ -49,7 +49,7 @@ class Chain:
         return self.before + self.share
 
     def check(self) -> None:
-        """Raises PolicyError: `chain-differs`, `chain-exceeded`, where the total is another or would be passed."""
+        """Raises PolicyError: `chain-differs` for another total, `chain-exceeded` for more than is left."""
         if not self.is_same_total:
             raise PolicyError(
                 "chain-differs",

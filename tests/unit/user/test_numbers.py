@@ -1,0 +1,41 @@
+"""A pre-study's numbers as a person reads them: the bins that stand out, and the promise."""
+
+import pytest
+
+from dpdpca_protocol.blocks import BlockName
+from dpdpca_protocol.prestudy import PreStudyResult
+from dpdpca_user.model import claim_of_numbers
+from dpdpca_user.numbers import show_numbers
+
+BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+
+
+@pytest.fixture
+def shown(make_manifest, capsys):
+    def show(norms, **changes):
+        manifest = make_manifest(release="pre-study", blocks=BLOCKS, **changes)
+        released = {block.name: [0] * block.length for block in manifest.figures.blocks}
+        released[BlockName.COUNT] = [1234]
+        for bin_, count in norms.items():
+            released[BlockName.NORMS][bin_] = count
+        facts = PreStudyResult.of(manifest, released).to_json()
+        show_numbers(facts | {"title": "A look", "claim": claim_of_numbers(manifest)})
+        return capsys.readouterr().out
+
+    return show
+
+
+def test_bins_from_the_first_to_the_last_that_stand_out(shown):
+    text = shown({40: 700, 42: 500})
+    assert "A look: 1,234 records, 3 encoded features" in text
+    assert "700" in text
+    assert "500" in text
+    assert "0.2973" in text  # bin 41 between the two ends at 2^(−7/4)
+    assert "(no bin stands out from the noise)" in text  # the differences
+    assert "octaves of 3 features: see --json" in text
+    assert "the proxy included" in text
+
+
+def test_a_round_names_the_total_of_its_chain(shown):
+    text = " ".join(shown({}, rho_share="0.05").split())
+    assert "one round of a chain of studies that together keep (1, " in text
