@@ -166,7 +166,10 @@ STRUCK = """
 import random, signal, sys, threading, time
 from dpdpca_disk.workers import WorkerProcesses, WorkerThreads
 
+struck = []
+
 def strike(*_):
+    struck.append(1)
     raise KeyboardInterrupt
 
 sys.setswitchinterval(1e-5)
@@ -179,11 +182,12 @@ for turn in range(60):
         with (WorkerThreads if turn % 3 else WorkerProcesses)(2) as workers:
             workers.submit(abs, -1).result()
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 3e-3))
-            while True:
+            while not struck:
                 for future in [workers.submit(abs, -k) for k in range(4)]:
                     future.result()
-    except KeyboardInterrupt:
-        pass
+            raise KeyboardInterrupt  # the interpreter drops what strikes in a callback of its own
+    except (KeyboardInterrupt, RuntimeError):  # the latter from a condition that was struck while it was left
+        struck.clear()
 print("done")
 """
 
