@@ -192,6 +192,7 @@ print("done")
 """
 
 
+@pytest.mark.nightly
 def test_interrupts_at_any_moment_hang_nothing() -> None:
     run = subprocess.run(
         [sys.executable, "-c", STRUCK], capture_output=True, text=True, timeout=90, check=False
