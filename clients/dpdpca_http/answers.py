@@ -6,7 +6,7 @@ Unknown members are ignored, so that a newer proxy can say more.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from dpdpca_http.problems import printable
@@ -130,7 +130,7 @@ class StudyFacts:
     cohort_members: tuple[CohortMember, ...]
     failure: str | None
     failure_detail: str | None
-    mark: bytes | None = None
+    mark: bytes | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:

@@ -4,6 +4,6 @@ import pytest
 
 pytest.register_assert_rewrite("federation")
 
-from federation.fixtures import federation, pytest_runtest_makereport  # noqa: E402 - rewritten asserts first
+from federation.fixtures import federation, own_owners, pytest_runtest_makereport  # noqa: E402 - rewritten asserts first
 
-__all__ = ["federation", "pytest_runtest_makereport"]
+__all__ = ["federation", "own_owners", "pytest_runtest_makereport"]

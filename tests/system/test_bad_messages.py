@@ -324,7 +324,7 @@ def test_the_same_share_twice_and_another_under_its_version(federation: Federati
     ):
         assert (again.status_code, slug_of(again)) in (
             (409, "chunk-differs"),
-            (409, "share-version-not-newer"),
+            (409, "statement-differs"),
         )
     assert state_of(federation, study) == before
 

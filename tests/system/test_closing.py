@@ -99,7 +99,7 @@ def test_study_closes_by_itself_in_time(federation: Federation, user: BareUser) 
 
 
 def test_closed_study_takes_nothing_more(federation: Federation, user: BareUser, file: Path) -> None:
-    owners = federation.owners(3)
+    owners = [federation.new_owner(f"Closing Hospital {letter}") for letter in "ABC"]
     study = user.open_study(owners, release="masked", min_owners=2)
     owners[0].join(study.address, file)
     deliver(study, owners[1].key(), SUMS)

@@ -18,6 +18,13 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         yield shared
 
 
+@pytest.fixture(scope="module", autouse=True)
+def own_owners(request: pytest.FixtureRequest) -> None:
+    """Each file begins with owners that have been in no study."""
+    if "federation" in request.fixturenames:
+        request.getfixturevalue("federation").forget_owners()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Show the ends of all logs of a federation that a failed test used."""

@@ -113,6 +113,7 @@ class Federation:
     _homes: int = 0
     _servers: list[Server] = field(default_factory=list)
     _pool: list[Owner] = field(default_factory=list)
+    _before: int = 0
     _user: User | None = None
 
     def __post_init__(self) -> None:
@@ -199,10 +200,18 @@ class Federation:
         return self._user
 
     def owners(self, count: int) -> list[Owner]:
-        """The first `count` owners of a pool that all tests share; studies do not know of each other."""
+        """The first `count` owners of a pool that the tests of one file share.
+
+        The proxy refuses cohorts that differ by one owner from those of earlier studies of the same features.
+        """
         while len(self._pool) < count:
-            self._pool.append(self.new_owner(f"Hospital {string.ascii_uppercase[len(self._pool)]}"))
+            self._pool.append(self.new_owner(_hospital(self._before + len(self._pool))))
         return self._pool[:count]
+
+    def forget_owners(self) -> None:
+        """The next file has owners of its own."""
+        self._before += len(self._pool)
+        self._pool = []
 
     def serve(self, server: Server) -> Server:
         """Start a server that ends with this federation."""
@@ -246,6 +255,11 @@ class Federation:
         environment |= {"HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder / "config")}
         environment[f"DPDPCA_{role.upper()}_HOME"] = str(home)
         return Machine(role, home, environment, self.logs)
+
+
+def _hospital(number: int) -> str:
+    letters = string.ascii_uppercase
+    return f"Hospital {letters[number // 26 - 1] if number >= 26 else ''}{letters[number % 26]}"
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def pragma_on_every_connection(world: ProxyWorld, *pragmas: str) -> Iterator[Non
 
 
 def everything(world: ProxyWorld) -> Any:
-    return dump(world.proxy, without=("nonces", "leases", "forgotten"))
+    return dump(world.proxy)
 
 
 def enrolment_body(world: ProxyWorld, key: IdentityKey, token: str) -> bytes:
