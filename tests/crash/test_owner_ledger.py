@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 from children import CHILDREN, start_child
-from owner_world import DONE, REFUSED, Errand, desk_of, do, run, send
+from owner_world import DONE, REFUSED, Errand, desk_of, do, make_owner_home, run, send
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld
 
-from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.budget import Cost
 from dpdpca_protocol.ledger_charge import SpendState
-from dpdpca_protocol.messages import ProxyCard
 
 KILLED = -9
 MOST_FAILPOINTS = 200
@@ -23,20 +21,9 @@ ROUNDS_OF_A_STUDY = 20
 """A proxy takes a limited number of versions of one share."""
 
 
-def make_home(path: Path, world: ProxyWorld) -> Path:
-    """The first owner of the world, enrolled."""
-    home = OwnerHome(path, path.parent / "witness")
-    home.create("Hospital A", None)
-    (path / "identity.pem").write_bytes(world.owners[0].to_pem())
-    card = ProxyCard(world.proxy.settings.name, world.url, world.proxy.key.public).sign(world.proxy.key)
-    home.pins.pin_proxy(world.url, card)
-    home.policy_path.write_text("[study]\nmin_owners = 2\n")
-    return path
-
-
 @pytest.fixture
 def home(world: ProxyWorld, tmp_path: Path) -> Path:
-    return make_home(tmp_path / "owner", world)
+    return make_owner_home(tmp_path / "owner", world)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 from children import start_child
+from proxy_world import ProxyWorld
 
 from dpdpca_http.address import StudyAddress
 from dpdpca_http.client import ProxyClient
@@ -26,9 +27,11 @@ from dpdpca_owner.sources import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.signing import IdentityKey
 
 TOY_BITS = 512
+_NONE = Patience(seconds=0.0)
 DONE, REFUSED, FAILED = 0, 3, 4
 
 
@@ -49,18 +52,30 @@ class Errand:
     die_at: int = 0
 
 
-def desk_of(home: Path) -> Desk:
+def make_owner_home(path: Path, world: ProxyWorld, url: str | None = None) -> Path:
+    """The first owner of the world, enrolled; it knows the proxy by `url`."""
+    home, known = OwnerHome(path, path.parent / "witness"), url or world.url
+    home.create("Hospital A", None)
+    (path / "identity.pem").write_bytes(world.owners[0].to_pem())
+    card = ProxyCard(world.proxy.settings.name, world.url, world.proxy.key.public).sign(world.proxy.key)
+    home.pins.pin_proxy(known, card)
+    home.policy_path.write_text("[study]\nmin_owners = 2\n")
+    return path
+
+
+def desk_of(home: Path, patience: Patience = _NONE) -> Desk:
     place = OwnerHome(home, home.parent / "witness")
     owner = place.load()
 
     def connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:
-        return ProxyClient(url, key, pinned, patience=Patience(seconds=0.0))
+        return ProxyClient(url, key, pinned, patience=patience)
 
     return Desk(place, owner, connect, least_modulus_bits=TOY_BITS)
 
 
 def run(errand: Errand, barrier: Barrier | None = None) -> None:
-    """The child's whole life; its exit status is DONE, REFUSED (by the budget) or FAILED."""
+    """The child's whole life; its exit status is _NONE = Patience(seconds=0.0)
+    DONE, REFUSED (by the budget) or FAILED."""
     try:
         do(errand, barrier)
     except DpdpcaError as error:

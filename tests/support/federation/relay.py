@@ -22,6 +22,7 @@ class Relay:
         seen: method and path of every request, in order of arrival.
         bodies: the body of each of them.
         cut: asked before a request is forwarded; where true, half of it is, and the relay falls silent.
+        lose: asked when the answer is there; where true, the client's connection is closed without it.
         alter: made of (path, body of an answer), the body that the client gets.
         fell_silent: set when a request was cut.
     """
@@ -29,6 +30,7 @@ class Relay:
     seen: list[tuple[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     cut: Callable[[str, str], bool] = lambda method, path: False
+    lose: Callable[[str, str], bool] = lambda method, path: False
     alter: Alter = lambda path, body: body
     fell_silent: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -66,7 +68,11 @@ def relaying(port: int, to_port: int) -> Iterator[Relay]:
                     return
                 server.send(body)
                 answer = server.getresponse()
-                self._answer(answer, relay.alter(self.path, answer.read()))
+                content = answer.read()
+                if relay.lose(self.command, self.path):
+                    self.close_connection = True
+                    return
+                self._answer(answer, relay.alter(self.path, content))
             finally:
                 server.close()
 
