@@ -387,7 +387,13 @@ def copy_home(home: Path, to: Path) -> Path:
     return to
 
 
-def dump(proxy: Proxy, without: tuple[str, ...] = ("nonces",)) -> Mapping[str, list[tuple[Any, ...]]]:
+PASSING = ("nonces", "leases", "forgotten")
+"""Tables that change with every request or by themselves, and decide nothing."""
+EVIDENCE = ("log", "contradictions")
+"""Where a statement that contradicts an earlier one is kept, although it is refused."""
+
+
+def dump(proxy: Proxy, without: tuple[str, ...] = PASSING) -> Mapping[str, list[tuple[Any, ...]]]:
     """Every row of every table, to see that nothing changed."""
     from sqlalchemy import select
 
