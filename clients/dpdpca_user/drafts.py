@@ -1,6 +1,7 @@
 """Drafts as they arrive: parsed, and judged as far as can be without a key and without the proxy."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,11 @@ def media_type_of(path: Path) -> str:
     return JSON_MEDIA_TYPE if path.suffix.lower() == ".json" else TOML_MEDIA_TYPE
 
 
+_PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_LONG_KEY = re.compile(f"(?<![A-Za-z0-9_.'\"-])(?:{_PART}){{100}}")
+"""Python's parser takes a time that grows with the square of a dotted key's parts."""
+
+
 def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
     """The tables of a draft in TOML or JSON.
 
@@ -36,6 +42,8 @@ def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
     """
     try:
         text = untrusted.decode("utf-8")
+        if media_type != JSON_MEDIA_TYPE and _LONG_KEY.search(text):
+            raise MessageError("malformed", "a key of the draft has too many parts", "correct it")
         draft = json.loads(text) if media_type == JSON_MEDIA_TYPE else tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise MessageError("malformed", f"the draft is not TOML: {_place(error)}", "correct it") from error
