@@ -100,7 +100,7 @@ def test_a_malformed_count_answer_is_refused(change: dict[str, object]) -> None:
 
 def test_a_joint_release_names_no_count_and_a_masked_one_must() -> None:
     body = dict(ReleaseStatement(STUDY, ReleaseKind.JOINT, (), ONE, None, ()).sign(KEY).body)
-    for altered in (body | {"records": 5}, body | {"release": "masked"}, body | {"release": "pairs"}):
+    for altered in (body | {"records": 5}, body | {"release": "masked"}, body | {"release": "triples"}):
         with pytest.raises(MessageError):
             ReleaseStatement.parse(sign_statement("release", altered, KEY))
     assert body["format"] == FORMAT
