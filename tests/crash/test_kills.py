@@ -137,6 +137,11 @@ def test_receipts_and_releases_agree_over_kills(world: ProcessWorld, promise: Pr
         counted=f"{kills} kills in {studies} studies of {OWNERS} owners, {inside} receipts",
         result="0 lost, 0 doubled, every sum exact",
     )
+    promise(
+        "P35",
+        counted=f"{studies} releases opened, their noise taken out",
+        result="every sum the exact integers",
+    )
 
 
 def test_the_names_in_a_sum_are_told_apart() -> None:

@@ -9,6 +9,7 @@ from math import isqrt
 import gmpy2
 import pytest
 from gmpy2 import mpz
+from promises import Promise
 
 from dpdpca_protocol import masked as masked_release
 from dpdpca_protocol import release
@@ -288,7 +289,7 @@ def aggregate_in_the_group_of_h(secret: SecretKey, factors: list[int]) -> list[m
     return ciphertexts
 
 
-def test_uniform_residues_hide_the_mask_from_a_smooth_key() -> None:
+def test_uniform_residues_hide_the_mask_from_a_smooth_key(promise: Promise) -> None:
     secret, factors = smooth_key(1024)
     layout = layout_of(secret.public)
     mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
@@ -298,9 +299,10 @@ def test_uniform_residues_hide_the_mask_from_a_smooth_key() -> None:
         secret.public, layout, aggregate, COUNT, mask, noise, OS_RANDOMNESS
     )
     assert mask_from_randomness(secret, factors, released) != mask[1]
+    promise("P13", counted="1 release to a key that reads randomizers", result="mask not read")
 
 
-def test_products_over_a_pool_hide_the_mask_from_a_smooth_key() -> None:
+def test_products_over_a_pool_hide_the_mask_from_a_smooth_key(promise: Promise) -> None:
     secret, factors = smooth_key(1024)
     public, layout = secret.public, layout_of(secret.public)
     pool = [uniform_residue(public, OS_RANDOMNESS) for _ in range(pool_size(public, layout.release_count))]
@@ -311,9 +313,12 @@ def test_products_over_a_pool_hide_the_mask_from_a_smooth_key() -> None:
             public, layout, aggregate, COUNT, mask, drawn_noise(COUNT), OS_RANDOMNESS, Speed(pool)
         )
         assert mask_from_randomness(secret, factors, released) != mask[1]
+    promise("P13", counted="3 releases over a pool to a key that reads randomizers", result="mask not read")
 
 
-def test_powers_of_h_would_show_the_mask_to_a_smooth_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_powers_of_h_would_show_the_mask_to_a_smooth_key(
+    monkeypatch: pytest.MonkeyPatch, promise: Promise
+) -> None:
     secret, factors = smooth_key(1024)
     layout = layout_of(secret.public)
     mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
@@ -329,6 +334,7 @@ def test_powers_of_h_would_show_the_mask_to_a_smooth_key(monkeypatch: pytest.Mon
         secret.public, layout, aggregate, COUNT, mask, noise, OS_RANDOMNESS
     )
     assert mask_from_randomness(secret, factors, released) == mask[1]
+    promise("P13", counted="the same attack on powers of h (planted)", result="mask read exactly")
 
 
 # --- noise on S instead of N·S --------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from federation.checks import assert_release
 from federation.records import Sums, add_up, patients, write_csv, write_parquet
 from federation.world import Federation
 from phe import EncryptedNumber
+from promises import Promise
 
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
@@ -73,7 +74,9 @@ def _plaintexts(signed: SignedManifest, sums: Sums) -> list[int]:
 
 
 @pytest.mark.parametrize("release", ["joint", "masked"])
-def test_owner_with_phe_alone_takes_part(federation: Federation, tmp_path: Path, release: str) -> None:
+def test_owner_with_phe_alone_takes_part(
+    federation: Federation, tmp_path: Path, release: str, promise: Promise
+) -> None:
     user = BareUser(federation, f"Institute beside phe ({release})")
     owners = federation.owners(2)
     token = federation.invitation("owner", f"Hospital with phe ({release})")
@@ -95,3 +98,8 @@ def test_owner_with_phe_alone_takes_part(federation: Federation, tmp_path: Path,
     ciphertext = study.released_ciphertexts()[0]
     mine = int(study.secret.decrypt(ciphertext))
     assert private.decrypt(EncryptedNumber(private.public_key, int(ciphertext))) == mine
+    promise(
+        "P35",
+        counted=f"{release} study of 1,200 records, one owner with phe alone",
+        result="N exact, entries within the stated noise",
+    )

@@ -86,7 +86,7 @@ def failed(report):
 
 
 @pytest.mark.parametrize("kind", ["masked", "joint", "owners"])
-def test_the_release_holds_what_it_claims(kind, request):
+def test_the_release_holds_what_it_claims(kind, request, promise):
     manifest = request.getfixturevalue(kind)
     report = audit_manifest(manifest, HONEST_RUNS, alpha=level())
     assert report.holds, report.facts()
@@ -94,6 +94,11 @@ def test_the_release_holds_what_it_claims(kind, request):
     assert 0.2 < report.epsilon <= 2
     assert max(pair.distance for pair in report.pairs) > 0.89 * report.claim.shift  # (N − 1)/N of it
     assert all(pair.runs == HONEST_RUNS for pair in report.pairs)
+    promise(
+        "P15",
+        counted=f"{kind}: {HONEST_RUNS:,} runs for each of {len(report.pairs)} pairs",
+        result=f"ε at least {report.epsilon:.3f}, below the claim",
+    )
 
 
 def test_pairs_hold_what_they_claim(pairs):
@@ -175,12 +180,13 @@ def with_noise_of(release, factor):
 
 
 @pytest.mark.parametrize(("kind", "release"), [("masked", MaskedRelease), ("joint", JointRelease)])
-def test_half_the_noise_is_refuted(kind, release, request):
+def test_half_the_noise_is_refuted(kind, release, request, promise):
     manifest = request.getfixturevalue(kind)
     fault = with_noise_of(release(manifest.figures), Fraction(1, 2))
     report = against(manifest, fault, HALF_RUNS, alpha=ALPHA, most_pairs=1)
     assert report.is_refuted
     assert failed(report) >= {"noise has the stated deviation", "measured shift"}
+    promise("P15", counted=f"{kind}: half the noise (planted), {HALF_RUNS:,} runs", result="refuted")
 
 
 class OneShareMissing(JointRelease):

@@ -53,9 +53,14 @@ def variance_rate(draws, variance):
 
 
 @pytest.mark.parametrize("variance", [Fraction(1, 2), Fraction(4), Fraction(25), Fraction(2003, 7)])
-def test_small_scales_fit_value_by_value(variance):
+def test_small_scales_fit_value_by_value(variance, promise):
     bound = math.ceil(TAIL * math.sqrt(variance))
     assert chi_square_rate(draw(variance), variance, bound) > level()
+    promise(
+        "P12",
+        counted=f"{DRAWS:,} draws of variance {variance}, value by value",
+        result="chi-square above the level",
+    )
 
 
 def test_redrawn_tails_leave_the_conditional_law():
@@ -82,13 +87,14 @@ def test_large_scales_fit_the_normal_law_and_have_even_low_bits(scale):
     assert stats.chisquare(np.bincount(draws & 15, minlength=16)).pvalue > level()
 
 
-def test_draws_are_independent_and_signs_are_fair():
+def test_draws_are_independent_and_signs_are_fair(promise):
     draws = draw(Fraction(10**12)).astype(float)
     for lag in (1, 2, 7):
         correlation = float((draws[lag:] * draws[:-lag]).mean()) / 1e12 * math.sqrt(len(draws) - lag)
         assert 2 * stats.norm.sf(abs(correlation)) > level()
     positive = int((draws > 0).sum())
     assert stats.binomtest(positive, int((draws != 0).sum())).pvalue > level()
+    promise("P12", counted=f"{DRAWS:,} draws at lags 1, 2 and 7", result="no correlation, fair signs")
 
 
 def test_two_calls_share_nothing():

@@ -60,14 +60,14 @@ def test_laplace_draws_fit_value_by_value(scale):
 
 @pytest.mark.parametrize("mechanism", [Gaussian, PublishedGaussian, ModSulq, Laplace])
 @pytest.mark.parametrize("quantity", sorted(Quantity))
-def test_each_entry_has_the_variance_that_its_law_states(mechanism, quantity):
+def test_each_entry_has_the_variance_that_its_law_states(mechanism, quantity, promise):
     if quantity not in mechanism.quantities:
         quantity = Quantity.SCATTER
     d, count = 60, 3
     fitted = mechanism.calibrated(setting(quantity, d))
     law = fitted.law(count)
     draws = fitted.draw(count)
-    front = 1 + d if quantity is Quantity.JOINT else 0
+    front = {Quantity.JOINT: 1 + d, Quantity.PAIRS: 1}.get(quantity, 0)
     noise = square(draws[front:], d)
     parts = [
         (np.diag(noise), law.diagonal),
@@ -85,6 +85,11 @@ def test_each_entry_has_the_variance_that_its_law_states(mechanism, quantity):
             total = (relative**2).sum()
             rate = 2 * min(stats.chi2.sf(total, len(values)), stats.chi2.cdf(total, len(values)))
         assert rate > level()
+    promise(
+        "P12",
+        counted=f"{mechanism.__name__} of the {quantity}, each kind of entry",
+        result="the stated variance",
+    )
 
 
 @pytest.mark.parametrize("owners", [3, 8])

@@ -11,6 +11,7 @@ import pytest
 from federation.processes import wait_for
 from federation.records import add_up, draft, patients, write_csv
 from federation.world import Federation, Owner, User, federation_in
+from promises import Promise
 
 from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import DpdpcaError
@@ -59,7 +60,9 @@ def _open(federation: Federation, user: User, owners: list[Owner], release: str)
     return StudyId.parse(study), f"{federation.url}/{study}"
 
 
-def test_masked_study_survives_restarts_at_every_state(own_federation: Federation, tmp_path: Path) -> None:
+def test_masked_study_survives_restarts_at_every_state(
+    own_federation: Federation, tmp_path: Path, promise: Promise
+) -> None:
     """Proxy and service are stopped or killed after opening, closing, challenge, answer and release."""
     federation = own_federation
     user = federation.new_user("Stubborn Institute", poll_seconds=SLOW_POLL_SECONDS)
@@ -107,13 +110,20 @@ def test_masked_study_survives_restarts_at_every_state(own_federation: Federatio
     for owner in owners:
         assert owner.status(address)["included"] is True
         assert owner.ask("owner", "components", address)["components"] == model["components"]
+    promise(
+        "P7",
+        counted="proxy and service stopped or killed in 5 states of a masked study, 9 times",
+        result="1 release, read byte for byte the same",
+    )
 
 
 def _kinds(client: ProxyClient, study: StudyId) -> list[str]:
     return [json.loads(event)["body"]["kind"] for event in client.transcript(study)]
 
 
-def test_joint_study_goes_on_when_everybody_was_away(own_federation: Federation, tmp_path: Path) -> None:
+def test_joint_study_goes_on_when_everybody_was_away(
+    own_federation: Federation, tmp_path: Path, promise: Promise
+) -> None:
     """The owners deliver while the service is away; the proxy dies in its release; the service returns."""
     federation = own_federation
     user, owners = federation.new_user("Absent Institute"), federation.owners(2)
@@ -134,6 +144,11 @@ def test_joint_study_goes_on_when_everybody_was_away(own_federation: Federation,
     user.wait_state(study.hex(), "published")
     assert _release(client, study) == before
     assert user.ask("user", "result", study.hex())["records"] == sum(sizes)
+    promise(
+        "P7",
+        counted="a joint study with its service away, the proxy killed in the release",
+        result="1 release, published",
+    )
 
 
 def test_draft_survives_the_death_of_its_key_maker(own_federation: Federation) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from federation.bare_user import BareUser
 from federation.relay import relaying
 from federation.world import Federation
+from promises import Promise
 
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.packing import unpack
@@ -30,7 +31,9 @@ def _write_wide(path: Path, seed: int) -> Path:
     return path
 
 
-def test_killed_owner_sends_only_what_is_missing(federation: Federation, tmp_path: Path) -> None:
+def test_killed_owner_sends_only_what_is_missing(
+    federation: Federation, tmp_path: Path, promise: Promise
+) -> None:
     user = BareUser(federation, "Wide Institute")
     other = federation.owners(1)[0]
     data = [_write_wide(tmp_path / f"{seed}.csv", seed) for seed in range(2)]
@@ -79,6 +82,11 @@ def test_killed_owner_sends_only_what_is_missing(federation: Federation, tmp_pat
     figures = study.manifest.figures
     count, *_ = unpack(int(study.secret.decrypt(first)), figures.slot_bits, figures.slots)
     assert count == 2 * RECORDS
+    promise(
+        "P7",
+        counted="an owner killed in the second of three chunks",
+        result="2 chunks sent again, the first not",
+    )
 
 
 def _kept_digests(folder: Path) -> list[Digest]:

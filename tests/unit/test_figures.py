@@ -176,7 +176,7 @@ def test_mask_is_the_least_that_hides_the_sum():
     assert 2 * 25000 * math.sqrt(10 * BOUND) / 2**figures.mask_bits <= 2**-64
 
 
-def test_slots_hold_the_worst_sum_and_the_tail():
+def test_slots_hold_the_worst_sum_and_the_tail(promise):
     joint, masked = figures_of(JOINT), figures_of(MASKED)
     worst_moment = 25000 * BOUND + math.ceil(13 * joint.noise_scale)
     worst_sum = 25000 * joint.sum_bound + math.ceil(
@@ -187,6 +187,11 @@ def test_slots_hold_the_worst_sum_and_the_tail():
     half_mask = 2 ** (masked.mask_bits - 1)
     worst = (25000 * masked.sum_bound + half_mask) ** 2 + math.ceil(13 * 25000 * masked.noise_scale)
     assert masked.slot_bits == max(2 * masked.mask_bits, bit_length_of_signed(worst))
+    promise(
+        "P14",
+        counted="all owners at the bound and noise at its tail, both releases",
+        result="fits, and not in a bit less",
+    )
 
 
 def test_one_record_at_a_tiny_weight_lets_the_sum_decide_the_slot():

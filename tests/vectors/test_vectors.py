@@ -8,6 +8,7 @@ from typing import Any
 import phe
 import pytest
 from gmpy2 import mpz
+from promises import Promise
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.identifiers import Digest
@@ -106,11 +107,16 @@ def test_the_product_refuses_every_key_of_the_vectors(operation: Operation) -> N
         run(operation)
 
 
-def test_the_shipped_list_is_the_keys_of_the_vectors() -> None:
+def test_the_shipped_list_is_the_keys_of_the_vectors(promise: Promise) -> None:
     moduli = [operation["modulus"] for operation in load("honest_keys.json")["operations"]]
     assert {Digest.of(bytes.fromhex(modulus)).hex() for modulus in moduli} == PUBLISHED_MODULI
     assert len(PUBLISHED_MODULI) == len(moduli) == 20
     assert PublicKey(mpz(int(CIPHERTEXTS["modulus"], 16))) == SECRET.public
+    promise(
+        "P22",
+        counted=f"{len(load('key_zoo.json')['operations'])} bad and {len(moduli)} honest keys as vectors",
+        result="each accepted or refused as stated",
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +129,7 @@ def test_phe_alone_reads_the_same(operation: Operation) -> None:
     assert private.raw_decrypt(int(ciphertext, 16)) == int(operation["plain"]) % (p * q)
 
 
-def test_the_files_come_out_of_the_generator_byte_for_byte() -> None:
+def test_the_files_come_out_of_the_generator_byte_for_byte(promise: Promise) -> None:
     """The twenty honest keys take a while: two of them stand for all."""
     specification = importlib.util.spec_from_file_location("vector_generator", FOLDER / "generate.py")
     assert specification is not None
@@ -135,3 +141,8 @@ def test_the_files_come_out_of_the_generator_byte_for_byte() -> None:
         assert path.read_text(encoding="utf-8") == text, path.name
     honest = load("honest_keys.json")["operations"]
     assert honest[:2] == generate.honest_keys(keys)
+    promise(
+        "P21",
+        counted=f"{len(load('ciphertext_zoo.json')['operations'])} vectors of ciphertexts",
+        result="each accepted or refused as stated",
+    )
