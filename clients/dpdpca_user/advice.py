@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from dpdpca_protocol.choice import feature_scale, quantile
+from dpdpca_protocol.histograms import feature_scale, quantile
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.mechanisms import Calibration
 from dpdpca_protocol.planning import usual_norm

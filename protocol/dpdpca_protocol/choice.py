@@ -11,10 +11,11 @@ Shares of ρ, thresholds and quantiles are those of docs/utility.md, fitted to s
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, log2, sqrt
+from math import sqrt
 
 from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.histograms import feature_scale, has_two_modes, quantile
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.planning import (
     GOOD_CENTRE_WEIGHT,
@@ -41,9 +42,6 @@ _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
 _SECOND_CLIP = 1.5
-_SIGMAS = 2.0
-_OCTAVE_MIDDLE = 0.72
-_APART = 4
 _ROOT_OF_TWO = sqrt(2)
 
 
@@ -57,8 +55,8 @@ class NextRound:
         clip_norm: in scaled units; in a study of pairs it bounds differences.
         blocks: of a pre-study, with their parts of the round.
         sum_weight: a/K of a joint study, else 0.
-        centre: (d,) new centres in original units, or None to keep them.
-        scale: (d,) new worth of one scaled unit in original units, or None to keep it.
+        centre: (d,) centres in original units, or None for those of the base draft.
+        scale: (d,) worth of one scaled unit in original units, or None for what the base draft has.
         pre_studies: ids of all rounds so far, oldest first.
         reasons: sentences for people.
     """
@@ -298,13 +296,18 @@ def _pairs(results: Sequence[PreStudyResult], norm: float, reasons: tuple[str, .
         blocks={},
         sum_weight=0.0,
         centre=None,
-        scale=None,
+        scale=_scale_in_use(results),
         pre_studies=_ids(results),
         reasons=(
             *reasons,
             f"a study of pairs with the remaining {float(share):.0%}, differences cut to √2·{norm:.3g}",
         ),
     )
+
+
+def _scale_in_use(results: Sequence[PreStudyResult]) -> tuple[float, ...] | None:
+    """What a study of scales has set for all rounds after it; None if there was none."""
+    return results[-1].half_range if any(each.octaves is not None for each in results) else None
 
 
 def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> float:
@@ -328,54 +331,6 @@ def _quantile_wanted(results: Sequence[PreStudyResult], release: ReleaseKind) ->
     nu = noise_over_signal(noise, last.encoded_features, left * last.rho_total, last.records)
     # Below the median lies the tail of a noisy histogram, where one stray bin moves a quantile to nowhere.
     return max(clip_quantile(nu), _MIDDLE)
-
-
-def quantile(histogram: Histogram, level: float) -> float | None:
-    """A quantile by interpolation within a bin, after bins under 2σ are emptied; None if nothing is left."""
-    counts = _above_noise(histogram)
-    total = sum(counts)
-    if total <= 0:
-        return None
-    before, lower = 0.0, 0.0
-    for count, upper in zip(counts, histogram.edges, strict=True):
-        if count and before + count >= level * total:
-            return lower + (upper - lower) * max(level * total - before, 0.0) / count
-        before, lower = before + count, upper
-    return histogram.edges[-1]
-
-
-def has_two_modes(histogram: Histogram) -> bool:
-    """Whether two peaks stand a factor 2 or more apart with a clear valley between them.
-
-    Clear: below half of the smaller peak, and lower than it by more than six deviations of the noise.
-    """
-    counts = _above_noise(histogram)
-    for i, left in enumerate(counts):
-        for j in range(i + _APART, len(counts)):
-            smaller = min(left, counts[j])
-            valley = min(counts[i + 1 : j])
-            if (
-                smaller > 0.05 * sum(counts)
-                and valley < smaller / 2
-                and smaller - valley > 6 * histogram.noise
-            ):
-                return True
-    return False
-
-
-def feature_scale(histogram: Histogram, pairs: int) -> float | None:
-    """s of a feature in its present unit, rounded up to a power of √2; None where nothing stands out."""
-    kept = _above_noise(histogram)
-    square = sum(
-        count * (_OCTAVE_MIDDLE * edge) ** 2 for count, edge in zip(kept, histogram.edges, strict=True)
-    )
-    if square <= 0 or pairs < 1:
-        return None
-    return float(2.0 ** (ceil(log2(square / pairs) - 1e-9) / 2))
-
-
-def _above_noise(histogram: Histogram) -> list[int]:
-    return [count if count >= _SIGMAS * histogram.noise else 0 for count in histogram.counts]
 
 
 def _norms_of(results: Sequence[PreStudyResult]) -> Histogram:

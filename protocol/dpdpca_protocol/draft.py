@@ -191,7 +191,7 @@ def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
         for member in ("name", "unit", "description"):
             if member in completed:
                 completed[member] = _line(completed[member])
-        for member in ("lower", "upper", "centre"):
+        for member in ("lower", "upper", "centre", "scale"):
             if member in completed:
                 completed[member] = decimal_text(real_of(completed[member], f"{where}.{member}"))
         if isinstance(completed.get("levels"), list):

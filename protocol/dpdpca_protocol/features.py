@@ -19,6 +19,8 @@ from dpdpca_protocol.fields import (
 )
 
 MAX_LEVELS = 1000
+MOST_WIDE = 2**14
+"""How many times wider than its scale a feature's bounds may be."""
 
 _NAME = 200
 _UNIT = 50
@@ -36,6 +38,8 @@ class Feature:
         centre: public guess of the mean, or None for the midpoint of the bounds.
         levels: the values of a categorical feature, each one column of its own; empty if numeric.
         unit, description: for people; None if not given.
+        scale: what one scaled unit is worth in its own unit, where that is less than the half-range, for
+            bounds that are far too wide; None for the half-range.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Feature:
     levels: tuple[str, ...] = ()
     unit: str | None = None
     description: str | None = None
+    scale: Fraction | None = None
 
     @property
     def is_categorical(self) -> bool:
@@ -76,6 +81,11 @@ class Feature:
             return Fraction(1)
         return (self.upper - self.lower) / 2
 
+    @property
+    def scaled_unit(self) -> Fraction:
+        """What values are divided by in the feature's own metric: the scale, else the half-range."""
+        return self.half_range if self.scale is None else self.scale
+
     @classmethod
     def parse(cls, untrusted: Any, where: str) -> Self:
         """The feature that a member of a manifest's `features` describes.
@@ -89,11 +99,11 @@ class Feature:
         kind = read_choice(untrusted.get("kind"), f"{where}.kind", ("numeric", "categorical"))
         texts = ("unit", "description")
         if kind == "numeric":
-            check_members(untrusted, where, ("name", "kind", "lower", "upper"), ("centre", *texts))
+            check_members(untrusted, where, ("name", "kind", "lower", "upper"), ("centre", "scale", *texts))
         else:
             check_members(untrusted, where, ("name", "kind", "levels"), texts)
         name = read_text(untrusted["name"], f"{where}.name", _NAME)
-        lower = upper = centre = None
+        lower = upper = centre = scale = None
         levels: tuple[str, ...] = ()
         if kind == "numeric":
             lower = read_decimal(untrusted["lower"], f"{where}.lower")
@@ -104,6 +114,11 @@ class Feature:
                 centre = read_decimal(untrusted["centre"], f"{where}.centre")
                 if not lower <= centre <= upper:
                     refused(f"{where}.centre is outside the bounds")
+            if "scale" in untrusted:
+                scale = read_decimal(untrusted["scale"], f"{where}.scale")
+                half_range = (upper - lower) / 2
+                if not half_range / MOST_WIDE <= scale <= half_range:
+                    refused(f"{where}.scale is not between 1/{MOST_WIDE} of the half-range and all of it")
         else:
             listed = read_list(untrusted["levels"], f"{where}.levels", MAX_LEVELS)
             levels = tuple(read_text(level, f"{where}.levels[{i}]", _NAME) for i, level in enumerate(listed))
@@ -116,14 +131,14 @@ class Feature:
             if "description" in untrusted
             else None
         )
-        return cls(name, kind, lower, upper, centre, levels, unit, description)
+        return cls(name, kind, lower, upper, centre, levels, unit, description, scale)
 
     def to_body(self) -> dict[str, Any]:
         body: dict[str, Any] = {"name": self.name, "kind": self.kind}
         if self.is_categorical:
             body["levels"] = list(self.levels)
-        for member, value in (("lower", self.lower), ("upper", self.upper), ("centre", self.centre)):
-            if value is not None:
+        for member in ("lower", "upper", "centre", "scale"):
+            if (value := getattr(self, member)) is not None:
                 body[member] = decimal_text(value)
         for member, text in (("unit", self.unit), ("description", self.description)):
             if text is not None:

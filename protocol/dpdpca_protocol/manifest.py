@@ -164,7 +164,7 @@ class Manifest:
         """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units."""
         common = max(feature.half_range for feature in self.features)
         return tuple(
-            (feature.origin, common if self.scaling == "common" else feature.half_range)
+            (feature.origin, common if self.scaling == "common" else feature.scaled_unit)
             for feature in self.features
             for _ in range(feature.width)
         )

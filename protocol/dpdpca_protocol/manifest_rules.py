@@ -19,6 +19,7 @@ MAX_ENCODED_FEATURES = 10_000
 def check_rules(manifest: "Manifest") -> None:
     """That the terms are within their limits and fit each other."""
     _check_features(manifest)
+    _check_scales(manifest)
     _check_privacy(manifest)
     _check_chain(manifest)
     _check_pairs(manifest)
@@ -34,6 +35,23 @@ def _check_features(manifest: "Manifest") -> None:
         refused(f"the study has more than {MAX_ENCODED_FEATURES} encoded features")
     if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
         refused("scaling common divides all features by one range, which categories have not", "use range")
+
+
+def _check_scales(manifest: "Manifest") -> None:
+    if all(feature.scale is None for feature in manifest.features):
+        return
+    if manifest.scaling == "common":
+        refused("scaling common has one unit for all features, so none has a scale of its own", "use range")
+    if manifest.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY):
+        # What nothing has cut yet is as large as the bounds allow, in units of the scale.
+        grid = 1 << manifest.fraction_bits
+        reach = (2 * grid * feature.half_range / feature.scaled_unit + 2 for feature in manifest.features)
+        widths = (feature.width for feature in manifest.features)
+        if sum(width * each**2 for width, each in zip(widths, reach, strict=True)) >= 2**62:
+            refused(
+                "records before clipping pass exact 64-bit sums of squares",
+                "lower fraction_bits, or raise scale",
+            )
 
 
 def _check_privacy(manifest: "Manifest") -> None:

@@ -9,11 +9,8 @@ import pytest
 
 from dpdpca_protocol.blocks import NORM_BINS, OCTAVES, BlockName
 from dpdpca_protocol.choice import (
-    feature_scale,
     first_round,
-    has_two_modes,
     next_round,
-    quantile,
 )
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.identifiers import StudyId
@@ -148,29 +145,7 @@ def test_scales_move_units_and_end_in_pairs() -> None:
     norms = replace(after_norms(), study=study(2), pre_studies=(study(1),), norms=None)
     main = next_round([scales, norms], NUMERIC)
     assert (main.release, main.rho_share) == (ReleaseKind.PAIRS, Fraction(17, 20))
-
-
-def test_quantiles_interpolate_and_take_no_bin_below_two_sigma() -> None:
-    even = histogram({10: 100, 11: 100, 40: 1})
-    assert quantile(even, 0.5) == pytest.approx(EDGES[10])
-    assert quantile(even, 0.75) == pytest.approx((EDGES[10] + EDGES[11]) / 2)
-    assert quantile(even, 1.0) == pytest.approx(EDGES[11])
-    assert quantile(histogram({0: 1}), 0.5) is None
-    assert quantile(histogram({0: 10}), 0.5) == pytest.approx(EDGES[0] / 2)
-
-
-def test_two_modes_are_seen_and_noise_is_no_mode() -> None:
-    assert has_two_modes(histogram({20: 1000, 30: 800}))
-    assert not has_two_modes(histogram({20: 1000, 21: 900, 22: 800}))
-    assert not has_two_modes(histogram({20: 1000, 30: 30}, noise=10))
-    assert not has_two_modes(histogram({}))
-
-
-def test_feature_scales_are_powers_of_the_root_of_two() -> None:
-    edges = tuple(2.0 ** (o + 1 - OCTAVES) for o in range(OCTAVES))
-    whole = Histogram(edges, tuple(100 if o == OCTAVES - 1 else 0 for o in range(OCTAVES)), 1.0)
-    assert feature_scale(whole, 100) == pytest.approx(sqrt(0.5) * sqrt(2))
-    assert feature_scale(replace(whole, noise=100.0), 100) is None
+    assert main.scale == norms.half_range
 
 
 @pytest.mark.parametrize(

@@ -85,3 +85,20 @@ def test_a_feature_is_an_object():
 
 def test_headers_are_compared_without_mark_and_decomposition():
     assert column_key("\ufeffcafe\u0301 ") == "café" == column_key("café")
+
+
+WIDE = {"name": "income", "kind": "numeric", "lower": "0", "upper": "1000"}
+
+
+def test_a_scale_is_what_one_unit_is_worth_and_the_half_range_without_it() -> None:
+    plain, scaled = Feature.parse(WIDE, "f"), Feature.parse(WIDE | {"scale": "20"}, "f")
+    assert (plain.scaled_unit, scaled.scaled_unit) == (500, 20)
+    assert scaled.half_range == 500
+    assert "scale" not in plain.to_body()
+    assert Feature.parse(scaled.to_body(), "f") == scaled
+
+
+@pytest.mark.parametrize("scale", ["500.1", "0", "-1", "0.001"])
+def test_a_scale_beyond_the_half_range_or_of_no_size_is_refused(scale: str) -> None:
+    with pytest.raises(PolicyError, match="scale"):
+        Feature.parse(WIDE | {"scale": scale}, "f")
