@@ -282,7 +282,9 @@ def look_at_files(federation: Federation, folder: Path, search: Search) -> list[
     unprotected = []
     for path in folder.rglob("*"):
         relative = str(path.relative_to(folder))
-        in_home = any(part.endswith(("-owner", "-proxy", "-user")) for part in Path(relative).parts)
+        in_home = any(
+            part.endswith(("-owner", "-proxy", "-user", "-generation")) for part in Path(relative).parts
+        )
         if in_home and stat.S_IMODE(path.stat().st_mode) & 0o077:
             unprotected.append(relative)
         if path.is_file() and not path.name.endswith(own):
