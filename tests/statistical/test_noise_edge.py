@@ -56,22 +56,31 @@ def noisy_release(
         total = total + np.array([source.gauss(0, spread) for _ in range(d)])
         second_moment = scatter + n * np.outer(mean, mean) + noise
         scaled = n * second_moment - np.outer(total, total)
+    elif figures.release is ReleaseKind.PAIRS:
+        scaled = 2 * scatter + noise  # n counts pairs, and differences know no mean
     else:
         scaled = n * (scatter + noise)
     return NoisyScatter(
         n,
         tuple(tuple(int(entry) for entry in row) for row in scaled),
         tuple(int(entry) for entry in total) if joint else None,
+        figures.release is ReleaseKind.PAIRS,
     )
 
 
 @pytest.mark.parametrize(
-    ("release", "offset"), [(ReleaseKind.MASKED, 0.0), (ReleaseKind.JOINT, 0.0), (ReleaseKind.JOINT, 0.9)]
+    ("release", "offset"),
+    [
+        (ReleaseKind.MASKED, 0.0),
+        (ReleaseKind.JOINT, 0.0),
+        (ReleaseKind.PAIRS, 0.0),
+        (ReleaseKind.JOINT, 0.9),
+    ],
 )
 def test_noise_alone_rarely_passes_the_edge(release: ReleaseKind, offset: float) -> None:
     """Nominal false alarm 1 in 100; with 400 releases more than 18 has probability below 10⁻⁶.
 
-    The third case is why the mean enters: without its share of the noise most of these releases would show
+    The last case is why the mean enters: without its share of the noise most of these releases would show
     a component where there is none.
     """
     d, n, source = 30, 20_000, random.Random(11)
@@ -149,7 +158,7 @@ def test_components_below_the_edge_are_kept_and_labelled() -> None:
 
 def test_an_honest_noisy_release_passes_the_sanity_checks() -> None:
     source = random.Random(17)
-    for release in ReleaseKind:
+    for release in (ReleaseKind.JOINT, ReleaseKind.MASKED, ReleaseKind.PAIRS):
         figures = make_figures(8, release)
         mean = np.full(8, 0.3 * figures.grid)
         spikes = np.eye(8)[:2] * figures.grid * 20
