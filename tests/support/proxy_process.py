@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -244,7 +244,13 @@ class _Server(uvicorn.Server):
 
 
 def _serve(orders: _Orders, control: Connection) -> None:
-    plan = FaultPlan(lambda name: control.send(("fell", name)))
+    saying = threading.Lock()
+
+    def say(message: Any) -> None:
+        with saying:
+            control.send(message)
+
+    plan = FaultPlan(lambda name: say(("fell", name)))
     install(plan)
     _note_noise(orders.noise_log)
     jobs._MOST_BACKOFF_SECONDS = _RETRY_SECONDS
@@ -267,11 +273,11 @@ def _serve(orders: _Orders, control: Connection) -> None:
         )
     )
     server.control = control
-    threading.Thread(target=_obey, args=(control, plan), daemon=True).start()
+    threading.Thread(target=_obey, args=(control, say, plan), daemon=True).start()
     server.run()
 
 
-def _obey(control: Connection, plan: FaultPlan) -> None:
+def _obey(control: Connection, say: Callable[[Any], None], plan: FaultPlan) -> None:
     while True:
         try:
             order, *arguments = control.recv()
@@ -279,9 +285,9 @@ def _obey(control: Connection, plan: FaultPlan) -> None:
             os._exit(1)  # whoever started this is gone
         if order == "arm":
             plan.arm(*arguments)
-            control.send("armed")
+            say("armed")
         else:
-            control.send(plan.so_far())
+            say(plan.so_far())
 
 
 def _note_noise(log: Path) -> None:
