@@ -197,6 +197,12 @@ def result(
             for index, (value, edge, captured, label) in enumerate(list(rows)[:20], 1)
         ],
     )
+    k = min(5, len(facts["captured_shares"]))
+    about = "at least" if facts["captured_shares_are_bounds"][k - 1] else "about"
+    typer.echo(
+        f"the first {k} capture {about} {facts['captured_shares'][k - 1]:.0%} of what the best {k} can"
+    )
+    typer.echo(facts["not_included"])
     for line in (facts["claim"], *facts["privacy"]["statements"]):
         typer.echo(line)
     if out is not None:

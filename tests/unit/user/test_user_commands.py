@@ -261,7 +261,10 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
         ("report",),
         ("verify",),
         ("serve",),
-        *(("study", name) for name in ("init", "lint", "create", "list", "show", "close", "cancel")),
+        *(
+            ("study", name)
+            for name in ("init", "lint", "create", "run", "chains", "list", "show", "close", "cancel")
+        ),
     ):
         status, out, _ = run(*words, "--help")
         assert (status, "Example: dpdpca user" in out) == (0, True), words
@@ -316,6 +319,7 @@ def test_a_finished_study_is_shown_saved_and_verified(
     status, out, _ = run("result", study, "--out", "model.npz")
     assert status == 0
     assert "towards the data user" in out
+    assert "of what the best 3 can" in out
     assert Path("model.npz").stat().st_mode & 0o777 == 0o600
     assert run("report", study, "--out", "report.html")[0] == 0
     assert "noise edge" in Path("report.html").read_text()
