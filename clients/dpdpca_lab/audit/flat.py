@@ -121,7 +121,7 @@ def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[N
 def searched_flat_pair(
     release: FlatRelease, manifest: Manifest, tries: int, randomness: Randomness
 ) -> Neighbours:
-    """Of `tries` pairs at random, two records each of which one is replaced, that with the largest distance."""
+    """Of `tries` pairs of neighbours at random, two records each, the one furthest apart."""
     grid = manifest.figures.grid
 
     def record() -> Records:

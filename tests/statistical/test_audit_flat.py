@@ -1,0 +1,85 @@
+"""The audit finds nothing against pairs and pre-studies, and something against each planted fault."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from dpdpca_lab.audit.flat import FlatRelease, flat_pairs
+from dpdpca_lab.audit.game import audit, audit_manifest
+from dpdpca_lab.audit.report import Claim
+
+from .alpha import level
+from .test_audit_releases import DELTA, FEATURES, HONEST_RUNS, LEAK_RUNS, RECORDS, failed, weaker
+
+
+@pytest.fixture(scope="module")
+def pairs(make_manifest):
+    return make_manifest(
+        release="pairs", features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS, min_records=RECORDS
+    )
+
+
+@pytest.fixture(scope="module")
+def blocks(make_manifest):
+    """A pre-study with every block, each at a quarter of ρ."""
+    shares = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
+    return make_manifest(
+        release="pre-study", blocks=shares, features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS
+    )
+
+
+def test_pairs_hold_what_they_claim(pairs):
+    report = audit_manifest(pairs, HONEST_RUNS, alpha=level())
+    assert report.holds, report.facts()
+    assert 0.2 < report.epsilon <= 2
+    assert max(pair.distance for pair in report.pairs) > 0.99 * report.claim.shift
+
+
+def test_every_block_of_a_pre_study_spends_its_share_and_no_more(blocks):
+    report = audit_manifest(blocks, HONEST_RUNS, alpha=level())
+    assert report.holds, report.facts()
+    # The known worst case of each block alone reaches √(2ρ/4), half of what all of them may.
+    known = [pair.distance for pair in report.pairs if "search" not in pair.name]
+    assert len(known) == 4
+    assert all(0.49 * report.claim.shift < distance <= report.claim.shift for distance in known)
+
+
+@pytest.mark.parametrize("name", ["norms", "pair-norms", "sum", "octaves"])
+def test_one_block_alone_holds_what_it_claims(make_manifest, name):
+    manifest = make_manifest(
+        release="pre-study",
+        blocks={name: "1"},
+        features=FEATURES,
+        epsilon=2,
+        delta=DELTA,
+        max_records=RECORDS,
+    )
+    release = FlatRelease(manifest.figures, 2)
+    report = audit(release, flat_pairs(manifest, release, RECORDS), Claim.of(manifest), 2_000, alpha=level())
+    assert report.holds, report.facts()
+    assert report.pairs[0].distance > 0.98 * report.claim.shift
+    assert report.pairs[0].encoded == (name != "pair-norms")
+
+
+@pytest.mark.parametrize("kind", ["pairs", "blocks"])
+def test_blocks_with_half_their_noise_are_refuted(request, kind):
+    manifest = request.getfixturevalue(kind)
+    weak = FlatRelease(weaker(manifest.figures, Fraction(1, 2)), 2)
+    honest = FlatRelease(manifest.figures, 2)
+    report = audit(weak, flat_pairs(manifest, honest, RECORDS), Claim.of(manifest), LEAK_RUNS, alpha=level())
+    assert "the pair lies no further apart than claimed" in failed(report) or report.failed
+
+
+@pytest.mark.parametrize("bare", [0, -1])
+def test_a_bin_without_noise_is_found(blocks, bare):
+    class Bare(FlatRelease):
+        def play(self, totals, runs):
+            views = super().play(totals, runs)
+            values = views.values.copy()
+            values[:, bare] = self.truth(totals)[bare]
+            return replace(views, values=values)
+
+    release = Bare(blocks.figures, 2)
+    report = audit(release, flat_pairs(blocks, release, RECORDS), Claim.of(blocks), LEAK_RUNS, alpha=level())
+    assert "every number has noise" in failed(report)
