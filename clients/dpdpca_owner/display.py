@@ -65,6 +65,7 @@ def _show_features(manifest: Manifest, console: Console) -> None:
             span = ", ".join(feature.levels)
         else:
             span = f"{decimal_text(feature.lower)} to {decimal_text(feature.upper)}"
+            span += "" if feature.scale is None else f", counted in {decimal_text(feature.scale)}"
         table.add_row(Text(feature.name), feature.kind, Text(span), Text(feature.unit or ""))
     console.print(table)
 

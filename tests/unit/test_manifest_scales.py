@@ -1,0 +1,45 @@
+"""Scales of features in a manifest: the unit of the metric, and the limits within which sums stay exact."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.manifest import Manifest
+
+FEATURES = [
+    {"name": "income", "lower": 0, "upper": 1000, "scale": 20},
+    {"name": "age", "lower": 0, "upper": 100},
+]
+
+
+def test_values_are_divided_by_the_scale_where_there_is_one(make_manifest: Callable[..., Manifest]) -> None:
+    manifest = make_manifest(features=FEATURES)
+    assert manifest.feature_units == ((500, 20), (50, 50))
+    assert Manifest.parse(manifest.to_body(), least_modulus_bits=512) == manifest
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"scaling": "common"}, "none has a scale of its own"),
+        (
+            {
+                "release": "pairs",
+                "missing": "midpoint",
+                "sum_weight": 0,
+                "fraction_bits": 26,
+                "clip_norm": Fraction(1),
+                "max_records": 100,
+            },
+            "exact 64-bit sums of squares",
+        ),
+    ],
+)
+def test_scales_that_fit_nothing_are_refused(
+    make_manifest: Callable[..., Manifest], change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(PolicyError, match=words):
+        make_manifest(features=FEATURES, **change)
