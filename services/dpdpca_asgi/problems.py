@@ -111,6 +111,10 @@ def as_planned(error: BaseException) -> DpdpcaError | None:
         return UnavailableError(
             "storage-full", "the service has no room left", "try again later", retry_after_seconds=60
         )
+    if isinstance(error, OSError) and error.errno in (errno.EIO, errno.EROFS):
+        return UnavailableError(
+            "storage-failing", "the storage refuses to work", "try again later", retry_after_seconds=60
+        )
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return UnavailableError(
             "busy", "the service is out of file handles", "try again", retry_after_seconds=2

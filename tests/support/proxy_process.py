@@ -97,6 +97,7 @@ class ServedProxy:
             wait_for(lambda: _LAST_OF_TIDYING in self.passed())
             self._is_tidy = True
         self._ask(("arm", at, mode))
+        self._fell = ""
 
     def disarm(self) -> None:
         self._ask(("arm", 0, DIE))
