@@ -5,6 +5,7 @@ holds its connection for ever.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dpdpca_asgi.problems import problem_response
+from dpdpca_asgi.rate import network_of
 from dpdpca_protocol.errors import LimitError, MessageError, UnavailableError
 
 HEAD_SECONDS = 10.0
@@ -85,7 +87,9 @@ class LargeBodies:
 
 
 class InFlightLimit:
-    """At most `most` requests at once; the next one is refused at once with 503 and `Retry-After`.
+    """At most `most` requests at once, a quarter of them from one address; more are refused with 503.
+
+    Without the second rule a stranger who sends slowly has all places. Addresses count as in `AddressLimit`.
 
     Args:
         app: what stands below.
@@ -96,24 +100,32 @@ class InFlightLimit:
     def __init__(self, app: ASGIApp, most: int, exempt: tuple[str, ...] = ()) -> None:
         self._app = app
         self._most = most
+        self._most_of_one = max(most // 4, 1)
         self._exempt = exempt
         self._under_way = 0
+        self._by_address: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].endswith(self._exempt):
             await self._app(scope, receive, send)
             return
-        if self._under_way >= self._most:
+        address = network_of(scope)
+        if self._under_way >= self._most or (address and self._by_address[address] >= self._most_of_one):
             refusal = UnavailableError(
                 "busy", "the service has as many requests as it takes", "try again", retry_after_seconds=1
             )
             await problem_response(refusal)(scope, receive, send)
             return
         self._under_way += 1
+        if address:
+            self._by_address[address] += 1
         try:
             await self._app(scope, receive, send)
         finally:
             self._under_way -= 1
+            if address:
+                self._by_address[address] -= 1
+                self._by_address += Counter()  # forgets who has none
 
 
 class DeadlineProtocol(H11Protocol):

@@ -70,7 +70,7 @@ class AddressLimit:
         self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (caller := _network_of(scope)) is not None:
+        if scope["type"] == "http" and (caller := network_of(scope)) is not None:
             try:
                 self._limit.take(caller)
             except LimitError as refusal:
@@ -79,7 +79,7 @@ class AddressLimit:
         await self._app(scope, receive, send)
 
 
-def _network_of(scope: Scope) -> str | None:
+def network_of(scope: Scope) -> str | None:
     """The peer's IPv4 address or IPv6 /64, which one peer has whole; None for this machine and for sockets
     without addresses."""
     try:
