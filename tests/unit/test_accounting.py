@@ -61,6 +61,39 @@ def test_epsilon_of_rho_is_the_inverse_and_never_below(epsilon, delta):
     assert zcdp_rho(back, delta) <= zcdp_rho(epsilon, delta) * (1 + Fraction(1, 2**70))
 
 
+def best_over_orders(value):
+    """The largest of value(α − 1) for α > 1, by golden section on a log scale; relative error below 2⁻¹⁰⁰."""
+    mpmath = pytest.importorskip("mpmath")
+    low, high = mpmath.mpf(-60), mpmath.mpf(60)
+    ratio = (mpmath.sqrt(5) - 1) / 2
+    while high - low > mpmath.mpf(10) ** -20:
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        if value(2**left) > value(2**right):
+            high = right
+        else:
+            low = left
+    return value(2**low)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
+def test_conversions_are_rounded_to_the_safe_side_and_hardly(epsilon, delta):
+    mpmath = pytest.importorskip("mpmath")
+    hardly = mpmath.mpf(2) ** -80
+    rho, back = zcdp_rho(epsilon, delta), epsilon_of_rho(epsilon, delta)  # ε stands in for a large or small ρ
+    with mpmath.workdps(80):
+
+        def real(value):
+            return mpmath.mpf(value.numerator) / value.denominator
+
+        def price(x):
+            return (mpmath.log(real(delta)) + mpmath.log(x) + (1 + x) * mpmath.log1p(1 / x)) / x
+
+        exact = best_over_orders(lambda x: (real(epsilon) + price(x)) / (1 + x))
+        assert exact * (1 - hardly) < real(rho) < exact
+        exact = -best_over_orders(lambda x: price(x) - (1 + x) * real(epsilon))
+        assert exact < real(back) < exact * (1 + hardly) + hardly
+
+
 @pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
 def test_opendp_converts_our_rho_to_the_same_epsilon(epsilon, delta):
     dp = pytest.importorskip("opendp.prelude")

@@ -332,6 +332,17 @@ def test_a_pre_study_by_formula():
     assert figures.guarantee.epsilon == 1
 
 
+def test_all_rounds_of_a_chain_may_be_masked():
+    """δ/1024 pays for eight masks: for one alone is not enough."""
+    one = figures_of(replace(MASKED, rho_share=Fraction(1, 8))).delta_mask
+    tails = delta_of_tails(MASKED.epsilon)
+    few, enough = (1024 * 8 * (tails + part * one) for part in (Fraction(7, 8), 1))
+    assert 8 * tails + one < few / 1024
+    with pytest.raises(PolicyError, match="tails and masks of a chain"):
+        figures_of(replace(MASKED, delta=few, rho_share=Fraction(1, 8)))
+    assert figures_of(replace(MASKED, delta=enough, rho_share=Fraction(1, 8))).delta_mask == one
+
+
 def test_a_round_of_a_chain_spends_its_share_of_one_rho():
     shares = ((PRE_STUDY, "0.05"), (MASKED, "0.25"), (PAIRS, "0.7"))
     parts = [figures_of(replace(terms, rho_share=Fraction(share))) for terms, share in shares]
@@ -345,6 +356,14 @@ def test_a_round_of_a_chain_spends_its_share_of_one_rho():
         assert figures.guarantee.delta < JOINT.delta
     # Less of ρ is more noise, and the ε of a round by itself is below the share's root of the whole.
     assert 0.2 < float(parts[0].guarantee.epsilon) < 0.3
+
+
+def test_a_chain_pays_for_the_tails_of_eight_rounds_from_its_first():
+    paid = 8 * 1024 * delta_of_tails(JOINT.epsilon)
+    round_ = replace(JOINT, rho_share=Fraction(1, 2), delta=paid)
+    assert figures_of(round_).delta_zcdp == paid * Fraction(1023, 1024)
+    with pytest.raises(PolicyError, match="chain of studies"):
+        figures_of(replace(round_, delta=paid * (1 - Fraction(1, 10**9))))
 
 
 def test_squares_of_records_that_nothing_cuts_stay_exact():

@@ -26,7 +26,9 @@ from dpdpca_protocol.mechanisms import (
     mechanism_class,
 )
 from dpdpca_protocol.mechanisms.analytic import published_scale, real_epsilon
+from dpdpca_protocol.mechanisms.gaussian import gaussian_triangle
 from dpdpca_protocol.mechanisms.modsulq import modsulq_scale
+from dpdpca_protocol.mechanisms.samplers import Samplers
 from dpdpca_protocol.mechanisms.wishart import impossible_probability
 
 K = 2**20
@@ -81,6 +83,18 @@ def test_draws_have_the_order_of_the_release_and_obey_their_bounds(mechanism, qu
         assert draws[0] == 0
         assert all(0 < abs(draw) <= law.sum_bound for draw in draws[1:front])
     assert fitted.draw(5) != draws
+
+
+def test_a_triangle_is_drawn_once_and_whole():
+    asked = []
+
+    def draws(variance, count, bound):
+        asked.append((variance, count, bound))
+        return list(range(10 * len(asked), 10 * len(asked) + count))
+
+    triangle = gaussian_triangle(4, Fraction(9), Fraction(4), Samplers(gaussian=draws))
+    assert asked == [(9, 4, 39), (4, 6, 26)]
+    assert triangle == [10, 20, 21, 22, 11, 23, 24, 12, 25, 13]
 
 
 def test_ours_is_the_calibration_of_the_releases():

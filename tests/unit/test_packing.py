@@ -28,6 +28,16 @@ def test_a_rest_above_the_last_slot_is_an_error(plain: int) -> None:
     assert caught.value.slug == "slot-overflow"
 
 
+def test_the_last_slot_ends_at_its_extremes() -> None:
+    low = sum(-8 << 4 * k for k in range(3))
+    high = sum(7 << 4 * k for k in range(3))
+    assert unpack(low, 4, 3) == [-8] * 3
+    assert unpack(high, 4, 3) == [7] * 3
+    for beyond in (low - 1, high + 1):
+        with pytest.raises(CryptographicError, match="more than its slots"):
+            unpack(beyond, 4, 3)
+
+
 def test_numpy_integers_do_not_overflow() -> None:
     values = np.array([2**62, -(2**62), 1], dtype=np.int64)
     assert unpack(pack(values, 64), 64, 3) == values.tolist()

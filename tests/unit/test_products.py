@@ -70,6 +70,16 @@ def test_the_offset_of_signed_values_comes_off(count: int) -> None:
     assert found == gmpy2.powmod(3, sum(value << 20 * k for k, value in enumerate(signed)), PRIME)
 
 
+@pytest.mark.parametrize(("segments", "bits", "teeth", "steps"), [(1, 8, 3, 8), (3, 8, 4, 3), (4, 9, 5, 2)])
+def test_a_shape_knows_the_tables_that_it_makes(segments: int, bits: int, teeth: int, steps: int) -> None:
+    """By their number it keeps within its room."""
+    shape = SegmentShape(segments, bits, 20, teeth, steps)
+    sizes = shape.tables(mpz(3), PRIME).sizes
+    assert shape.table_count == len(sizes)
+    assert sum(sizes) == segments * shape.units_of_segment
+    assert max(sizes) <= teeth
+
+
 def test_more_uses_buy_larger_tables_within_their_room() -> None:
     shapes = [SegmentShape.best(15, 97, 194, uses, 768, 2**24) for uses in (1, 10, 100, 10**6)]
     assert [shape.power() for shape in shapes] == sorted((shape.power() for shape in shapes), reverse=True)

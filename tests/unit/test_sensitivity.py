@@ -219,6 +219,16 @@ def test_above_two_k_the_worst_pair_is_another():
     assert furthest_neighbours(distance, 2, 2) == pytest.approx((4 * a) ** 0.5, rel=0.01)
 
 
+def test_one_record_has_no_scatter_and_many_come_up_to_the_bounds():
+    assert scatter_sensitivity(7, 1) == nonnegative_scatter_sensitivity_squared(7, 1) == 0
+    many = 10**12
+    for claimed, bound in (
+        (scatter_sensitivity(7, many), scatter_sensitivity_bound(7)),
+        (nonnegative_scatter_sensitivity_squared(7, many), nonnegative_scatter_sensitivity_squared_bound(7)),
+    ):
+        assert bound * (1 - Fraction(3, many)) < claimed < bound
+
+
 def test_no_records_no_scatter():
     with pytest.raises(UsageError):
         scatter_sensitivity(1, 0)
