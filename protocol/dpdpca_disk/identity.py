@@ -19,7 +19,7 @@ from pathlib import Path
 from dpdpca_disk.private import private_dir, read_private, remove_private, write_private
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError, MessageError
 from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.rotation import Rotation, verify_rotation
+from dpdpca_protocol.rotation import MOST_ROTATIONS, Rotation, too_many_rotations, verify_rotation
 from dpdpca_protocol.signing import IdentityKey, Statement
 
 _FILE = "identity.pem"
@@ -107,7 +107,7 @@ class IdentityFiles:
                 raises leaves the old key in use and the rotation under way: another call goes on with it.
 
         Raises:
-            ConflictError: another process is at it.
+            ConflictError: another process is at it, or there were as many as may be.
         """
         with self._locked():
             if self._next_path.exists() and read_private(self._next_path) == read_private(self._path):
@@ -115,6 +115,8 @@ class IdentityFiles:
                 return self.load(passphrase)  # it was interrupted when all but this was done
             keys = self.load(passphrase)
             number = len(keys.rotations) + 1
+            if number > MOST_ROTATIONS:
+                raise too_many_rotations()
             if not self._next_path.exists():
                 write_private(self._next_path, IdentityKey.generate().to_pem(passphrase), replace=False)
             new = IdentityKey.from_pem(read_private(self._next_path), passphrase)

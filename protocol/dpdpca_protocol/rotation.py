@@ -12,8 +12,8 @@ from typing import Any, Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from dpdpca_protocol.canonical import canonical_json
-from dpdpca_protocol.errors import AuthenticationError, MessageError
+from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, MessageError
 from dpdpca_protocol.fields import read_time
 from dpdpca_protocol.signing import (
     FORMAT,
@@ -30,8 +30,8 @@ from dpdpca_protocol.signing import (
 
 KIND = "rotation"
 HOLDERS = ("owner", "proxy", "user")
-MOST_ROTATIONS = 1000
-"""Of one chain; more are refused, so that nobody has to check signatures without end."""
+MOST_ROTATIONS = 256
+"""Of one party; more are refused, so that nobody has to check signatures without end."""
 _ACCEPTANCE = "rotation-acceptance"
 _MAX_VERSION = 2**31 - 1
 
@@ -105,6 +105,9 @@ def verify_rotation(untrusted: bytes) -> tuple[Rotation, Statement]:
 def follow_rotations(untrusted: Sequence[bytes], role: str, pinned: bytes) -> tuple[Rotation, ...]:
     """The links that lead on from the key `pinned`, in their order; none where nothing leads on.
 
+    Only statements under keys of this chain are looked at: what others have signed, or how often, is no
+    matter.
+
     Args:
         untrusted: rotation statements of any parties in any order, as a proxy shows them.
         role: of the party.
@@ -112,31 +115,44 @@ def follow_rotations(untrusted: Sequence[bytes], role: str, pinned: bytes) -> tu
 
     Raises:
         MessageError, AuthenticationError: a link that leads on does not hold, a key has two successors, the
-            versions do not rise, or the chain runs in a circle.
+            versions do not rise, the chain runs in a circle, or has more than `MOST_ROTATIONS` links.
     """
-    if len(untrusted) > MOST_ROTATIONS:
-        raise MessageError("malformed", f"there are more than {MOST_ROTATIONS} rotations")
-    by_key: dict[bytes, Rotation] = {}
+    by_signer: dict[object, list[bytes]] = {}
     for encoded in untrusted:
-        rotation, _ = verify_rotation(encoded)
-        if rotation.role != role:
-            continue
-        if by_key.setdefault(rotation.previous, rotation) != rotation:
-            raise _broken("one key has two successors")
+        by_signer.setdefault(parse_canonical(encoded).get("signer"), []).append(encoded)
     chain: list[Rotation] = []
     seen, key = {pinned}, pinned
-    while (following := by_key.get(key)) is not None:
+    while (following := _successor(by_signer.get(key.hex(), []), role)) is not None:
         if following.identity.ed25519 in seen:
             raise _broken("it comes back to a key that was given up")
         if chain and following.version <= chain[-1].version:
             raise _broken("its versions do not rise")
+        if len(chain) == MOST_ROTATIONS:
+            raise _broken(f"it has more than {MOST_ROTATIONS} links")
         chain.append(following)
         key = following.identity.ed25519
         seen.add(key)
     return tuple(chain)
 
 
+def _successor(untrusted: Sequence[bytes], role: str) -> Rotation | None:
+    """The one rotation among statements of one signer."""
+    found = {rotation for rotation, _ in map(verify_rotation, untrusted) if rotation.role == role}
+    if len(found) > 1:
+        raise _broken("one key has two successors")
+    return found.pop() if found else None
+
+
 def _broken(why: str) -> MessageError:
     return MessageError(
         "rotation-broken", f"the chain of key rotations does not hold: {why}", "ask the proxy's operator"
+    )
+
+
+def too_many_rotations() -> ConflictError:
+    """What whoever has made `MOST_ROTATIONS` is told."""
+    return ConflictError(
+        "too-many-rotations",
+        f"this party has rotated its keys {MOST_ROTATIONS} times, as often as a chain may be followed",
+        "enrol anew with keys of a new home",
     )

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from dpdpca_disk.identity import IdentityFiles, IdentityKeys
 from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError
 from dpdpca_protocol.identifiers import PartyId, StudyId
-from dpdpca_protocol.rotation import verify_rotation
+from dpdpca_protocol.rotation import MOST_ROTATIONS, too_many_rotations, verify_rotation
 from dpdpca_protocol.study import ShareState
 from dpdpca_proxy.proxy import Proxy, passphrase_of
 from dpdpca_proxy.settings import load_settings
@@ -37,7 +37,7 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
     Raises:
         MessageError: not a rotation of this caller.
         AuthenticationError: one of the two keys has not signed.
-        ConflictError: `already-rotated`, `rotation-not-newer`, `already-enrolled`.
+        ConflictError: `already-rotated`, `rotation-not-newer`, `already-enrolled`, `too-many-rotations`.
     """
     if party != caller.party:
         raise MessageError("malformed", "the path names another party than the caller", "use your own id")
@@ -61,6 +61,8 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
             )
         if find_party(connection, successor) is not None:
             raise ConflictError("already-enrolled", "the new key is enrolled already", "make another key")
+        if len(keys_of_party(connection, party)) > MOST_ROTATIONS:
+            raise too_many_rotations()
         row = PartyRow(
             successor, caller.role, caller.name, rotation.identity.ed25519, rotation.identity.x25519, now
         )

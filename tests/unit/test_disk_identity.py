@@ -43,6 +43,17 @@ def test_former_keys_stay_and_statements_lead_on(tmp_path: Path, passphrase: byt
             files.load(b"wrong")
 
 
+def test_a_chain_of_keys_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "MOST_ROTATIONS", 2)
+    files = IdentityFiles(tmp_path)
+    files.create(None)
+    for _ in range(2):
+        keys = files.rotate("owner", None, NOW, unheard)
+    with pytest.raises(ConflictError, match="as often as"):
+        files.rotate("owner", None, NOW, unheard)
+    assert files.load(None).current.public == keys.current.public
+
+
 def test_all_of_it_is_private_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:

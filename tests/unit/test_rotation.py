@@ -1,5 +1,6 @@
 """Rotation statements and the chains they make: both keys sign, versions rise, nothing leads back."""
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
-from dpdpca_protocol.rotation import Rotation, follow_rotations, verify_rotation
+from dpdpca_protocol.rotation import MOST_ROTATIONS, Rotation, follow_rotations, verify_rotation
 from dpdpca_protocol.signing import IdentityKey, sign_statement
 
 KEYS = [IdentityKey.generate() for _ in range(4)]
@@ -89,3 +90,27 @@ def test_chains_that_fork_fall_back_or_circle_are_refused(
     links = [link(KEYS[old], KEYS[new], version) for old, new, version in chain]
     with pytest.raises(MessageError, match=reason):
         follow_rotations(links, "owner", KEYS[0].public.ed25519)
+
+
+def test_what_others_have_signed_stands_in_nobodys_way() -> None:
+    """Not their number, not a fork, not one that does not hold."""
+    broken = json.loads(link(KEYS[2], KEYS[3]))
+    broken["body"]["version"] = 9
+    others = [
+        *(link(KEYS[1], IdentityKey.generate(), version + 1) for version in range(MOST_ROTATIONS + 1)),
+        canonical_json(broken),
+    ]
+    mine = IdentityKey.generate()
+    (found,) = follow_rotations([*others, link(KEYS[0], mine)], "owner", KEYS[0].public.ed25519)
+    assert found.identity == mine.public
+    for key in (KEYS[1], KEYS[2]):
+        with pytest.raises(DpdpcaError):
+            follow_rotations(others, "owner", key.public.ed25519)
+
+
+def test_a_chain_without_end_is_not_followed() -> None:
+    keys = [IdentityKey.generate() for _ in range(MOST_ROTATIONS + 2)]
+    links = [link(old, new, at + 1) for at, (old, new) in enumerate(itertools.pairwise(keys))]
+    assert len(follow_rotations(links[1:], "owner", keys[1].public.ed25519)) == MOST_ROTATIONS
+    with pytest.raises(MessageError, match="more than"):
+        follow_rotations(links, "owner", keys[0].public.ed25519)

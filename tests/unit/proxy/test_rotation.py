@@ -49,6 +49,18 @@ def test_an_owner_gets_a_new_key_once(world: ProxyWorld) -> None:
     assert world.client(new).rotate(rotation(new, third, 5)) == third.public.party_id
 
 
+def test_no_party_rotates_without_end(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody loads the statements of all."""
+    monkeypatch.setattr("dpdpca_proxy.rotation.MOST_ROTATIONS", 3)
+    keys = [world.owners[0], *(IdentityKey.generate() for _ in range(4))]
+    for version in range(1, 4):
+        world.client(keys[version - 1]).rotate(rotation(keys[version - 1], keys[version], version))
+    with pytest.raises(ConflictError) as refused:
+        world.client(keys[3]).rotate(rotation(keys[3], keys[4], 4))
+    assert refused.value.slug == "too-many-rotations"
+    assert world.client(world.owners[1]).rotate(rotation(world.owners[1], keys[4])) == keys[4].public.party_id
+
+
 def test_forged_and_misplaced_rotations_change_nothing(world: ProxyWorld, promise: Promise) -> None:
     ours, other, new = world.owners[0], world.owners[1], IdentityKey.generate()
     path = f"/v1/parties/{ours.public.party_id.hex()}/rotations"
