@@ -185,6 +185,7 @@ def _sheet(
     spending = foresee(ledger, charge, policy.budget, fingerprint, named)
     if chain is not None:
         spending = replace(spending, later=later_rounds(opened.manifest, chain))
+        chain = chain if spending.placed is None else chain.on(spending.placed)
     judged = policy.judge(opened.manifest, desk.owner.key.public.ed25519)
     dry_run = None
     if contribution is not None:
@@ -290,9 +291,10 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
             # A withdrawal that was never booked comes first: what is sent from here on is paid anew.
             if (receipt := folder.last_receipt_statement()) is not None:
                 book.record(settle(book.ledger, receipt, book.time))
-            desk.home.approvals.approve(opened.manifest, book.ledger)
             charge, content = _charge(desk, opened), prepared.contribution.content
-            book.record(reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time))
+            paid = reserve(book.ledger, charge, content, prepared.data_set, policy.budget, book.time)
+            desk.home.approvals.approve(opened.manifest, book.ledger)
+            book.record(paid)
 
     with folder.locked(), desk.connect(address.proxy, key, proxy, _SENDING_SECONDS) as client:
         pin_names(opened, desk.home, desk.owner, time_text(desk.now()))

@@ -6,12 +6,13 @@ take more than is left. A round that is withdrawn or cancelled, as the ledger ha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from dpdpca_owner.local_files import load, own_file, save
+from dpdpca_owner.spending import Placed
 from dpdpca_protocol.budget import Cost
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import PolicyError
@@ -36,6 +37,8 @@ class Chain:
         share: that this round takes.
         is_same_total: its ε and δ are those that were approved, or nothing was yet.
         is_covered: an earlier round on the same terms was approved, and there is enough left of the total.
+        data_sets: on which earlier rounds are booked.
+        is_other_data: it would be covered, but its records count elsewhere than those of earlier rounds.
     """
 
     before: Fraction
@@ -43,10 +46,17 @@ class Chain:
     share: Fraction
     is_same_total: bool
     is_covered: bool
+    data_sets: frozenset[str] = frozenset()
+    is_other_data: bool = False
 
     @property
     def after(self) -> Fraction:
         return self.before + self.share
+
+    def on(self, placed: Placed) -> "Chain":
+        """The same, for records that count in a data set: no approval gives others a budget of their own."""
+        same = not placed.is_new and self.data_sets <= {placed.data_set, *placed.merges}
+        return self if same or not self.is_covered else replace(self, is_covered=False, is_other_data=True)
 
     def check(self) -> None:
         """Raises PolicyError: `chain-differs` for another total, `chain-exceeded` for more than is left."""
@@ -114,7 +124,13 @@ class Approvals:
             and manifest.release is not ReleaseKind.MASKED  # it trusts every owner: a question of its own
         )
         is_same_total = known is None or known.total == _total(manifest)
-        return Chain(before, len(others), manifest.rho_share, is_same_total, covered)
+        booked = [ledger.spend(study) for study in (known.rounds if known else ())]
+        data_sets = frozenset(
+            ledger.root(spend.data_set)
+            for spend in booked
+            if spend is not None and spend.is_live and spend.data_set is not None
+        )
+        return Chain(before, len(others), manifest.rho_share, is_same_total, covered, data_sets)
 
     def approve(self, manifest: Manifest, ledger: Ledger) -> None:
         """Take a round into its chain; the lock of the ledger is held meanwhile.
@@ -164,7 +180,8 @@ def lasting_terms(manifest: Manifest) -> Digest:
     """Digest of what has to be the same in all rounds for an approval to last.
 
     Bounds, centres, the clip norm and limits for records may change from round to round, and so may what is
-    released, as long as its noise is calibrated by a proof.
+    released, as long as its noise is calibrated by a proof. What protects owners beside the noise may not:
+    who they are and how many, how far cohorts are apart, how long the key is.
     """
     body = manifest.to_body()
     members = (
@@ -177,6 +194,8 @@ def lasting_terms(manifest: Manifest) -> Digest:
         for feature in manifest.features
     ]
     terms["calibration"] = str(Calibration(manifest.calibration))
+    terms["cohort_distance"] = manifest.cohort_distance
+    terms["key_bits"] = manifest.key.bits
     return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))
 
 

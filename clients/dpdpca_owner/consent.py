@@ -146,7 +146,10 @@ class ConsentSheet:
         if self.manifest.release is ReleaseKind.MASKED:
             count = f"{proxy} learns the number of all owners' records together: the data user proves it."
         else:
-            count = f"{proxy} does not learn the number of records."
+            count = f"{proxy} does not learn the number of records"
+            if self.manifest.rho_share < 1:
+                count += " from the protocol; terms of later rounds are computed with it, and may show it"
+            count += "."
         towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
         if self.manifest.release is ReleaseKind.PRE_STUDY:
             towards = _NOT_PUBLISHED
@@ -196,6 +199,11 @@ class ConsentSheet:
             lines.append("this is ABOVE the total that you approved: this owner cannot join.")
         elif chain.is_covered:
             lines.append("you have approved the total before, on the same terms: it needs no new answer")
+        elif chain.is_other_data:
+            lines.append(
+                "you have approved the total before, but for records that count in another data set than"
+                " these: it needs a new answer"
+            )
         else:
             lines.append(
                 "by joining you approve the total: later rounds of the same data user, with the same purpose,"

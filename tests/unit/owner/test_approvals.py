@@ -79,6 +79,7 @@ def test_another_first_round_is_another_question(approvals, a_round):
         {"purpose": "Something else."},
         {"missing": "reject", "release": "joint"},
         {"min_owners": 2},
+        {"cohort_distance": 3},
         {"noise_by": "owners", "release": "joint"},
         {"release": "masked"},
         {"features": [{"name": "age", "lower": 0, "upper": 100}, {"name": "height", "lower": 0, "upper": 3}]},
@@ -135,6 +136,7 @@ def test_a_round_that_was_taken_back_has_taken_nothing(approvals, a_round):
 
     class Taken:
         is_live = False
+        data_set = None
 
     replaced = Taken()
     assert approvals.chain(second, Refunded()).before == 0

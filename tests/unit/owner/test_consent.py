@@ -13,7 +13,9 @@ from dpdpca_owner import acts
 from dpdpca_owner.consent import ConsentSheet
 from dpdpca_owner.display import show_sheet
 from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.bookkeeping import reserve
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.ledger_charge import Charge
 
 SceneMaker = Callable[..., Any]
 
@@ -213,6 +215,37 @@ def test_a_later_round_needs_no_new_answer(make_scene: SceneMaker, make_manifest
     first = make_manifest(release="pre-study", blocks={"sum": 1}, **terms)
     scene = make_scene(release="pairs", pre_studies=[first.study_id.hex()], **terms)
     assert not acts.prepare_join(scene.desk, scene.address, scene.location).is_approved
-    scene.desk.home.approvals.approve(first, scene.desk.home.ledger.read())
+    join_round(scene, first)
     assert acts.prepare_join(scene.desk, scene.address, scene.location).is_approved
     assert "it needs no new answer" in shown(acts.review(scene.desk, scene.address, None))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_approval_is_not_for_records_with_another_budget(
+    make_scene: SceneMaker, make_manifest: Callable[..., Any], elsewhere: bool
+) -> None:
+    """Records that changed have a budget of their own; nobody gets that without a question."""
+    terms = {"rho_share": "0.05", "delta": "0.00000001", "missing": "midpoint"}
+    first = make_manifest(release="pre-study", blocks={"sum": 1}, **terms)
+    scene = make_scene(release="pairs", pre_studies=[first.study_id.hex()], **terms)
+    join_round(scene, first)
+    (before,) = scene.desk.home.ledger.read().data_sets
+    with Path(scene.location.data).open("a", encoding="utf-8") as file:
+        file.write("1,100,3\n")
+    if elsewhere:
+        join_round(scene, make_manifest(title="Another study", release="joint"), approves=False)
+    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    assert not prepared.is_approved
+    assert "for records that count in another data set" in shown(prepared.sheet)
+    assert acts.prepare_join(scene.desk, scene.address, scene.location, before).is_approved
+
+
+def join_round(scene: Any, manifest: Any, approves: bool = True) -> None:
+    """What joining a study with the scene's records leaves in this owner's books."""
+    desk = scene.desk
+    content = acts.prepare_join(desk, scene.address, scene.location).contribution.content
+    owner, budget = desk.owner.key.public.party_id, desk.home.policy().budget
+    with desk.home.ledger.writing(desk.now()) as book:
+        if approves:
+            desk.home.approvals.approve(manifest, book.ledger)
+        book.record(reserve(book.ledger, Charge.of(manifest, owner), content, None, budget, book.time))
