@@ -196,7 +196,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     if terms.rho_share < 1:
         # One δ for ρ in all rounds, so that their shares of it are of the same ρ and add up exactly.
         delta_zcdp = terms.delta * (1 - OUTSIDE_SHARE)
-        if MAX_ROUNDS * delta_tails + delta_mask > terms.delta * OUTSIDE_SHARE:
+        if MAX_ROUNDS * (delta_tails + delta_mask) > terms.delta * OUTSIDE_SHARE:
             refused("δ does not cover the cut tails and masks of a chain of studies", "raise δ or lower ε")
     else:
         delta_zcdp = terms.delta - delta_tails - delta_mask
