@@ -22,7 +22,7 @@ from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.mechanisms import GuaranteeKind
 from dpdpca_protocol.publication import encode_components, parse_components
 from dpdpca_protocol.reliability import CLIPPING_IS_NOT_SEEN, Reliability
-from dpdpca_protocol.statements import privacy_figures, privacy_statements
+from dpdpca_protocol.statements import privacy_figures, privacy_statements, result_guarantee
 from dpdpca_protocol.study import ReleaseKind
 
 MODEL_FORMAT = 1
@@ -173,7 +173,9 @@ class Model:
     def privacy(self) -> dict[str, Any]:
         """The claim in facts; `claim` puts it into words."""
         manifest, figures = self.manifest, self.manifest.figures
-        guarantee = figures.guarantee
+        guarantee, alone = result_guarantee(manifest), figures.guarantee
+        is_round = manifest.rho_share < 1
+        rho = figures.rho_total if is_round else figures.rho
         return {
             "calibration": str(manifest.calibration),
             "delta": None if guarantee.delta is None else float(guarantee.delta),
@@ -185,7 +187,15 @@ class Model:
             "noise_draws": 2 if self.has_second_noise else 1,
             "records": self.components.count * (2 if self.is_of_pairs else 1),
             "relation": str(manifest.relation),
-            "rho": None if figures.rho is None else float(figures.rho),
+            "rho": None if rho is None else float(rho),
+            "round": {
+                "delta": float(alone.delta or 0),
+                "epsilon": float(alone.epsilon or 0),
+                "rho": float(figures.rho or 0),
+                "rho_share": float(manifest.rho_share),
+            }
+            if is_round
+            else None,
             "statements": list(privacy_statements(figures)),
             "study": self.study.hex(),
             **privacy_figures(figures),
@@ -283,7 +293,7 @@ def claim_of_numbers(manifest: Manifest) -> str:
 
 
 def _promised(manifest: Manifest) -> str:
-    guarantee = manifest.figures.guarantee
+    guarantee, alone = result_guarantee(manifest), manifest.figures.guarantee
     assert guarantee.epsilon is not None
     assert guarantee.delta is not None
     strength = (
@@ -294,8 +304,8 @@ def _promised(manifest: Manifest) -> str:
     total = ""
     if manifest.rho_share < 1:
         total = (
-            f" (one round of a chain of studies that together keep ({float(manifest.epsilon):.6g}, "
-            f"{float(manifest.delta):.3g}))"
+            f" over all rounds of its chain of studies, whose results the terms of later ones are made of"
+            f" (this round by itself: {alone})"
         )
     return (
         f"One record: {strength}-differential privacy{total}, relation {guarantee.relation}, the number of "

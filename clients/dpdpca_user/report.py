@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpdpca_protocol.components import BELOW_THE_EDGE, Components
+from dpdpca_protocol.figures import Figures
+from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.reliability import CLIPPING_IS_NOT_SEEN, Reliability
-from dpdpca_protocol.statements import privacy_statements
+from dpdpca_protocol.statements import privacy_statements, result_guarantee
 from dpdpca_user.model import Model, assumptions, claim
 from dpdpca_user.report_figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
 from dpdpca_user.report_style import STYLE
@@ -60,7 +62,7 @@ def _study(model: Model) -> str:
         ("Release", str(manifest.release)),
         ("Pairs of records" if model.is_of_pairs else "Records", f"{components.count:,}"),
         ("Owners", str(len(model.provenance.owners))),
-        ("Privacy of one record", str(manifest.figures.guarantee)),
+        ("Privacy of one record", _promise(manifest)),
         ("Components above the noise", f"{components.trusted_count} of {components.component_count}"),
         (
             f"Variance of the best {k} that the first {k} capture",
@@ -86,7 +88,7 @@ def _privacy(model: Model) -> str:
         ("Mechanism", f"discrete {manifest.mechanism}, exact, drawn once by the {manifest.noise_by}{second}"),
         ("Relation", f"{manifest.relation}; the number of records is public"),
         *(("Noise", line) for line in privacy_statements(figures)),
-        ("ρ (zero-concentrated)", "–" if figures.rho is None else number(float(figures.rho))),
+        ("ρ (zero-concentrated)", _rho(figures)),
         ("Clip norm r", number(float(manifest.clip_norm))),
         ("Scale of the noise, scaled units", number(float(figures.noise_scale) / figures.grid**2)),
         ("Noise on a variance", number(model.components.noise_scale)),
@@ -96,6 +98,18 @@ def _privacy(model: Model) -> str:
         f"<p>{escaped(claim(model), 1000)}</p>"
         f"<h4>It rests on this</h4><ul>{lines}</ul>{_facts(facts)}</section>"
     )
+
+
+def _promise(manifest: Manifest) -> str:
+    over = ", over all rounds of its chain" if manifest.rho_share < 1 else ""
+    return f"{result_guarantee(manifest)}{over}"
+
+
+def _rho(figures: Figures) -> str:
+    if figures.rho is None:
+        return "–"
+    whole = f" of {number(float(figures.rho_total))} for all rounds" if figures.rho_share < 1 else ""
+    return f"{number(float(figures.rho))}{whole}"
 
 
 def _total(components: Components, reliability: Reliability | None) -> str:

@@ -1,13 +1,13 @@
 """What every output says about a study's noise, in words and in figures: written here and nowhere else."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
 from dpdpca_protocol.figures import Figures
 from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.mechanisms import Calibration, GuaranteeKind, Quantity, SharedGaussian
+from dpdpca_protocol.mechanisms import Calibration, Guarantee, GuaranteeKind, Quantity, SharedGaussian
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,17 @@ def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None
     if proved.epsilon is None or proved.delta is None:
         return None, None
     return _up(proved.epsilon, 6), _up(proved.delta, 30)
+
+
+def result_guarantee(manifest: Manifest) -> Guarantee:
+    """What is proved for whoever sees a study's result; in a chain that of all rounds.
+
+    The terms of a later round are made of what earlier ones released, and its result shows them.
+    """
+    proved = manifest.figures.guarantee
+    if manifest.rho_share == 1:
+        return proved
+    return replace(proved, epsilon=manifest.epsilon, delta=manifest.delta)
 
 
 def round_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:

@@ -118,6 +118,20 @@ def test_what_is_proved_stands_beside_what_is_claimed(
         assert escaped(line, 400) in page
 
 
+def test_a_result_of_a_chain_states_the_total(make_model: Callable[..., Model]) -> None:
+    """Its centre and clip norm come from the rounds before: the ε of the round alone would be too little."""
+    model = make_model(rho_share="0.25")
+    privacy, part = model.privacy, model.privacy["round"]
+    assert (privacy["epsilon"], privacy["delta"]) == (2, 4e-8)
+    assert privacy["guarantee"] == "(ε, δ) = (2, 4e-08), replace-one"
+    assert part["epsilon"] < 1.1
+    assert part["rho"] == pytest.approx(privacy["rho"] / 4)
+    assert claim(model).startswith("One record: (2, 4e-08)-differential privacy over all rounds of its chain")
+    page = render_report([model], "now")
+    assert "(ε, δ) = (2, 4e-08), replace-one, over all rounds of its chain" in page
+    assert make_model().privacy["round"] is None
+
+
 def test_facts_are_plain_json(joint_model: Model, masked_model: Model) -> None:
     import json
 

@@ -38,4 +38,6 @@ def test_bins_from_the_first_to_the_last_that_stand_out(shown):
 
 def test_a_round_names_the_total_of_its_chain(shown):
     text = " ".join(shown({}, rho_share="0.05").split())
-    assert "one round of a chain of studies that together keep (1, " in text
+    assert "One record: (1, " in text
+    assert "-differential privacy over all rounds of its chain of studies" in text
+    assert "this round by itself: (ε, δ) = (0." in text
