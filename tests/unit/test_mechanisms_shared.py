@@ -96,7 +96,7 @@ def test_only_this_mechanism_and_a_joint_release_know_shares():
         Laplace.calibrated(setting(2))
     with pytest.raises(UsageError, match="not made to be drawn in shares"):
         Gaussian.calibrated(setting(2))
-    with pytest.raises(UsageError, match="not for scatter"):
+    with pytest.raises(UsageError, match="not for the masked release"):
         SharedGaussian.calibrated(replace(setting(2), quantity=Quantity.SCATTER, alpha_squared=Fraction(0)))
     with pytest.raises(UsageError, match="at least one share"):
         setting(0)
