@@ -42,7 +42,10 @@ def study_run(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study to its model; with --auto a chain of them in one total ε. Asked again, it goes on."""
+    """Run a study to its model; with --auto a chain of them in one total ε.
+
+    Asked again, a chain goes on; a single study is made a second time: see `study list` for what runs.
+    """
     from dpdpca_user.drafts import media_type_of
 
     content, media_type = draft.read_bytes(), media_type_of(draft)

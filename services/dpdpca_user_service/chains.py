@@ -48,12 +48,19 @@ def create_chain(
 
     Raises:
         MessageError, PolicyError: the draft can be the base of no chain.
+        ConflictError: `chain-differs`, there is one whose components are published otherwise.
     """
     proxy = service.home.proxy(proxy_url)
     base = json.loads(json.dumps(parse_draft(draft, media_type), default=time_text))
     attempt = 0
     while (known := _known(service, _chain_id(base, proxy.url, records, scales, attempt))) is not None:
         if not again:
+            if (known.publish, known.in_clear) != (publish, in_clear):
+                raise ConflictError(
+                    "chain-differs",
+                    "there is a chain of this draft whose components are to be published otherwise",
+                    f"go on with it as it is ({known.id}), or ask for a new one, which spends anew: --again",
+                )
             return chain_facts(service, known)
         attempt += 1
     check_base(base)
@@ -117,12 +124,17 @@ def cancel_chain(service: UserService, chain_id: str) -> dict[str, Any]:
         ConflictError: it has ended, or its study can no longer be cancelled.
     """
     chain = service.chains.find(chain_id)
-    if chain.state is ChainState.CANCELLED:
-        return chain_facts(service, chain)
+    _cancel_round(service, chain)
+    if chain.state is not ChainState.CANCELLED:
+        service.chains.end(chain, ChainState.CANCELLED, service.now())
+        _cancel_round(service, chain)  # it may have been made in between
+    return chain_facts(service, service.chains.find(chain_id))
+
+
+def _cancel_round(service: UserService, chain: ChainRow) -> None:
+    """Cancels the study of a chain's last round, if there is one that goes on."""
     if chain.rounds and (row := _row(service, chain.rounds[-1])) is not None and not _is_over(row):
         cancel_study(service, row.id)
-    service.chains.end(chain, ChainState.CANCELLED, service.now())
-    return chain_facts(service, service.chains.find(chain_id))
 
 
 def advance_chain(service: UserService, chain: ChainRow) -> bool:
@@ -160,6 +172,8 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
             chain.publish and is_last,
             in_clear=chain.in_clear and is_last,
         )
+        if service.chains.find(chain.id).state is ChainState.CANCELLED:
+            _cancel_round(service, chain)  # by somebody who could not see the study yet
         return True
     if row.stage in (Stage.FAILED, Stage.CANCELLED):
         state = ChainState.CANCELLED if row.stage is Stage.CANCELLED else ChainState.FAILED

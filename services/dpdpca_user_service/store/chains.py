@@ -7,7 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Row, insert, select, update
+from sqlalchemy import Row, select, update
+from sqlalchemy.dialects.sqlite import insert
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.fields import time_text
@@ -79,9 +80,11 @@ class ChainStore:
         records: int,
         scales: bool,
     ) -> None:
+        """Takes a chain in; where one of this id came in at the same moment, that one stays."""
         with self._database.transaction() as connection:
             connection.execute(
-                insert(chains).values(
+                insert(chains)
+                .values(
                     id=chain_id,
                     created_at=time_text(now),
                     updated_at=time_text(now),
@@ -95,6 +98,7 @@ class ChainStore:
                     state=str(ChainState.RUNNING),
                     rounds="[]",
                 )
+                .on_conflict_do_nothing()
             )
 
     def find(self, chain_id: str) -> ChainRow:

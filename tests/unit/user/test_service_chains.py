@@ -22,7 +22,7 @@ from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.suite import PaillierSuite
 from dpdpca_user.rehearsal import owner_sums
 from dpdpca_user_service.acts import cancel_study
-from dpdpca_user_service.chains import cancel_chain, chain_facts, create_chain
+from dpdpca_user_service.chains import advance_chain, cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState, ChainStore
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
@@ -205,6 +205,60 @@ def test_a_chain_ends_with_its_study(user: ChainWorld) -> None:
     chain = user.finish(chain_id)
     assert chain.state is ChainState.CANCELLED
     assert len(user.service.store.all()) == 1
+
+
+@pytest.mark.parametrize("moment", ["before the study is made", "after the look for it"])
+def test_a_chain_that_is_cancelled_while_a_round_is_made_leaves_no_study(
+    user: ChainWorld, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    chain_id = user.run_chain()
+    user.driver.advance_chain(user.service.chains.find(chain_id))
+    for row in user.service.store.all():
+        cancel_study(user.service, row.id)
+    monkeypatch.setattr("dpdpca_user_service.chains.secrets.token_hex", lambda size: "5" * 2 * size)
+    chain_id = user.run_chain(again=True)
+    chain = user.service.chains.find(chain_id)
+    while not chain.rounds:
+        advance_chain(user.service, chain)
+        chain = user.service.chains.find(chain_id)
+    ended, added = ChainStore.end, StudyStore.add
+    if moment == "before the study is made":
+
+        def add(store: StudyStore, *given: Any, **named: Any) -> None:
+            cancel_chain(user.service, chain_id)
+            added(store, *given, **named)
+
+        monkeypatch.setattr(StudyStore, "add", add)
+        advance_chain(user.service, chain)
+    else:
+
+        def end(store: ChainStore, *given: Any, **named: Any) -> None:
+            monkeypatch.setattr(ChainStore, "end", ended)
+            advance_chain(user.service, chain)
+            ended(store, *given, **named)
+
+        monkeypatch.setattr(ChainStore, "end", end)
+        cancel_chain(user.service, chain_id)
+    assert user.service.chains.find(chain_id).state is ChainState.CANCELLED
+    assert {row.stage for row in user.service.store.all()} == {Stage.CANCELLED}
+    assert user.service.store.find("5" * 32).stage is Stage.CANCELLED
+
+
+def test_a_chain_that_is_asked_twice_at_once_is_one(
+    user: ChainWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpdpca_user_service.chains._known", lambda service, chain_id: None)
+    assert user.run_chain() == user.run_chain()
+    assert len(user.service.chains.all()) == 1
+
+
+def test_a_chain_of_other_options_is_not_taken_for_the_one_that_is_asked(user: ChainWorld) -> None:
+    chain_id = user.run_chain(publish=False)
+    assert user.run_chain(publish=False) == chain_id
+    for options in ({}, {"in_clear": True}):
+        with pytest.raises(ConflictError, match="published otherwise"):
+            user.run_chain(**options)
+    assert len(user.service.chains.all()) == 1
 
 
 @pytest.mark.parametrize("change", [{"missing": "reject"}, {"release": "masked"}, {"epsilon": 0}])
