@@ -91,14 +91,14 @@ def test_without_its_record_nothing_is_done(
         assert everything(world) == before
     assert world.request(None, "POST", "/v1/parties", body).status_code == 201
     # The release: made, but not recorded, and so not given.
-    with monkeypatch.context() as patch:
-        patch.setattr(jobs, "append_entry", failing(code))
+    with monkeypatch.context() as drawing, monkeypatch.context() as releasing:
+        drawing.setattr(jobs, "append_entry", failing(code))
         study.close()
         wait_for(lambda: worker.calls.count("draw") >= 2)
         assert study.state() == "closed"
         assert world.request(world.user, "GET", f"{study.path}/release").status_code == 409
-    with monkeypatch.context() as patch:
-        patch.setattr(studies, "append_entry", failing(code))
+        releasing.setattr(studies, "append_entry", failing(code))  # before the draw may be recorded
+        drawing.undo()
         wait_for(lambda: worker.calls.count("make_release") >= 2)
         assert study.state() == "closed"
         assert world.request(world.user, "GET", f"{study.path}/release").status_code == 409

@@ -1,5 +1,6 @@
 """What the proxy does ahead for an open study serves its release, and nothing but the time rests on it."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,9 @@ def groups_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sealed(study: OpenStudy, kind: str) -> list[Path]:
     folder: Path = study.world.home / "studies" / sealed_folder(study.study) / kind
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    # os.walk: folders may go while they are listed
+    found = [Path(top, name) for top, _, names in os.walk(folder) for name in names]
+    return sorted(path for path in found if not path.name.startswith("."))
 
 
 def released(study: OpenStudy) -> NoisyScatter:
