@@ -16,6 +16,11 @@ def test_parts_share_their_squarings() -> None:
     assert product_of_steps([right, left], PRIME) == expected
 
 
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_a_factor_of_a_high_step_is_squared_all_the_way(factor: int) -> None:
+    assert product_of_steps([[[], [], [mpz(factor)]], [[mpz(5)]]], PRIME) == 5 * factor**4
+
+
 @pytest.mark.parametrize("parts", [[], [[]], [[[]]], [[[], []], [[]]]])
 def test_nothing_multiplies_to_one(parts: list[list[list[mpz]]]) -> None:
     assert product_of_steps(parts, PRIME) == 1
@@ -35,8 +40,9 @@ def test_tables_look_up_every_subset(teeth: int) -> None:
 
 def test_bits_stand_from_the_lowest_up() -> None:
     assert bits_of([1, 6], 3).tolist() == [[1, 0, 0], [0, 1, 1]]
-    with pytest.raises(OverflowError):
-        bits_of([1 << 16], 9)
+    for width, most in ((8, 8), (9, 16)):  # whole bytes are told
+        with pytest.raises(OverflowError):
+            bits_of([1 << most], width)
     with pytest.raises(OverflowError):
         bits_of([-1], 9)
 

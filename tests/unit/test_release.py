@@ -68,3 +68,5 @@ def test_a_proof_of_the_count_is_a_residue_below_the_modulus(toy_key: SecretKey)
         with pytest.raises(CryptographicError) as caught:
             check_count(public, plain, 12, wrong)
         assert caught.value.slug == "count-proof-false"
+    with pytest.raises(CryptographicError):
+        check_count(public, mpz(0), 12, public.modulus)  # nⁿ ≡ 0 mod n²
