@@ -1,8 +1,8 @@
 """The exact discrete Gaussian: one door to OpenDP's integer sampler, and to our own for very many draws.
 
 OpenDP takes 10 µs and more for a draw, which makes minutes of a matrix of thousands of features. It is slow
-to import, so it is imported only where noise is drawn. Randomness is the operating system's and cannot be
-scripted through this door; releases take noise as an argument, and only tests make noise another way.
+to import, so it is imported only where noise is drawn. Randomness is the operating system's; only the data
+user's second noise has another source, and releases take noise as an argument.
 """
 
 import math
@@ -13,6 +13,7 @@ from functools import lru_cache
 from dpdpca_protocol.accounting import TAIL_SIGMAS
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.gaussian_draws import draw_gaussians
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 
 TAIL = TAIL_SIGMAS
 """κ: draws beyond κ scales are redrawn, and slots and the sampler's 64 bits are sized for it."""
@@ -23,13 +24,16 @@ _BATCH = 100_000
 _SAMPLER_LIMIT = 2**63
 
 
-def discrete_gaussian(variance: Fraction, count: int, bound: int) -> list[int]:
+def discrete_gaussian(
+    variance: Fraction, count: int, bound: int, randomness: Randomness = OS_RANDOMNESS
+) -> list[int]:
     """Independent draws of the discrete Gaussian N_ℤ(0, σ²), conditioned on |x| ≤ bound.
 
     Args:
         variance: the parameter σ² > 0, exact, in squared units of what the noise is added to.
         count: how many draws.
         bound: a larger draw is redrawn; ⌈κσ⌉ in the product. Its tail mass is part of δ.
+        randomness: the operating system's; from any other `draw_gaussians` draws, OpenDP takes none.
 
     Returns:
         `count` integers. P(x) ∝ exp(−x²/(2s²)) with s the smallest double whose square is ≥ σ².
@@ -49,8 +53,8 @@ def discrete_gaussian(variance: Fraction, count: int, bound: int) -> list[int]:
     scale = sampler_scale(variance)
     if bound < scale:
         raise UsageError("bad-argument", "the bound on the noise is below its own scale")
-    if count > MANY_DRAWS:
-        many: list[int] = draw_gaussians(scale, count, bound).tolist()
+    if count > MANY_DRAWS or randomness is not OS_RANDOMNESS:
+        many: list[int] = draw_gaussians(scale, count, bound, randomness).tolist()
         return many
     sample = _sampler(scale)
     draws: list[int] = []

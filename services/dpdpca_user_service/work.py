@@ -30,7 +30,7 @@ from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import answer_count, flat_scatter, open_flat_release, open_masked_release
 from dpdpca_protocol.reliability import Reliability, assess_release
-from dpdpca_protocol.second_noise import with_second_noise
+from dpdpca_protocol.second_noise import own_samplers, with_second_noise
 from dpdpca_protocol.share import decode_chunk
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.suite import PaillierSuite
@@ -119,7 +119,7 @@ def open_release(
     check_scatter(noisy, figures, owners)
     _check_records(manifest, 2 * noisy.count if noisy.of_pairs else noisy.count)
     if in_clear and figures.noise_by is NoiseBy.PROXY:
-        noisy, figures = with_second_noise(noisy, figures)
+        noisy, figures = with_second_noise(noisy, figures, own_samplers(secret, chunks))
     opened = time.monotonic()
     space = EncodedSpace.of(manifest)
     components = fit_components(noisy, figures, space, min(d, MAX_COMPONENTS), owners)
@@ -147,7 +147,8 @@ def open_pre_study(
     released = _open_blocks(key, manifest.figures, chunks)
     check_blocks(released, manifest.figures)
     _check_records(manifest, released[BlockName.COUNT][0])
-    result = PreStudyResult.of(manifest, with_own_noise(released, manifest.figures))
+    own = own_samplers(secret, chunks)
+    result = PreStudyResult.of(manifest, with_own_noise(released, manifest.figures, own))
     return result, time.monotonic() - begin
 
 

@@ -12,6 +12,7 @@ import pytest
 from dpdpca_protocol import gaussian
 from dpdpca_protocol.gaussian import discrete_gaussian
 from dpdpca_protocol.gaussian_draws import _below, _bounds, _geometric, _happens, _is_below, draw_gaussians
+from dpdpca_protocol.randomness import Randomness
 
 SCALES = [2.0**-60, 0.3, 1.0, math.nextafter(2.0, 0.0), 5.0, 1234.5, 2.0**20 + 0.5, 2.0**45, 2.0**59]
 
@@ -165,9 +166,9 @@ def test_the_bound_holds_where_a_size_would_pass_64_bits() -> None:
 def test_few_draws_come_from_the_reference_and_many_from_here(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[float, int, int]] = []
 
-    def note(scale: float, count: int, bound: int) -> np.ndarray:
+    def note(scale: float, count: int, bound: int, randomness: Randomness) -> np.ndarray:
         asked.append((scale, count, bound))
-        return draw_gaussians(scale, count, bound)
+        return draw_gaussians(scale, count, bound, randomness)
 
     monkeypatch.setattr(gaussian, "draw_gaussians", note)
     monkeypatch.setattr(gaussian, "MANY_DRAWS", 100)
@@ -176,3 +177,5 @@ def test_few_draws_come_from_the_reference_and_many_from_here(monkeypatch: pytes
     drawn = discrete_gaussian(Fraction(25), 101, 65)
     assert asked == [(5.0, 101, 65)]
     assert {type(value) for value in drawn} == {int}
+    assert len(discrete_gaussian(Fraction(25), 1, 65, Seeded(1))) == 1
+    assert asked[-1] == (5.0, 1, 65)

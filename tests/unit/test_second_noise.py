@@ -9,7 +9,7 @@ import pytest
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.figures import NoiseBy, Terms, figures_of
 from dpdpca_protocol.release import NoisyScatter
-from dpdpca_protocol.second_noise import add_noise, with_second_noise
+from dpdpca_protocol.second_noise import add_noise, own_samplers, with_second_noise
 from dpdpca_protocol.study import ReleaseKind
 
 JOINT = Terms(
@@ -62,6 +62,30 @@ def test_the_figures_know_of_both_draws(terms: Terms, mechanism: str) -> None:
     assert both.guarantee == figures.guarantee
     with pytest.raises(UsageError):
         with_second_noise(again, both)
+
+
+def test_one_release_has_one_draw_and_another_release_another() -> None:
+    figures = figures_of(MASKED)
+    noisy = NoisyScatter(N, of(N * MOMENT - np.outer(SUM, SUM)), None)
+    given = [
+        (b"key", [b"one", b"two"]),
+        (b"key", [b"onetwo"]),
+        (b"key", [b"one", b"tw0"]),
+        (b"kez", [b"one"]),
+    ]
+    drawn = [with_second_noise(noisy, figures, own_samplers(*each))[0].scaled_scatter for each in given]
+    assert len(set(drawn)) == len(given)
+    again = with_second_noise(noisy, figures, own_samplers(*given[0]))[0].scaled_scatter
+    assert again == drawn[0]
+    assert with_second_noise(noisy, figures)[0] != with_second_noise(noisy, figures)[0]
+
+
+def test_own_draws_have_the_law_of_others() -> None:
+    sample, variance, count = own_samplers(b"key", []), Fraction(10**6), 40_000
+    drawn = np.array(sample.gaussian(variance, count, 13_000), dtype=float)
+    assert abs(drawn.mean()) < 6 * 1000 / count**0.5
+    assert abs(drawn.var() / 10**6 - 1) < 6 * (2 / count) ** 0.5
+    assert sample.gaussian(variance, count, 13_000) != drawn.tolist()
 
 
 def test_owners_noise_needs_no_second() -> None:
