@@ -9,9 +9,11 @@ from fractions import Fraction
 from math import ceil, floor, log10
 from typing import Any
 
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.choice import NextRound
 from dpdpca_protocol.draft import real_of
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.features import MOST_WIDE
 from dpdpca_protocol.fields import decimal_text
 from dpdpca_protocol.study import ReleaseKind
 
@@ -30,7 +32,7 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
     Raises:
         PolicyError: the base draft asks for what no chain can have.
     """
-    check_base(base)
+    check_base(base, BlockName.OCTAVES in following.blocks)
     draft = {name: value for name, value in base.items() if name not in _REPLACED}
     draft |= {
         "missing": "midpoint",
@@ -50,12 +52,22 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
     return draft
 
 
-def check_base(base: Mapping[str, Any]) -> None:
+def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
     """That a draft can be the base of a chain.
 
+    Args:
+        scales: whether the chain asks for a scale of each feature.
+
     Raises:
-        PolicyError: it leaves records out, or asks for the masked release.
+        PolicyError: it leaves records out, asks for the masked release, or has one scale for all features
+            where each is to get its own.
     """
+    if scales and base.get("scaling") == "common":
+        raise PolicyError(
+            "no-chain",
+            "scaling is common, and a study of scales gives each feature a unit of its own",
+            'set scaling = "range", or leave the study of scales out',
+        )
     if base.get("missing", "midpoint") != "midpoint":
         raise PolicyError(
             "no-chain",
@@ -119,7 +131,8 @@ def _moved(features: Sequence[Mapping[str, Any]], following: NextRound) -> list[
                 centre = _rounded(Fraction(following.centre[column]), high - low)
                 changed["centre"] = decimal_text(min(max(centre, low), high))
             if following.scale is not None:
-                changed["scale"] = decimal_text(_rounded(Fraction(following.scale[column]), high - low))
+                scale, half = _rounded(Fraction(following.scale[column]), high - low), (high - low) / 2
+                changed["scale"] = decimal_text(min(max(scale, half / MOST_WIDE), half))
             column += 1
         moved.append(changed)
     return moved

@@ -63,7 +63,7 @@ def create_chain(
                 )
             return chain_facts(service, known)
         attempt += 1
-    check_base(base)
+    check_base(base, scales)
     first = first_round(len(is_categorical(base)), 1, 1.0)
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)

@@ -1,0 +1,42 @@
+"""What the next draft of a chain says is what a manifest may say: a round refused has spent for nothing."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from dpdpca_protocol.choice import first_round
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.features import Feature
+from dpdpca_user.rounds import check_base, round_draft
+
+SCALES = first_round(1, 10**6, 1.0, unknown_scales=True)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "found"),
+    [
+        (("0", "0.3333337"), 0.16666685),  # rounded to a millionth of the range it would pass the half-range
+        (("0", "1000"), 500.0),
+        (("0", "1000"), 500 * 2.0**-16),  # as where the base had a scale already
+        (("-1", "2"), 1.0606601717798212),
+    ],
+)
+def test_scales_stay_within_what_a_feature_may_have(bounds: tuple[str, str], found: float) -> None:
+    lower, upper = bounds
+    base: dict[str, Any] = {"features": [{"name": "a", "kind": "numeric", "lower": lower, "upper": upper}]}
+    (feature,) = round_draft(base, replace(SCALES, blocks={}, scale=(found,)))["features"]
+    scale = Feature.parse(feature, "feature").scaled_unit
+    half = (Fraction(upper) - Fraction(lower)) / 2
+    assert half / 2**14 <= scale <= half
+    assert abs(scale - Fraction(found)) <= half / 2**14
+
+
+def test_scales_are_not_asked_for_where_one_is_common() -> None:
+    base = {"features": [{"name": "a", "lower": 0, "upper": 1}], "scaling": "common"}
+    check_base(base)
+    with pytest.raises(PolicyError, match="unit of its own"):
+        check_base(base, scales=True)
+    with pytest.raises(PolicyError, match="unit of its own"):
+        round_draft(base, SCALES)
