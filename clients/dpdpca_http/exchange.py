@@ -29,7 +29,7 @@ from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES, WINDOW_
 
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=120.0)
-_PASSING = frozenset({408, 429, 502, 503, 504})
+_PASSING = frozenset({408, 429, 502, 503, 504, 507})
 
 
 def _now() -> datetime:

@@ -1,19 +1,26 @@
 """Acts on one owner's share: take a chunk, complete, withdraw. Repeated, each says the same again."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 
 import gmpy2
 from sqlalchemy import Connection
 
-from dpdpca_protocol.errors import ConflictError, CryptographicError, MessageError, NotAllowedError
+from dpdpca_protocol.errors import (
+    ConflictError,
+    CryptographicError,
+    MessageError,
+    NotAllowedError,
+    UnavailableError,
+)
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.sealing import chunk_info, open_sealed
 from dpdpca_protocol.share import MAX_VERSION, ShareStatement, Withdrawal, parse_chunk
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
 from dpdpca_proxy.proxy import Proxy
-from dpdpca_proxy.receipts import give_receipt, known_receipt, signed_before
+from dpdpca_proxy.receipts import check_witnessed, give_receipt, known_receipt, signed_before
 from dpdpca_proxy.rotation import check_one_key
 from dpdpca_proxy.store.files import chunk_name, share_folder
 from dpdpca_proxy.store.parties import PartyRow
@@ -67,6 +74,7 @@ def put_chunk(
         NotAllowedError: `not-a-participant`.
         ConflictError: `study-closed`, `share-version-not-newer`, `cohort-full`, `chunk-differs`,
             `too-many-versions`.
+        UnavailableError: `busy`, another request with the same chunk was refused at the same moment.
         CryptographicError: it does not open, or a ciphertext is unfit; the whole chunk is refused.
         MessageError: a wrong length, position or version.
     """
@@ -106,6 +114,13 @@ def _record_chunk(
         present = chunk_digests(connection, study, caller.party, version).get(position)
         if _same_chunk(present, digest):
             return None
+        if not proxy.files.exists(chunk_name(study, caller.party, version, position, digest)):
+            raise UnavailableError(
+                "busy",
+                "the same chunk was refused to another request",
+                "send it again",
+                retry_after_seconds=1,
+            )
         superseded = share.upload_version if share.upload_version != version else None
         if superseded is not None:
             delete_chunks(connection, study, caller.party, superseded)
@@ -130,6 +145,8 @@ def status_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> ShareStatus:
         version = share.upload_version or share.signed_version or None
         signed = find_signed(connection, study, caller.party, share.signed_version)
         there = chunk_digests(connection, study, caller.party, version) if version else {}
+    if signed is not None:
+        check_witnessed(proxy)
     return ShareStatus(share.state, version, tuple(sorted(there)), signed.receipt if signed else None)
 
 
@@ -338,11 +355,14 @@ def _same_chunk(present: Digest | None, digest: Digest) -> bool:
 def _remove_unnamed(
     proxy: Proxy, study: StudyId, owner: PartyId, version: int, position: int, digest: Digest
 ) -> None:
-    """Removes the file of a refused chunk, unless the same chunk came in by another request."""
-    with proxy.database.reading("is the chunk named") as connection:
-        named = chunk_digests(connection, study, owner, version).get(position) == digest
-    if not named:
-        proxy.files.remove(chunk_name(study, owner, version, position, digest))
+    """Removes the file of a refused chunk, unless the same chunk came in by another request.
+
+    In the turn of a writer, so that another request with the same chunk names a file that is there or sees
+    that it is gone. Where there is no turn to be had the file stays until the study's folder goes.
+    """
+    with suppress(UnavailableError), proxy.database.transaction("drop chunk") as connection:
+        if chunk_digests(connection, study, owner, version).get(position) != digest:
+            proxy.files.remove(chunk_name(study, owner, version, position, digest))
 
 
 def _check_study(named: StudyId, study: StudyId) -> None:

@@ -1,5 +1,6 @@
 """A proxy whose database was put back from a backup: nothing that it undid is done a second time."""
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from dpdpca_protocol.suite import PaillierSuite
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.loss import accept_loss
+from dpdpca_proxy.store.log import last_mark
 from dpdpca_proxy.store.witness import START, Witness
 
 
@@ -210,6 +212,29 @@ def test_a_mark_that_cannot_be_written_keeps_the_release_back(
     hidden.rename(folder)
     study.wait_state("released")
     assert world.request(world.user, "GET", f"{study.path}/release").status_code == 200
+
+
+def test_a_receipt_that_the_mark_does_not_know_is_not_given_at_the_second_asking_either(
+    world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The share is in, and an older copy of the database would not be seen to lack it."""
+    study, owner = world.open_study(3), world.owners[0]
+    chunks = study.plain_chunks(values_of(3, 0))
+    study.upload(owner, chunks)
+    claim = study.claim(owner, chunks).encoded
+    with monkeypatch.context() as patch:
+
+        def fail(*_: Any) -> None:
+            raise OSError(errno.EIO, "no")
+
+        patch.setattr(Witness, "_write", fail)
+        answers = [world.request(owner, "POST", f"{study.path}/share/complete", claim) for _ in range(2)]
+        answers.append(world.request(owner, "GET", f"{study.path}/share"))
+        assert study.state() == "open"
+    assert [(answer.status_code, slug(answer)) for answer in answers] == [(503, "storage-failing")] * 3
+    assert world.request(owner, "POST", f"{study.path}/share/complete", claim).status_code == 200
+    with world.proxy.database.reading("look") as connection:
+        assert Witness(world.proxy.settings.witness_path).read() == last_mark(connection)
 
 
 def test_a_missing_or_foreign_file_is_a_loss_too(

@@ -137,13 +137,17 @@ def test_what_a_problem_says_cannot_act_on_a_terminal() -> None:
 
 def test_passing_failures_are_tried_again_with_growing_pauses_and_fresh_nonces() -> None:
     answer, seen = replies(
-        httpx.ConnectError("refused"), httpx.ReadError("cut"), problem(503, "busy"), httpx.Response(204)
+        httpx.ConnectError("refused"),
+        httpx.ReadError("cut"),
+        problem(503, "busy"),
+        problem(507, "storage-full"),
+        httpx.Response(204),
     )
     waits = Waits()
     with client(answer, waits) as proxy:
         proxy.put_chunk(STUDY, 1, 0, b"sealed")
-    assert waits.slept == [0.5, 1.0, 2.0]
-    assert len({request.headers["signature-input"] for request in seen}) == 4
+    assert waits.slept == [0.5, 1.0, 2.0, 4.0]
+    assert len({request.headers["signature-input"] for request in seen}) == 5
 
 
 def test_retry_after_is_honoured_in_the_header_and_in_the_document() -> None:

@@ -84,6 +84,9 @@ class FileStore:
                 "state-corrupt", "a stored file is missing", "restore the data folder from its backup"
             ) from error
 
+    def exists(self, name: str) -> bool:
+        return (self.root / name).is_file()
+
     def write_sealed(self, name: str, content: bytes, key: bytes, randomness: Randomness) -> None:
         self.write(name, seal_at_rest(content, key, _CONTEXT + name.encode(), randomness))
 

@@ -1,8 +1,11 @@
 """Chunks, statements, withdrawals: every refusal has its type and changes nothing."""
 
+from typing import Any
+
 import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of
 
+from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_proxy import shares
@@ -226,3 +229,28 @@ def test_an_owner_cannot_make_the_transcript_long(study: OpenStudy, monkeypatch:
     study.deliver(world.owners[1], values_of(3, 1))
     study.withdraw(owner, 10)
     assert refused(lambda: study.upload(owner, chunks, version=11)).slug == "too-many-versions"
+
+
+def test_a_chunk_that_is_refused_takes_no_file_from_the_same_chunk_that_is_not(
+    study: OpenStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sent twice at once, and the database has no time for one of the two while the other waits."""
+    world, owner = study.world, study.world.owners[0]
+    chunks = study.plain_chunks(values_of(3, 0))
+    record, requests = shares._record_chunk, 0
+
+    def interleaved(*given: Any) -> Any:
+        nonlocal requests
+        requests += 1
+        if requests == 2:
+            raise UnavailableError("busy", "the database is busy", retry_after_seconds=1)
+        if requests == 1:
+            assert refused(lambda: study.upload(owner, chunks)).slug == "busy"
+        return record(*given)
+
+    monkeypatch.setattr(shares, "_record_chunk", interleaved)
+    assert refused(lambda: study.upload(owner, chunks)).slug == "busy"
+    assert world.client(owner).share(study.study).chunks == frozenset()
+    study.upload(owner, chunks)
+    assert len(list((world.home / "studies").rglob("0-*"))) == 1
+    world.client(owner).complete_share(study.study, study.claim(owner, chunks))
