@@ -6,6 +6,7 @@ back. Its own guard is a file on its machine; this is the other parties' memory 
 
 import json
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from dpdpca_disk.private import private_dir, read_private, write_private
@@ -25,15 +26,18 @@ class SeenMarks:
 
     Args:
         path: made with the first mark.
+        first_key: the raw Ed25519 key under which a proxy was met, of any of its keys: one that rotates its
+            keys goes on with its generations.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, first_key: Callable[[bytes], bytes] = lambda key: key) -> None:
         self._path = path
+        self._first_key = first_key
         self._lock = threading.Lock()
 
     def known(self, proxy: bytes) -> tuple[int, str] | None:
         """The highest (generation, head) that this proxy has signed; to be read before it is asked again."""
-        return self._read().get(proxy.hex())
+        return self._read().get(self._first_key(proxy).hex())
 
     def check(
         self, proxy: bytes, study: StudyId, state: str, mark: bytes | None, known: tuple[int, str] | None
@@ -72,9 +76,9 @@ class SeenMarks:
 
     def _remember(self, proxy: bytes, generation: int, head: Digest) -> None:
         with self._lock:
-            marks = self._read()
-            if generation > marks.get(proxy.hex(), (0, ""))[0]:
-                marks[proxy.hex()] = (generation, head.hex())
+            marks, name = self._read(), self._first_key(proxy).hex()
+            if generation > marks.get(name, (0, ""))[0]:
+                marks[name] = (generation, head.hex())
                 private_dir(self._path.parent)
                 write_private(self._path, json.dumps(marks, indent=1, sort_keys=True).encode() + b"\n")
 

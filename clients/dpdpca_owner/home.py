@@ -50,7 +50,7 @@ class OwnerHome:
         self.path = path
         self.keys = IdentityFiles(path)
         self.pins = Pins(path)
-        self.marks = SeenMarks(path / "marks.json")
+        self.marks = SeenMarks(path / "marks.json", self.pins.first_key)
         self.policy_path = path / "policy.toml"
         self.approvals = Approvals(path / "chains")
         self.ledger = LedgerFile(path / "ledger", witness, self._joined)

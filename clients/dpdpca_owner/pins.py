@@ -168,9 +168,9 @@ class Pins:
         return sorted((self._path / "proxies").glob("*.json"))
 
     def _party_path(self, kind: str, proxy: bytes, name: str) -> Path:
-        return self._path / kind / f"{Digest.of(self._first_key(proxy) + name.encode()).hex()[:32]}.json"
+        return self._path / kind / f"{Digest.of(self.first_key(proxy) + name.encode()).hex()[:32]}.json"
 
-    def _first_key(self, proxy: bytes) -> bytes:
+    def first_key(self, proxy: bytes) -> bytes:
         """The key under which the proxy with this key was met: what was pinned under it stays pinned."""
         for path in self._proxy_paths():
             card, former = _pinned_proxy(path)

@@ -142,6 +142,11 @@ class UserHome:
             )
         return chosen[0]
 
+    def first_key(self, ed25519: bytes) -> bytes:
+        """The raw key under which the proxy with this key was met."""
+        known = (proxy.keys for proxy in self.proxies() if ed25519 in proxy.keys)
+        return next(known, (ed25519,))[-1]
+
     def pin_proxy(self, proxy: EnrolledProxy) -> None:
         """Remember a proxy.
 

@@ -143,7 +143,7 @@ def open_service(
     database.upgrade()
     database.forget_deleted()
     store = StudyStore(database)
-    marks = SeenMarks(settings.home / MARKS_FILE)
+    marks = SeenMarks(settings.home / MARKS_FILE, home.first_key)
 
     @lru_cache(maxsize=16)
     def model_of(row_id: str) -> Model:

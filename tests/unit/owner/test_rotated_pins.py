@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 from promises import Promise
 
+from dpdpca_http.marks import SeenMarks
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.pins import Pins
 from dpdpca_protocol.errors import AuthenticationError
-from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.messages import ProxyCard, StudyMark
 from dpdpca_protocol.parties import Participant, Party
 from dpdpca_protocol.rotation import Rotation
 from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_user.home import EnrolledProxy, UserHome
 
 URL = "https://proxy.example:8440"
 NOW = "2026-01-01T00:00:00Z"
@@ -53,6 +56,37 @@ def test_a_proxy_is_followed_and_never_back(pins: Pins, promise: Promise) -> Non
         refused += 2
     assert pins.proxy(URL).identity == KEYS[2].public
     promise("P20", counted=f"{refused} key chains of a proxy rolled back", result="all refused")
+
+
+@pytest.mark.parametrize("role", ["owner", "user"])
+def test_a_proxy_with_another_key_goes_on_with_its_generations(tmp_path: Path, role: str) -> None:
+    """It falls for nobody by rotating, and old studies and new ones are held against the same mark."""
+    if role == "owner":
+        home = OwnerHome(tmp_path)
+        home.pins.pin_proxy(URL, card(KEYS[0]))
+        home.pins.follow_proxy(URL, card(KEYS[2]), chain("proxy", 0, 1, 2))
+        marks = home.marks
+    else:
+        user, first = UserHome(tmp_path), KEYS[0].public
+        pinned = EnrolledProxy(URL, "Relay", first.ed25519.hex(), first.x25519.hex())
+        user.pin_proxy(pinned)
+        user.follow_proxy(pinned, ProxyCard.parse(card(KEYS[2])), chain("proxy", 0, 1, 2))
+        marks = SeenMarks(tmp_path / "marks.json", user.first_key)
+    study, head = StudyId(bytes(32)), Digest.of(b"head")
+
+    def say(at: int, generation: int) -> None:
+        proxy = KEYS[at].public.ed25519
+        mark = StudyMark(study, "open", generation, head, NOW).sign(KEYS[at])
+        marks.check(proxy, study, "open", mark.encoded, marks.known(proxy))
+
+    say(0, 5)
+    say(2, 7)
+    for at in (0, 1, 2):
+        with pytest.raises(AuthenticationError) as alarm:
+            say(at, 6)
+        assert alarm.value.slug == "generation-fell"
+    say(0, 7)
+    assert marks.known(KEYS[3].public.ed25519) is None
 
 
 def test_a_proxy_without_a_statement_is_refused(pins: Pins) -> None:
