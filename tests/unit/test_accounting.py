@@ -207,6 +207,13 @@ def test_the_term_of_shares_is_the_formula_rounded_up():
     assert float(rho_of_shares(5, Fraction(1), 7)) == pytest.approx(7 * exact, rel=1e-12)
     assert rho_of_shares(5, Fraction(1), 7) > Fraction(7 * exact) * (1 - Fraction(1, 10**12))
     assert rho_of_shares(1, Fraction(1), 7) == 0
+    mpmath = pytest.importorskip("mpmath")
+    with mpmath.workdps(90):
+        exact = 70 * sum(mpmath.exp(-2 * mpmath.pi**2 * mpmath.mpf(k) / (k + 1)) for k in range(1, 5))
+        rounded = rho_of_shares(5, Fraction(1), 7)
+        assert (
+            exact < mpmath.mpf(rounded.numerator) / rounded.denominator < exact * (1 + mpmath.mpf(2) ** -80)
+        )
     # At the least scale that is admitted it is below m·2⁻²²⁴ a coordinate, and it only falls from there.
     assert 0 < rho_of_shares(2, Fraction(16), 1) < Fraction(2, 2**224)
     assert 0 < rho_of_shares(100_000, Fraction(16), 1) < Fraction(100_000, 2**224)

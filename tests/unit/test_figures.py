@@ -159,6 +159,14 @@ def test_draws_of_all_owners_count(monkeypatch):
         figures_of(replace(terms, max_owners=2**40 // 65 + 1))
 
 
+def test_draws_of_a_masked_release_are_those_of_its_triangle(monkeypatch):
+    monkeypatch.setattr("dpdpca_protocol.figures.MAX_NOISE_DRAWS", 55)
+    figures_of(MASKED)
+    monkeypatch.setattr("dpdpca_protocol.figures.MAX_NOISE_DRAWS", 54)
+    with pytest.raises(PolicyError, match="noise draws"):
+        figures_of(MASKED)
+
+
 def test_delta_is_split_without_remainder():
     for terms in (JOINT, MASKED):
         figures = figures_of(terms)
@@ -256,6 +264,20 @@ def test_terms_that_contradict_each_other_are_refused(change, reason):
 
 def test_the_clip_norm_may_touch_its_upper_end():
     assert figures_of(replace(JOINT, encoded_features=4, clip_norm=Fraction(2))).record_bound == 4 * 2048**2
+    assert figures_of(replace(PAIRS, encoded_features=4, clip_norm=Fraction(4))).record_bound == 16 * 2048**2
+
+
+def test_the_clip_norm_must_pass_the_rounding_error_of_a_record():
+    root = Fraction(1, 2048)  # √4/(2q)
+    with pytest.raises(PolicyError, match="rounding error"):
+        figures_of(replace(MASKED, encoded_features=4, clip_norm=root))
+
+
+def test_sums_of_squares_stay_below_two_to_the_62():
+    terms = replace(JOINT, encoded_features=1, clip_norm=Fraction(1), delta=Fraction("1e-15"))
+    assert figures_of(replace(terms, max_records=2**40 - 1)).max_records * 2**22 < 2**62
+    with pytest.raises(PolicyError, match="64-bit"):
+        figures_of(replace(terms, max_records=2**40))
 
 
 def test_half_of_delta_is_enough_and_less_is_not():

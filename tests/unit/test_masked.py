@@ -106,6 +106,13 @@ def test_any_number_of_records_multiplies(secret: SecretKey, count: int) -> None
     assert case.make(Speed(residues=case.residues)) == case.by_the_formula
 
 
+@pytest.mark.parametrize("mask", range(-4, 5))
+def test_a_mask_of_any_width_is_taken_whole(secret: SecretKey, mask: int) -> None:
+    case = Case(secret.public, 1, 1)
+    case.mask = [mask]
+    assert case.make(Speed(residues=case.residues)) == case.by_the_formula
+
+
 @pytest.mark.parametrize("workers", [2, 5])
 @pytest.mark.parametrize("d", [1, 9])
 def test_processes_make_the_same_and_say_how_far_they_are(secret: SecretKey, workers: int, d: int) -> None:

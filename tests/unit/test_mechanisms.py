@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_protocol.accounting import delta_of_tails, epsilon_of_rho, zcdp_rho
+from dpdpca_protocol.accounting import analytic_gaussian_scale, delta_of_tails, epsilon_of_rho, zcdp_rho
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.mechanisms import (
     MECHANISMS,
@@ -113,6 +113,9 @@ def test_ours_is_the_calibration_of_the_releases():
         assert fitted.guarantee.delta == DELTA + delta_of_tails(Fraction(1))
         assert epsilon_of_rho(fitted.rho, DELTA) <= 1
     assert joint.law(9).sum_ == joint.scale**2 / WEIGHT
+    unit = analytic_gaussian_scale(Fraction(1), DELTA)
+    assert masked.analytic_scale == pytest.approx(4 * K * unit)
+    assert joint.analytic_scale == pytest.approx(float(2 * K + WEIGHT) / math.sqrt(2) * unit)
 
 
 @pytest.mark.parametrize(

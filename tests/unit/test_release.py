@@ -3,6 +3,7 @@
 import pytest
 from gmpy2 import mpz
 
+from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.release import (
@@ -11,6 +12,7 @@ from dpdpca_protocol.release import (
     check_count,
     check_count_range,
     draw_mask,
+    flat_scatter,
     triangle_index,
 )
 
@@ -45,6 +47,11 @@ def test_a_scatter_knows_what_it_is_divided_by() -> None:
     assert NoisyScatter(1, rows, None).degrees == 1
 
 
+def test_pairs_are_their_own_scatter() -> None:
+    released = {BlockName.COUNT: [3], BlockName.PAIR_MOMENT: [1, 2, 5]}
+    assert flat_scatter(released, 2) == NoisyScatter(3, ((1, 2), (2, 5)), None, of_pairs=True)
+
+
 def test_an_upper_triangle_is_counted_by_rows() -> None:
     places = [(i, j) for i in range(4) for j in range(i, 4)]
     assert [triangle_index(4, i, j) for i, j in places] == list(range(10))
@@ -68,5 +75,6 @@ def test_a_proof_of_the_count_is_a_residue_below_the_modulus(toy_key: SecretKey)
         with pytest.raises(CryptographicError) as caught:
             check_count(public, plain, 12, wrong)
         assert caught.value.slug == "count-proof-false"
-    with pytest.raises(CryptographicError):
-        check_count(public, mpz(0), 12, public.modulus)  # nⁿ ≡ 0 mod n²
+    for wrong in (mpz(0), public.modulus):  # 0ⁿ ≡ nⁿ ≡ 0 mod n²
+        with pytest.raises(CryptographicError):
+            check_count(public, mpz(0), 12, wrong)
