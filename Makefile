@@ -9,7 +9,7 @@ demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
 test: lint ## everything that needs neither root nor Debian packages
-	$(BIN)/pytest -n 2 -m "not system and not nightly"
+	$(BIN)/pytest -n 3 --durations 25 -m "not system and not nightly"
 
 nightly: .venv/dev.stamp ## statistical tests at length, mutants of the core: some half an hour on two cores
 	$(BIN)/pytest -n 2 -m nightly

@@ -36,6 +36,7 @@ def test_pairs_hold_what_they_claim(pairs):
     assert max(pair.distance for pair in report.pairs) > 0.99 * report.claim.shift
 
 
+@pytest.mark.nightly
 def test_every_block_of_a_pre_study_spends_its_share_and_no_more(blocks):
     report = audit_manifest(blocks, HONEST_RUNS, alpha=level())
     assert report.holds, report.facts()

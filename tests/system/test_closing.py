@@ -12,6 +12,7 @@ from federation.checks import assert_release
 from federation.processes import wait_for
 from federation.records import add_up, draft, patients, write_csv
 from federation.world import Federation, tree
+from folders import files_below
 
 from dpdpca_protocol.errors import ConflictError
 
@@ -49,7 +50,7 @@ def _noise_drawn(federation: Federation, study: BareStudy) -> bool:
 
 def _study_files(federation: Federation, study: BareStudy) -> list[str]:
     folder = federation.proxy_home / "studies" / study.id.hex()
-    return [str(path) for path in folder.rglob("*") if path.is_file()]
+    return [str(path) for path in files_below(folder)]
 
 
 @pytest.mark.parametrize("release", ["joint", "masked"])

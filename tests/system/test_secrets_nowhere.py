@@ -21,6 +21,7 @@ from federation.bare_user import make_request
 from federation.processes import Machine
 from federation.records import add_up, draft, patients, write_csv
 from federation.world import Federation, User
+from folders import paths_below
 from promises import Promise
 
 from dpdpca_disk.identity import IdentityFiles
@@ -280,7 +281,7 @@ def look_at_files(federation: Federation, folder: Path, search: Search) -> list[
     """Sees every file but those that a secret lives in; returns what others may reach in a home."""
     own = (".passphrase", ".invitation", ".csv", "token")
     unprotected = []
-    for path in folder.rglob("*"):
+    for path in paths_below(folder):
         relative = str(path.relative_to(folder))
         in_home = any(
             part.endswith(("-owner", "-proxy", "-user", "-generation")) for part in Path(relative).parts

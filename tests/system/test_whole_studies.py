@@ -29,6 +29,7 @@ from federation.records import (
     write_parquet,
 )
 from federation.world import Federation, Owner, User
+from folders import paths_below
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
@@ -237,12 +238,12 @@ def test_nothing_secret_can_be_read_by_others(finished: Finished, federation: Fe
 def _below(homes: list[Path]) -> Iterator[Path]:
     for home in homes:
         yield home
-        yield from home.rglob("*")
+        yield from paths_below(home)
 
 
 def test_shares_noise_and_secret_key_are_gone(finished: Finished, federation: Federation) -> None:
     """What a release needs no more is deleted: the shares, the products, the noise, the mask, the key."""
-    kept = [path.name for path in (federation.proxy_home / "studies" / finished.study).rglob("*")]
+    kept = [path.name for path in paths_below(federation.proxy_home / "studies" / finished.study)]
     assert not [name for name in kept if "draw" in name or name in ("sealed", "shares", "aggregate")]
     with sqlite3.connect(f"file:{finished.user.home / 'user.sqlite3'}?mode=ro", uri=True) as database:
         (secret,) = database.execute(

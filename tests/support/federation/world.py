@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from folders import files_below
 
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
@@ -274,5 +275,5 @@ def federation_in(folder: Path) -> Iterator[Federation]:
 
 def tree(folder: Path, without: str = "none of them") -> dict[str, bytes]:
     """Every file under `folder` and its content, but for those whose path holds `without`."""
-    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and without not in str(path))
+    paths = (path for path in files_below(folder) if without not in str(path))
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}

@@ -1,12 +1,12 @@
 """What the proxy does ahead for an open study serves its release, and nothing but the time rests on it."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flat_releases import open_joint_release
+from folders import files_below
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, Values, values_of, wait_for
 
 from dpdpca_protocol import masked
@@ -35,9 +35,7 @@ def groups_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sealed(study: OpenStudy, kind: str) -> list[Path]:
     folder: Path = study.world.home / "studies" / sealed_folder(study.study) / kind
-    # os.walk: folders may go while they are listed
-    found = [Path(top, name) for top, _, names in os.walk(folder) for name in names]
-    return sorted(path for path in found if not path.name.startswith("."))
+    return [path for path in files_below(folder) if not path.name.startswith(".")]
 
 
 def released(study: OpenStudy) -> NoisyScatter:
