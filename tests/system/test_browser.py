@@ -116,9 +116,8 @@ def test_report_shows_its_drawings_without_a_network(browser: Browser, report: P
     browser.resize(1200, 900)
     browser.open(report.as_uri())
     assert browser.complaints() == []
-    assert (
-        browser.ask("return document.querySelectorAll('svg').length") == 4
-    )  # two studies, two drawings each
+    # three studies, two drawings each
+    assert browser.ask("return document.querySelectorAll('svg').length") == 6
     text = browser.ask("return document.body.innerText")
     for part in ("noise edge", "Biplot", "What is promised, and to whom", "without privacy"):
         assert part in text

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, values_of, wait_for
 
 from dpdpca_protocol.errors import DpdpcaError, UnavailableError
@@ -242,7 +243,7 @@ def _die() -> None:
 # The store
 
 
-def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any) -> None:
+def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any, promise: Promise) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
@@ -258,6 +259,7 @@ def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any) -> None:
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
         assert connection.exec_driver_sql("PRAGMA secure_delete").scalar() == 1
     database.close()
+    promise("P3", counted="a connection's settings", result="write-ahead log, synchronous FULL")
 
 
 def test_a_newer_store_is_refused(tmp_path: Any) -> None:
