@@ -24,12 +24,14 @@ STUDY_SECONDS = 600
 # Asks the proxy itself, as the data user, for the release of a study.
 RELEASE_DIGEST = """
 import hashlib, sys
+from dpdpca_disk.passphrase import read_passphrase
 from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_user.home import UserHome
 home = UserHome.find(None)
 proxy = home.proxy(None)
-with ProxyClient(proxy.url, home.identity(None), proxy.identity.ed25519) as client:
+passphrase = read_passphrase(None, "DPDPCA_USER_PASSPHRASE_FILE")
+with ProxyClient(proxy.url, home.identity(passphrase), proxy.identity.ed25519) as client:
     study = StudyId.parse(sys.argv[1])
     print(hashlib.sha256(client.release(study).release + client.release_chunk(study, 0, 2**24)).hexdigest())
 """
