@@ -209,10 +209,10 @@ def test_statements_do_not_roll_back(study: OpenStudy, promise: Promise) -> None
 
 def test_a_share_is_of_one_study_and_one_owner(world: ProxyWorld) -> None:
     study, owner = world.open_study(3), world.owners[0]
-    world.with_new_key()
-    other = world.open_study(3, title="Another")
     chunks = study.plain_chunks(values_of(3, 0))
     study.upload(owner, chunks)
+    world.with_new_key()
+    other = world.open_study(3, title="Another")
     before = dump(world.proxy)
     client, path = world.client(owner), f"{study.path}/share/complete"
     assert refused(lambda: client.complete_share(study.study, other.claim(owner, chunks))).slug == "malformed"
