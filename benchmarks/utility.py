@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-_TESTS = Path(__file__).resolve().parents[1] / "tests"
-sys.path[:0] = [str(_TESTS / "support"), str(_TESTS / "statistical")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-import pytest  # noqa: E402  # reference_data skips by it
-from reference_data import Table, covtype, digits, insurance, musk, terrain  # noqa: E402
-from test_chain_utility import captured_by, chain, naive  # noqa: E402
+import pytest
+from played_chains import captured_by, chain, naive
+from reference_data import Table, covtype, digits, insurance, musk, terrain
 
 CASES: tuple[tuple[Callable[[], Table], float, float], ...] = tuple(
     (load, times, epsilon)
@@ -31,7 +30,7 @@ def main() -> None:
     for load, times, epsilon in CASES:
         try:
             table = load().widened(times)
-        except pytest.skip.Exception:
+        except pytest.skip.Exception:  # the table is not here
             continue
         alone = np.mean([naive(table, epsilon) for _ in range(repeats)])
         played = [chain(table, epsilon) for _ in range(repeats)]

@@ -9,7 +9,7 @@ Shares of ρ, thresholds and quantiles are those of docs/utility.md, fitted to s
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import sqrt
 
@@ -170,17 +170,7 @@ def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
     if silent:
         reasons.append(f"{silent} features show nothing above the noise and keep half their range as a unit")
     base = _norm_study(last.encoded_features, _ids(results), tuple(reasons))
-    return NextRound(
-        base.release,
-        base.rho_share,
-        base.clip_norm,
-        base.blocks,
-        base.sum_weight,
-        None,
-        scale,
-        base.pre_studies,
-        base.reasons,
-    )
+    return replace(base, scale=scale)
 
 
 def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from promises import Promise
-from proxy_process import ProcessWorld, process_world
+from proxy_process import ProcessWorld, started_world
 from proxy_world import values_of, wait_for
 from quick_folder import quick_folder
 from store_checks import row_of
@@ -24,14 +24,7 @@ _MOST_DELAY_SECONDS = 0.02
 
 @pytest.fixture
 def world(parties: Any) -> Iterator[ProcessWorld]:
-    with (
-        quick_folder() as folder,
-        process_world(
-            folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
-        ) as world,
-    ):
-        world.start(processes=2)
-        world.enrol_all()
+    with quick_folder() as folder, started_world(folder, parties, processes=2) as world:
         yield world
 
 

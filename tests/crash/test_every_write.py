@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from fault_plan import DIE, ERROR, LIE, POWER
 from promises import Promise
-from proxy_process import DeadProxyError, ProcessWorld, process_world
+from proxy_process import DeadProxyError, ProcessWorld, started_world
 from proxy_world import OpenStudy, values_of, wait_for
 from quick_folder import quick_folder
 from store_checks import check_store, check_sum, row_of, wait_on_disk
@@ -239,14 +239,7 @@ class Enrol(Act):
 
 @pytest.fixture
 def world(parties: Any) -> Iterator[ProcessWorld]:
-    with (
-        quick_folder() as folder,
-        process_world(
-            folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
-        ) as world,
-    ):
-        world.start()
-        world.enrol_all()
+    with quick_folder() as folder, started_world(folder, parties) as world:
         yield world
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from promises import Promise
-from proxy_process import ProcessWorld, process_world
+from proxy_process import ProcessWorld, started_world
 from proxy_world import OpenStudy, dump, slug, values_of, wait_for
 
 from dpdpca_http.retry import Patience
@@ -18,16 +18,7 @@ from dpdpca_proxy.audit import HOLDS, audit_study
 
 @pytest.fixture
 def world(tmp_path: Path, parties: Any) -> Iterator[ProcessWorld]:
-    with process_world(
-        tmp_path / "proxy",
-        parties.user,
-        list(parties.owners),
-        parties.secret,
-        parties.proof,
-        patience=Patience(seconds=0.0),
-    ) as world:
-        world.start()
-        world.enrol_all()
+    with started_world(tmp_path, parties, patience=Patience(seconds=0.0)) as world:
         yield world
 
 

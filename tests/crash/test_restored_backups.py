@@ -52,8 +52,13 @@ def worker(stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> Holdin
     return worker
 
 
-def closed_study(world: ProxyWorld, release: str = "joint") -> OpenStudy:
-    """Closed and multiplied, with the draw (or, masked, the question for N) still to come."""
+def closed_study(
+    world: ProxyWorld, worker: HoldingWorker, release: str = "joint", held: str = "draw"
+) -> OpenStudy:
+    """Starts a proxy whose worker does not begin what is held, and closes a study there, multiplied."""
+    worker.held = {held}
+    world.start()
+    world.enrol_all()
     study = world.open_study(3, release=release, closing="when-complete")
     for seed, owner in enumerate(world.owners):
         study.deliver(owner, values_of(3, seed))
@@ -95,10 +100,7 @@ def test_a_backup_of_a_closed_study_makes_no_second_draw(
     stopped_world: ProxyWorld, worker: HoldingWorker, tmp_path: Path, release: str, promise: Promise
 ) -> None:
     world = stopped_world
-    worker.held = {"draw"}
-    world.start()
-    world.enrol_all()
-    study = closed_study(world, release)
+    study = closed_study(world, worker, release)
     if release == "masked":
         answer = study.count_answer(study.challenge())
         world.client(world.user).answer_count(study.study, answer)
@@ -147,10 +149,7 @@ def test_with_the_counter_taken_out_each_restore_draws_again(
 ) -> None:
     """A3 and A6: the mean of k draws has an error of 1/√k. Without the file it works, with it never."""
     world, tries = stopped_world, 4
-    worker.held = {"draw"}
-    world.start()
-    world.enrol_all()
-    study = closed_study(world)
+    study = closed_study(world, worker)
     world.stop()
     backup = copy_home(world.home, tmp_path / "backup")
     worker.held = set()
@@ -195,10 +194,7 @@ def test_a_mark_that_cannot_be_written_keeps_the_release_back(
     stopped_world: ProxyWorld, worker: HoldingWorker
 ) -> None:
     world = stopped_world
-    worker.held = {"make_release"}
-    world.start()
-    world.enrol_all()
-    study = closed_study(world)
+    study = closed_study(world, worker, held="make_release")
     wait_for(lambda: worker.calls.count("draw") == 1)
     folder = world.proxy.settings.witness_path.parent
     hidden = folder.with_name("hidden")
@@ -241,10 +237,7 @@ def test_a_missing_or_foreign_file_is_a_loss_too(
     stopped_world: ProxyWorld, worker: HoldingWorker, tmp_path: Path
 ) -> None:
     world = stopped_world
-    worker.held = {"draw"}
-    world.start()
-    world.enrol_all()
-    study = closed_study(world)
+    study = closed_study(world, worker)
     path = world.proxy.settings.witness_path
     genuine = path.read_bytes()
     mark = json.loads(genuine)
@@ -273,10 +266,7 @@ def test_the_other_parties_see_the_generation_fall(
 ) -> None:
     """Where the file was put back with the database, those who ask remember."""
     world = stopped_world
-    worker.held = {"draw"}
-    world.start()
-    world.enrol_all()
-    study = closed_study(world)
+    study = closed_study(world, worker)
     world.stop()
     backup = copy_home(world.home, tmp_path / "backup")
     mark = world.proxy.settings.witness_path.read_bytes()
@@ -305,10 +295,7 @@ def test_the_log_goes_on_above_what_was_lost(
     stopped_world: ProxyWorld, worker: HoldingWorker, tmp_path: Path
 ) -> None:
     world = stopped_world
-    worker.held = {"draw"}
-    world.start()
-    world.enrol_all()
-    study = closed_study(world)
+    study = closed_study(world, worker)
     world.stop()
     backup = copy_home(world.home, tmp_path / "backup")
     worker.held = set()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from malformed import Forge, Malformed
 from promises import Promise
-from proxy_process import ProcessWorld, process_world
+from proxy_process import ProcessWorld, started_world
 from proxy_world import dump, values_of, wait_for
 from quick_folder import quick_folder
 
@@ -28,14 +28,7 @@ _DRIFT = 1.05
 
 @pytest.fixture
 def world(parties: Any) -> Iterator[ProcessWorld]:
-    with (
-        quick_folder() as folder,
-        process_world(
-            folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
-        ) as world,
-    ):
-        world.start()
-        world.enrol_all()
+    with quick_folder() as folder, started_world(folder, parties) as world:
         yield world
 
 

@@ -241,10 +241,10 @@ def _wrap_database(plan: FaultPlan) -> None:
         real_forget(self)
         plan.point("checkpointed", _io_error)
 
-    DefaultDialect.do_execute = changing(real_execute)  # type: ignore[method-assign]
-    DefaultDialect.do_executemany = changing(real_many)  # type: ignore[method-assign]
-    DefaultDialect.do_commit = committing  # type: ignore[method-assign]
-    Database.forget_deleted = forgetting  # type: ignore[method-assign]
+    DefaultDialect.do_execute = changing(real_execute)
+    DefaultDialect.do_executemany = changing(real_many)
+    DefaultDialect.do_commit = committing
+    Database.forget_deleted = forgetting
 
 
 def _wrap_answers(plan: FaultPlan) -> None:
@@ -261,4 +261,4 @@ def _wrap_answers(plan: FaultPlan) -> None:
             return
         self.transport.abort()
 
-    RequestResponseCycle.send = sending  # type: ignore[method-assign]
+    RequestResponseCycle.send = sending

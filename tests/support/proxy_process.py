@@ -221,6 +221,16 @@ def process_world(*arguments: Any, **options: Any) -> Iterator[ProcessWorld]:
         world.end()
 
 
+@contextmanager
+def started_world(folder: Path, parties: Any, processes: int = 1, **options: Any) -> Iterator[ProcessWorld]:
+    """The same for the small study's parties, serving, with everyone enrolled."""
+    people = (parties.user, list(parties.owners), parties.secret, parties.proof)
+    with process_world(folder / "proxy", *people, **options) as world:
+        world.start(processes=processes)
+        world.enrol_all()
+        yield world
+
+
 def noise_log(home: Path) -> Path:
     return home.parent / f"{home.name}.noise"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from promises import Promise
-from proxy_process import ProcessWorld, process_world
+from proxy_process import ProcessWorld, started_world
 from proxy_world import dump, slug, values_of, wait_for
 
 from dpdpca_http.retry import Patience
@@ -37,16 +37,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def world(small_disk: Path, parties: Any) -> Iterator[ProcessWorld]:
-    with process_world(
-        small_disk / "proxy",
-        parties.user,
-        list(parties.owners),
-        parties.secret,
-        parties.proof,
-        patience=Patience(seconds=0.0),
-    ) as world:
-        world.start()
-        world.enrol_all()
+    with started_world(small_disk, parties, patience=Patience(seconds=0.0)) as world:
         yield world
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from promises import Promise
-from proxy_process import ProcessWorld, process_world
+from proxy_process import ProcessWorld, started_world
 from proxy_world import values_of
 from syscall_trace import Trace, tracing
 
@@ -15,11 +15,7 @@ RECEIPTS = 100
 
 @pytest.fixture
 def own_world(tmp_path: Path, parties: Any) -> Iterator[ProcessWorld]:
-    with process_world(
-        tmp_path / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof
-    ) as world:
-        world.start()
-        world.enrol_all()
+    with started_world(tmp_path, parties) as world:
         yield world
 
 

@@ -1,6 +1,7 @@
 """`dpdpca bench`: one phase at one size, beside its floor and beside another library."""
 
 import json
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -65,61 +66,48 @@ def show(facts: dict[str, object], as_json: bool) -> None:
             typer.echo(f"{name:<24} {f'{value:.6g}' if isinstance(value, float) else value}")
 
 
-@app.command(epilog="Example: dpdpca bench encrypt --features 617 --against phe --json")
-def encrypt(
-    features: Features = 64,
-    owners: Owners = 1,
-    key_bits: KeyBits = 3072,
-    release: Release = "joint",
-    against: Against = "none",
-    workers: Workers = 0,
-    rounds: Rounds = 3,
-    as_json: AsJson = False,
-) -> None:
-    """One owner's whole share, from its integers to chunks of ciphertexts."""
-    _bench("encrypt", features, owners, key_bits, release, against, workers, rounds, as_json)
+def _phase(name: str, owners_by_default: int, release_by_default: str) -> Callable[..., None]:
+    """The command of a phase; all four take the same options."""
+
+    def command(
+        features: Features = 64,
+        owners: Owners = owners_by_default,
+        key_bits: KeyBits = 3072,
+        release: Release = release_by_default,
+        against: Against = "none",
+        workers: Workers = 0,
+        rounds: Rounds = 3,
+        as_json: AsJson = False,
+    ) -> None:
+        _bench(name, features, owners, key_bits, release, against, workers, rounds, as_json)
+
+    return command
 
 
-@app.command(epilog="Example: dpdpca bench aggregate --features 617 --owners 10 --json")
-def aggregate(
-    features: Features = 64,
-    owners: Owners = 3,
-    key_bits: KeyBits = 3072,
-    release: Release = "joint",
-    against: Against = "none",
-    workers: Workers = 0,
-    rounds: Rounds = 3,
-    as_json: AsJson = False,
-) -> None:
-    """All shares, from their sealed files to the stored products."""
-    _bench("aggregate", features, owners, key_bits, release, against, workers, rounds, as_json)
-
-
-@app.command(epilog="Example: dpdpca bench release --features 617 --release masked --against phe --json")
-def release(
-    features: Features = 64,
-    owners: Owners = 3,
-    key_bits: KeyBits = 3072,
-    release: Release = "masked",
-    against: Against = "none",
-    workers: Workers = 0,
-    rounds: Rounds = 3,
-    as_json: AsJson = False,
-) -> None:
-    """The release, from products and noise to its stored chunks."""
-    _bench("release", features, owners, key_bits, release, against, workers, rounds, as_json)
-
-
-@app.command(epilog="Example: dpdpca bench decrypt --features 617 --json")
-def decrypt(
-    features: Features = 64,
-    owners: Owners = 3,
-    key_bits: KeyBits = 3072,
-    release: Release = "joint",
-    against: Against = "none",
-    workers: Workers = 0,
-    rounds: Rounds = 3,
-    as_json: AsJson = False,
-) -> None:
-    """The release, from its ciphertexts to the noisy scatter."""
-    _bench("decrypt", features, owners, key_bits, release, against, workers, rounds, as_json)
+for _name, _owners, _release, _example, _help in (
+    (
+        "encrypt",
+        1,
+        "joint",
+        "--features 617 --against phe",
+        "One owner's whole share, from its integers to chunks of ciphertexts.",
+    ),
+    (
+        "aggregate",
+        3,
+        "joint",
+        "--features 617 --owners 10",
+        "All shares, from their sealed files to the stored products.",
+    ),
+    (
+        "release",
+        3,
+        "masked",
+        "--features 617 --against phe",
+        "The release, from products and noise to its stored chunks.",
+    ),
+    ("decrypt", 3, "joint", "--features 617", "The release, from its ciphertexts to the noisy scatter."),
+):
+    app.command(_name, help=_help, epilog=f"Example: dpdpca bench {_name} {_example} --json")(
+        _phase(_name, _owners, _release)
+    )

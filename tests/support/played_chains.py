@@ -1,0 +1,64 @@
+"""Chains and naive studies played on real tables: real encoding, exact noise, nothing encrypted."""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from reference_data import Table
+
+from dpdpca_protocol.components import EncodedSpace, fit_components
+from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.parties import Party, ProxyParty
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release import NoisyScatter
+from dpdpca_user.drafts import lint
+from dpdpca_user.rehearsal import Rehearsal, captured, play_chain, play_round
+
+USER = Party("user", b"\xfe" * 32, b"\xfe" * 32)
+PROXY = ProxyParty("proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
+
+
+def complete(draft: Mapping[str, Any]) -> Manifest:
+    return lint(draft, USER, PROXY, datetime(2030, 1, 1, tzinfo=UTC), 3072)
+
+
+def base_of(table: Table, epsilon: float) -> dict[str, Any]:
+    features = [
+        {"name": f"x{i}", "lower": float(low), "upper": float(high)}
+        for i, (low, high) in enumerate(zip(table.lower, table.upper, strict=True))
+    ]
+    return {
+        "title": table.name,
+        "purpose": "A test.",
+        "features": features,
+        "epsilon": epsilon,
+        "max_records": len(table.rows),
+        "missing": "midpoint",
+    }
+
+
+def owners_of(table: Table, count: int = 3) -> list[dict[str, Any]]:
+    return [{f"x{i}": table.rows[start::count, i] for i in range(table.d)} for start in range(count)]
+
+
+def chain(table: Table, epsilon: float, scales: bool = False) -> Rehearsal:
+    return play_chain(base_of(table, epsilon), complete, owners_of(table), OS_RANDOMNESS, scales)
+
+
+def naive(table: Table, epsilon: float) -> float:
+    """cv_5 of one joint study about the middle of the bounds, clipping nothing."""
+    norm = math.floor(math.sqrt(table.d) * 1000) / 1000
+    manifest = complete(base_of(table, epsilon) | {"release": "joint", "clip_norm": str(norm)})
+    noisy = play_round(manifest, owners_of(table), OS_RANDOMNESS)
+    assert isinstance(noisy, NoisyScatter)
+    components = fit_components(noisy, manifest.figures, EncodedSpace.of(manifest))
+    return captured(components, manifest, whole(table), 5)
+
+
+def whole(table: Table) -> dict[str, Any]:
+    return {f"x{i}": table.rows[:, i] for i in range(table.d)}
+
+
+def captured_by(played: Rehearsal, table: Table) -> float:
+    return captured(played.components, played.main, whole(table), 5)
