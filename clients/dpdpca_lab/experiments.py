@@ -79,7 +79,7 @@ def discretizer(data: Path | None = None) -> Outcome:
     """The paper's whole chain: features mapped to 0 … 2^e − 1, then noise that forgets how large that is."""
     claimed, delta, rows = Fraction(1), Fraction(1, 10**5), []
     for d, bits in product((2, 10, 64), (1, 4, 8, 16)):
-        discretize = PublishedDiscretizer(np.zeros(d), np.ones(d), bits)
+        discretize = PublishedDiscretizer(np.zeros(d), np.ones(d), 2**bits - 1)
         rescaled = PublishedGaussian.calibrated(_setting(Quantity.SCATTER, d, "1", delta)).real_epsilon
         rows.append((d, bits, discretize.top, discretize.real_epsilon(claimed, delta), rescaled))
     columns = ("d", "e", "2^e − 1", "real ε as published", "real ε with τ rescaled")

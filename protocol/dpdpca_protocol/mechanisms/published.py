@@ -21,7 +21,7 @@ __all__ = ["UNIT_ROWS", "PublishedDiscretizer", "PublishedGaussian", "published_
 
 UNIT_ROWS = "rows of norm at most 1"
 
-_MOST_BITS = 31
+_MOST = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,25 @@ class PublishedGaussian(GaussianNoise):
 
 @dataclass(frozen=True, slots=True)
 class PublishedDiscretizer:
-    """The paper's map of each feature to the integers 0 … 2^e − 1, linear between a lower and an upper end.
+    """The paper's map of each feature to the integers 0 … T, linear between a lower and an upper end.
+
+    Where a study's clip norm is √d, and so cuts nothing but the very corners, its encoding is this map with
+    T = 2q between the public bounds, moved by q so that the middle is 0.
 
     Attributes:
         lower, upper: (d,) ends. Taken from the data, as the paper does, they are themselves a leak.
-        bits: e, from 1 to 31.
+        top: T, from 1 to 2³¹ − 1; in the paper 2^e − 1.
+
+    Source: Wang, Chang 2018, equation 5. Tested: tests/unit/test_mechanisms.py, tests/unit/test_encoding.py.
     """
 
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
-    bits: int
+    top: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bits <= _MOST_BITS:
-            raise UsageError("bad-argument", f"the bits of the discretizer must be 1 to {_MOST_BITS}")
+        if not 1 <= self.top <= _MOST:
+            raise UsageError("bad-argument", f"the top of the discretizer must be 1 to {_MOST}")
         if (
             self.lower.shape != self.upper.shape
             or self.lower.ndim != 1
@@ -79,21 +84,16 @@ class PublishedDiscretizer:
 
     @classmethod
     def of_data(cls, rows: NDArray[np.float64], bits: int) -> Self:
-        """Ends from the rows themselves, as published. Not private: the ends are values of single records."""
-        return cls(rows.min(axis=0), rows.max(axis=0), bits)
-
-    @property
-    def top(self) -> int:
-        """2^e − 1."""
-        return (1 << self.bits) - 1
+        """Ends from the rows themselves, T = 2^bits − 1. Not private: ends are single values."""
+        return cls(rows.min(axis=0), rows.max(axis=0), 2**bits - 1)
 
     @property
     def record_bound(self) -> Fraction:
-        """d(2^e − 1)²/4: squared distance of a corner from the middle of the cube that records lie in."""
+        """dT²/4: squared distance of a corner from the middle of the cube that records lie in."""
         return Fraction(len(self.lower) * self.top**2, 4)
 
     def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
-        """(n, d) reals → (n, d) integers in 0 … 2^e − 1, to the nearest; values outside the ends are cut."""
+        """(n, d) reals → (n, d) integers in 0 … T, to the nearest; values outside the ends are cut."""
         share = (rows - self.lower) / (self.upper - self.lower)
         cut: NDArray[Any] = np.rint(np.clip(share, 0.0, 1.0) * self.top)
         return cut.astype(np.int64)
