@@ -24,7 +24,6 @@ from dpdpca_protocol.signing import IdentityKey, Statement
 from dpdpca_protocol.study import RELEASED_STATES
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.enrolment import invite
-from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.store.studies import load_blob
 
 MOST_POINTS = 400
@@ -67,10 +66,7 @@ class Act:
             self.receipts.append(self.study.deliver(owner, values_of(3, seed)))
 
     def is_released(self) -> bool:
-        files, study = self.world.proxy.files, self.study.study
-        return row_of(self.study).state in RELEASED_STATES and sealed_folder(study) not in files.folders(
-            study
-        )
+        return row_of(self.study).state in RELEASED_STATES and self.study.is_swept()
 
     def check_release(self) -> None:
         """Of exactly those who delivered, under one noise, and the same to whoever asks, whenever."""

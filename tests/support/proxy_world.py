@@ -44,6 +44,7 @@ from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import Proxy, make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
+from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.worker import Worker
 
 TOY_BITS = 512
@@ -339,6 +340,10 @@ class OpenStudy:
 
     def state(self) -> str:
         return self.world.client(self.world.user).study(self.study).state
+
+    def is_swept(self) -> bool:
+        """The sealed files go just after the study has its last state, so one may have to wait for it."""
+        return sealed_folder(self.study) not in self.world.proxy.files.folders(self.study)
 
     def wait_state(self, *states: str, seconds: float = 20.0) -> str:
         wait_for(lambda: self.state() in states, seconds)

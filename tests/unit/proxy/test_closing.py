@@ -51,7 +51,7 @@ def test_too_few_owners_at_closing_time_fail_the_study(study: OpenStudy) -> None
     world.clock.ahead = timedelta()
     facts = world.client(world.user).study(study.study)
     assert facts.failure == "too-few-owners"
-    assert not list((world.home / "studies").rglob("shares"))
+    wait_for(study.is_swept)
     assert refused(lambda: world.client(world.user).release(study.study)).slug == "wrong-state"
 
 
@@ -76,7 +76,7 @@ def test_a_cancelled_study_is_over(study: OpenStudy) -> None:
     study.cancel()
     study.cancel()
     assert study.state() == "cancelled"
-    assert not list((world.home / "studies").rglob("shares"))
+    assert study.is_swept()
     assert refused(lambda: study.deliver(world.owners[1], values_of(3, 1))).slug == "study-closed"
     assert refused(lambda: world.client(world.user).release(study.study)).slug == "wrong-state"
 

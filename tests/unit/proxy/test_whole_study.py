@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from flat_releases import open_joint_release
-from proxy_world import OpenStudy, ProxyWorld, Values, values_of
+from proxy_world import OpenStudy, ProxyWorld, Values, values_of, wait_for
 
 from dpdpca_protocol.mechanisms import Mechanism
 from dpdpca_protocol.messages import ReleaseStatement, SealedComponents
@@ -15,7 +15,6 @@ from dpdpca_protocol.share import cohort_digest, decode_chunk
 from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.suite import PaillierSuite
 from dpdpca_protocol.transcript import verify_transcript
-from dpdpca_proxy.store.files import sealed_folder
 
 
 @pytest.fixture
@@ -77,7 +76,7 @@ def test_the_release_is_the_exact_sum_of_the_cohort(
         receipt.body["statement"] for receipt in receipts
     }
     assert said.records == (15 if release == "masked" else None)
-    assert not (world.home / "studies" / sealed_folder(study.study)).exists()
+    wait_for(study.is_swept)
     publish_and_read(study)
 
 
