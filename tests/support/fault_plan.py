@@ -1,4 +1,4 @@
-"""Named points at every write of a server, and what may go wrong at the k-th of them.
+"""Named points at every write of a server, and what may go wrong at one of them, the k-th of its name.
 
 A `FaultPlan` is installed in a process that serves and does nothing else: it wraps the file functions, the
 statements and commits of the database, and the sending of answers. The product has no switch for it.
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy.engine.default import DefaultDialect
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
@@ -28,39 +28,53 @@ DIE, POWER, LIE, ERROR = "die", "power", "lie", "error"
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
+class Point(NamedTuple):
+    """By its name, since work in the background moves what a count of all points would say."""
+
+    name: str
+    turn: int = 1
+
+
 class FaultPlan:
     """Points that were passed since `arm`, and the one at which something happens."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        """Args: tell: told the point at which something happens, just before it does."""
+    def __init__(self, tell: Callable[[], None]) -> None:
+        """Args: tell: called at the point at which something happens, just before it does."""
         self._tell = tell
         self._lock = threading.RLock()
-        self._at = 0
+        self._at: Point | None = None
         self._mode = DIE
-        self.passed: list[str] = []
+        self._passed: list[Point] = []
         self._torn: set[Path] = set()
         """Files whose content is not on the disk yet."""
         self._new: dict[Path, bytes | None] = {}
         """Names that are not on the disk yet, and what stood there before."""
 
-    def arm(self, at: int, mode: str) -> None:
-        """From now on count points; at the `at`-th do as `mode` says, then nothing more. 0: only count."""
+    def arm(self, at: Point | None, mode: str = DIE) -> None:
+        """From now on notes points; at this one does as `mode` says, then nothing more."""
         with self._lock:
-            self.passed, self._at, self._mode = [], at, mode
+            self._passed, self._at, self._mode = [], at, mode
             self._torn, self._new = set(), {}
 
-    def so_far(self) -> list[str]:
+    def disarm(self) -> list[Point]:
+        """Lets nothing happen any more; the points that were passed."""
+        with self._lock:
+            self._at = None
+            return list(self._passed)
+
+    def so_far(self) -> list[Point]:
         """Points that were passed; not while the process is on its way out."""
         with self._lock:
-            return list(self.passed)
+            return list(self._passed)
 
     def point(self, name: str, failure: Callable[[], BaseException]) -> None:
         """Passes a point; where it is the one, and the mode is `error`, raises `failure`."""
         with self._lock:
-            self.passed.append(name)
-            if not self._at or len(self.passed) != self._at:
+            point = Point(name, 1 + sum(earlier.name == name for earlier in self._passed))
+            self._passed.append(point)
+            if point != self._at:
                 return
-            self._tell(name)
+            self._tell()
             if self._mode == ERROR:
                 raise failure()
             if self._mode in (POWER, LIE):

@@ -19,7 +19,7 @@ from typing import Any
 
 import uvicorn
 from children import CHILDREN, start_child
-from fault_plan import DIE, FaultPlan, install
+from fault_plan import DIE, FaultPlan, Point, install
 from proxy_world import TOY_BITS, InlineWorker, ProxyWorld, free_port, wait_for
 
 from dpdpca_asgi.limits import DeadlineProtocol
@@ -35,6 +35,7 @@ from dpdpca_proxy.workplace import Workplace
 KILLED = -signal.SIGKILL
 START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
+_FELL = "fell"
 _LAST_OF_TIDYING = "remove"
 """A file that was written to see whether the storage works is taken back."""
 _NEVER_SECONDS = 3600.0
@@ -66,7 +67,7 @@ class ServedProxy:
     settings: dict[str, Any]
     _process: BaseProcess | None = None
     _control: Connection | None = None
-    _fell: str = ""
+    _fell: bool = False
     _is_tidy: bool = False
 
     @property
@@ -84,32 +85,35 @@ class ServedProxy:
         orders = _Orders(self.home, self.port, self.settings, noise_log(self.home))
         self._process = start_child(_serve, orders, theirs, daemon=True)
         theirs.close()
-        self._control, self._fell, self._is_tidy = ours, "", False
+        self._control, self._fell, self._is_tidy = ours, False, False
         assert ours.poll(START_SECONDS), "the proxy does not start"
         try:
             assert ours.recv() == "ready"
         except EOFError:
             raise AssertionError("the proxy died when it started") from None
 
-    def arm(self, at: int, mode: str = DIE) -> None:
-        """Counts points from now on; at the `at`-th, does as `mode` says. Waits until a start is over."""
+    def arm(self, at: Point | None, mode: str = DIE) -> None:
+        """Notes points from now on; at this one, does as `mode` says. Waits until a start is over."""
         if not self._is_tidy:
-            wait_for(lambda: _LAST_OF_TIDYING in self.passed())
+            wait_for(lambda: _LAST_OF_TIDYING in {point.name for point in self.passed()})
             self._is_tidy = True
         self._ask(("arm", at, mode))
-        self._fell = ""
+        self._fell = False
 
-    def disarm(self) -> None:
-        self._ask(("arm", 0, DIE))
+    def disarm(self) -> list[Point]:
+        """Nothing happens from now on; the points that were passed. Raises DeadProxyError."""
+        points = self._ask(("disarm",))
+        assert isinstance(points, list)
+        return points
 
-    def passed(self) -> list[str]:
+    def passed(self) -> list[Point]:
         """Points that were passed since the start or `arm`. Raises DeadProxyError."""
         points = self._ask(("passed",))
         assert isinstance(points, list)
         return points
 
-    def fell_at(self) -> str:
-        """The point at which it died, or something was made to fail; empty where nothing was."""
+    def fell(self) -> bool:
+        """Whether it came to the point at which it dies or something fails."""
         assert self._control is not None
         with suppress(EOFError, ConnectionResetError):
             while self._control.poll():
@@ -129,10 +133,9 @@ class ServedProxy:
             raise DeadProxyError from None
 
     def _note(self, message: Any) -> bool:
-        """Keeps what it says of its end; whether it was that."""
-        if isinstance(message, tuple):
-            self._fell = message[1]
-        return isinstance(message, tuple)
+        """Keeps that it came to its end; whether the message says so."""
+        self._fell = self._fell or message == _FELL
+        return bool(message == _FELL)
 
     def wait_dead(self, seconds: float) -> bool:
         """Whether it is dead by then."""
@@ -261,7 +264,7 @@ def _serve(orders: _Orders, control: Connection) -> None:
         with saying:
             control.send(message)
 
-    plan = FaultPlan(lambda name: say(("fell", name)))
+    plan = FaultPlan(lambda: say(_FELL))
     install(plan)
     _note_noise(orders.noise_log)
     jobs._MOST_BACKOFF_SECONDS = _RETRY_SECONDS
@@ -297,6 +300,8 @@ def _obey(control: Connection, say: Callable[[Any], None], plan: FaultPlan) -> N
         if order == "arm":
             plan.arm(*arguments)
             say("armed")
+        elif order == "disarm":
+            say(plan.disarm())
         else:
             say(plan.so_far())
 
