@@ -22,6 +22,8 @@ from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.share import Receipt
 from dpdpca_protocol.signing import Statement, hex_bytes, verify_statement
 
+_DIGEST_BYTES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -123,12 +125,13 @@ class StudyFolder:
     # Ciphertexts
 
     def chunk(self, index: int) -> bytes | None:
+        """As it was kept; None where there is none, or not the same any more."""
         path = self._chunk_path(index)
-        return read_private(path) if path.exists() else None
+        return _read_checked(path) if path.exists() else None
 
     def save_chunk(self, index: int, chunk: bytes) -> None:
         private_dir(self._chunks_path)
-        write_private(self._chunk_path(index), chunk)
+        _write_checked(self._chunk_path(index), chunk)
 
     def drop_chunks(self) -> None:
         if self._chunks_path.exists():
@@ -142,14 +145,14 @@ class StudyFolder:
     def save_blindings(self, index: int, encoded: bytes) -> None:
         """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads them can open that chunk."""
         private_dir(self._blindings_path(index).parent)
-        write_private(self._blindings_path(index), encoded)
+        _write_checked(self._blindings_path(index), encoded)
 
     def take_blindings(self, index: int) -> bytes | None:
         """Those for a chunk, once: they are off the disk before anything is made with them."""
         path = self._blindings_path(index)
         if not path.exists():
             return None
-        encoded = read_private(path)
+        encoded = _read_checked(path)
         remove_private(path)
         return encoded
 
@@ -212,3 +215,14 @@ class StudyFolder:
 
     def _chunk_path(self, index: int) -> Path:
         return self._chunks_path / f"{index}.bin"
+
+
+def _write_checked(path: Path, content: bytes) -> None:
+    """A flipped bit makes another ciphertext that is as fit as the first, so the digest goes before it."""
+    write_private(path, Digest.of(content) + content)
+
+
+def _read_checked(path: Path) -> bytes | None:
+    kept = read_private(path)
+    digest, content = kept[:_DIGEST_BYTES], kept[_DIGEST_BYTES:]
+    return content if Digest.of(content) == digest else None

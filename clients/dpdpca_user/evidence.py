@@ -8,11 +8,14 @@ checked after decryption (`dpdpca_protocol.components.check_scatter`).
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gmpy2 import mpz
+
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, PolicyError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
 from dpdpca_protocol.messages import CountAnswer, CountChallenge, ReleaseStatement
-from dpdpca_protocol.share import CohortMember, ShareStatement, chunk_count, chunk_length, cohort_digest
+from dpdpca_protocol.paillier.cipher import check_ciphertexts
+from dpdpca_protocol.share import CohortMember, ShareStatement, chunk_count, cohort_digest, parse_chunk
 from dpdpca_protocol.signing import Statement, verify_statement
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.transcript import Event, verify_transcript
@@ -64,7 +67,7 @@ def verify_manifest(
 
 
 def verify_challenge(untrusted: bytes, signed: SignedManifest) -> tuple[CountChallenge, Statement]:
-    """The count challenge of this study, signed by its proxy.
+    """The count challenge of this study, signed by its proxy, over a ciphertext that may be decrypted.
 
     Whether the cohort in it is the one of the release is checked when there is a release.
     """
@@ -72,6 +75,7 @@ def verify_challenge(untrusted: bytes, signed: SignedManifest) -> tuple[CountCha
     challenge = CountChallenge.parse(statement, signed.public_key.ciphertext_bytes)
     if challenge.study != signed.study_id:
         raise MessageError("wrong-study", "the count challenge belongs to another study")
+    check_ciphertexts(signed.public_key, [mpz.from_bytes(challenge.ciphertext, "big")])
     return challenge, statement
 
 
@@ -126,14 +130,19 @@ def released_count(manifest: Manifest) -> int:
 
 
 def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: ReleaseStatement) -> None:
-    """Raises CryptographicError unless these are the bytes of chunk `index` that the proxy signed."""
-    length = chunk_length(released_count(signed.manifest), index) * signed.public_key.ciphertext_bytes
-    if len(chunk) != length or Digest.of(chunk) != release.chunk_digests[index]:
+    """Refuses a chunk that is not the one that the proxy signed, or that none may decrypt.
+
+    Raises:
+        MessageError: of another length than the manifest gives chunk `index`.
+        CryptographicError: `chunk-differs`, or as `check_ciphertexts`.
+    """
+    if Digest.of(chunk) != release.chunk_digests[index]:
         raise CryptographicError(
             "chunk-differs",
             f"chunk {index} of the release is not the one that the proxy signed",
             "fetch it again",
         )
+    parse_chunk(chunk, signed.public_key, index, released_count(signed.manifest))
 
 
 def _check_cohort(said: ReleaseStatement, manifest: Manifest) -> None:

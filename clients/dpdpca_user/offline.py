@@ -7,8 +7,7 @@ from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import ConflictError, MessageError
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS
-from dpdpca_protocol.share import parse_chunk
-from dpdpca_user.evidence import check_chunk, released_count, verify_manifest, verify_release
+from dpdpca_user.evidence import check_chunk, verify_manifest, verify_release
 
 
 def verify_evidence(
@@ -59,11 +58,9 @@ def verify_evidence(
         yield f"this data user proved {verified.release.records} records to the proxy, for this cohort"
     events = len(verified.events)
     yield f"the transcript of {events} events is an unbroken signed chain with the cohort's receipts"
-    count = released_count(signed.manifest)
     for index in range(len(verified.release.chunk_digests)):
         content = chunk(index)
         check_chunk(content, index, signed, verified.release)
-        parse_chunk(content, signed.public_key, index, count)
     yield f"{len(verified.release.chunk_digests)} chunks have the signed digests and hold fit ciphertexts"
 
 

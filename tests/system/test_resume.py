@@ -11,7 +11,8 @@ from federation.relay import relaying
 from federation.world import Federation
 from promises import Promise
 
-from dpdpca_protocol.identifiers import Digest
+from dpdpca_owner.study_folder import StudyFolder
+from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.packing import unpack
 from dpdpca_protocol.share import ShareStatement
 from dpdpca_protocol.signing import verify_statement
@@ -92,4 +93,5 @@ def test_killed_owner_sends_only_what_is_missing(
 def _kept_digests(folder: Path) -> list[Digest]:
     """Digests of the ciphertexts that the killed owner left on its disk, in order."""
     files = sorted((folder / "chunks").glob("*.bin"), key=lambda path: int(path.stem))
-    return [Digest.of(path.read_bytes()) for path in files]
+    study = StudyFolder(folder, StudyId.parse(folder.name))
+    return [Digest.of(chunk) for path in files if (chunk := study.chunk(int(path.stem)))]

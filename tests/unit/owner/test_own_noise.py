@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from dpdpca_owner import acts
+from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.share import decode_chunk
@@ -68,8 +69,8 @@ def test_an_interrupted_share_goes_on_with_the_draws_that_it_has_sent(scene: Any
     with pytest.raises(DpdpcaError):
         join(scene)
     kept = dict(scene.proxy.upload[1])
-    folder: Path = scene.desk.home.study(scene.address.study).path / "chunks"
-    made = {int(path.stem): path.read_bytes() for path in folder.glob("*.bin")}
+    folder: StudyFolder = scene.desk.home.study(scene.address.study)
+    made = {int(path.stem): folder.chunk(int(path.stem)) for path in (folder.path / "chunks").glob("*.bin")}
     assert kept
     assert kept.items() <= made.items()
     scene.proxy.interfere = lambda request: None

@@ -199,12 +199,51 @@ def test_a_worker_that_dies_leaves_whole_chunks_and_the_next_join_goes_on(
     assert died.value.slug == "worker-died"
     folder = scene.desk.home.study(scene.address.study)
     width = 2 * scene.parties.secret.public.ciphertext_bytes
-    kept = {path.name: path.read_bytes() for path in (folder.path / "chunks").iterdir()}
-    assert kept
-    assert {len(chunk) for chunk in kept.values()} == {width}
+    kept = {folder.chunk(int(path.stem)) for path in (folder.path / "chunks").iterdir()}
+    assert {len(chunk) for chunk in kept if chunk} == {width}
     by_processes(monkeypatch, WorkerProcesses)
     assert join(scene).receipt.version == 1
-    assert set(kept.values()) <= set(scene.proxy.chunks.values())
+    assert kept <= set(scene.proxy.chunks.values())
+
+
+def flip_one_bit(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(scene: Any) -> None:
+    """It would be as fit as the first, and its plaintext anything."""
+    scene.proxy.interfere = cut_after(1)
+    with pytest.raises(UnavailableError):
+        join(scene)
+    folder = scene.desk.home.study(scene.address.study)
+    for file in (folder.path / "chunks").iterdir():
+        flip_one_bit(file)
+    scene.proxy.interfere = lambda request: None
+    assert join(scene).receipt.version == 2
+    assert decrypted(scene) == expected(scene)
+
+
+def test_altered_randomizers_are_made_anew(scene: Any) -> None:
+    acts.work_ahead(scene.desk, scene.address, lambda count: None)
+    folder = scene.desk.home.study(scene.address.study)
+    for file in (folder.path / "blindings").iterdir():
+        flip_one_bit(file)
+    assert join(scene).receipt.version == 1
+    assert decrypted(scene) == expected(scene)
+
+
+def decrypted(scene: Any) -> list[int]:
+    secret = scene.parties.secret
+    chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
+    return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(chunk, secret.public)]
+
+
+def expected(scene: Any) -> list[int]:
+    signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
+    contribution = acts.prepare_join(scene.desk, scene.address, scene.location).contribution
+    return list(share_chunks._plaintexts(signed, contribution.sums))
 
 
 def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves_once(
@@ -215,7 +254,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     ahead = acts.work_ahead(scene.desk, scene.address, made.append)
     assert ahead.made == ahead.total == sum(made)
     assert acts.work_ahead(scene.desk, scene.address, made.append).made == 0
-    blindings = {path.name: path.read_bytes() for path in (folder.path / "blindings").iterdir()}
+    blindings = {path.name: path.read_bytes()[32:] for path in (folder.path / "blindings").iterdir()}
     assert {path.stat().st_mode & 0o777 for path in (folder.path / "blindings").iterdir()} == {0o600}
 
     def never(self: Encryptor) -> None:

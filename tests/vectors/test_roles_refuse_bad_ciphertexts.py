@@ -1,0 +1,125 @@
+"""Each ciphertext of the zoo that nobody may work with, where a role first meets it, signed as is due.
+
+The proxy meets it in an owner's chunk, the data user in the count challenge and in the release of a proxy
+that signs anything. An owner reads none but its own, whose digest it keeps (tests/unit/owner/test_upload.py).
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gmpy2 import mpz
+from promises import Promise
+from proxy_world import OpenStudy, ProxyWorld, dump, refused, values_of
+
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.manifest import SignedManifest, open_manifest
+from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
+from dpdpca_protocol.paillier import proof as proof_module
+from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.share import decode_chunk, encode_chunk
+from dpdpca_user.evidence import check_chunk, verify_challenge
+
+ZOO = json.loads((Path(__file__).parent / "ciphertext_zoo.json").read_text(encoding="utf-8"))
+SECRET = SecretKey(mpz(int(ZOO["p"], 16)), mpz(int(ZOO["q"], 16)))
+PUBLIC = SECRET.public
+CHECKED = [operation for operation in ZOO["operations"] if operation["step"] == "check-ciphertexts"]
+FIT = [operation for operation in CHECKED if operation["must_succeed"] and operation["ciphertexts"]]
+UNFIT = [operation for operation in CHECKED if not operation["must_succeed"]]
+FEATURES = 40
+"""So many that a share has more ciphertexts than any operation of the zoo."""
+
+
+def ciphertexts(operation: dict[str, Any]) -> list[mpz]:
+    """Those that this key's fixed width can state at all: twice n² does not fit."""
+    values = [mpz(int(written, 16)) for written in operation["ciphertexts"]]
+    return [value for value in values if value.bit_length() <= 8 * PUBLIC.ciphertext_bytes]
+
+
+def spoilt(chunk: bytes, operation: dict[str, Any]) -> bytes:
+    """The chunk, its first ciphertexts replaced by those of the operation."""
+    values = ciphertexts(operation)
+    return encode_chunk(values + decode_chunk(chunk, PUBLIC)[len(values) :], PUBLIC)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[OpenStudy]:
+    proof = prove_key(SECRET, parties.user.public.ed25519)
+    home = tmp_path_factory.mktemp("zoo") / "proxy"
+    world = ProxyWorld(home, parties.user, list(parties.owners), SECRET, proof)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            proof_module, "PUBLISHED_MODULI", frozenset()
+        )  # the zoo's key is public, like its values
+        world.start()
+        world.enrol_all()
+        yield world.open_study(FEATURES, release="masked")
+        world.stop()
+
+
+@pytest.fixture(scope="module")
+def zoo() -> list[dict[str, Any]]:
+    stated = [
+        operation for operation in UNFIT if len(ciphertexts(operation)) == len(operation["ciphertexts"])
+    ]
+    assert len(stated) >= len(UNFIT) - 1 >= 10
+    return stated
+
+
+def test_the_proxy_takes_none_from_an_owner(
+    study: OpenStudy, zoo: list[dict[str, Any]], promise: Promise
+) -> None:
+    owner = study.world.owners[0]
+    chunk, *_ = study.plain_chunks(values_of(FEATURES, 1))
+    before = dump(study.world.proxy)
+    for operation in zoo:
+        error = refused(lambda operation=operation: study.upload(owner, [spoilt(chunk, operation)]))
+        assert error.slug == operation["error"], operation["name"]
+    assert dump(study.world.proxy) == before
+    for version, operation in enumerate(FIT, 1):
+        study.upload(owner, [spoilt(chunk, operation)], version)
+    promise(
+        "P21", counted=f"{len(zoo)} bad ciphertexts in an owner's chunk", result="each refused for one reason"
+    )
+
+
+def signed_of(study: OpenStudy) -> SignedManifest:
+    return open_manifest(study.statement.encoded, least_modulus_bits=PUBLIC.bits)
+
+
+def test_the_data_user_decrypts_none_from_a_proxy(
+    study: OpenStudy, zoo: list[dict[str, Any]], promise: Promise
+) -> None:
+    """Neither as E[N] nor in a release whose digests are those that the proxy signed."""
+    signed, proxy = signed_of(study), study.world.proxy.key
+    chunk, *_ = study.plain_chunks(values_of(FEATURES, 2))
+    chunk = encode_chunk(decode_chunk(chunk, PUBLIC)[1:], PUBLIC)
+
+    def release_of(chunk: bytes) -> ReleaseStatement:
+        return ReleaseStatement(
+            study.study, signed.manifest.release, (), Digest.of(b""), None, (Digest.of(chunk),)
+        )
+
+    for operation in zoo:
+        bad = spoilt(chunk, operation)
+        assert (
+            refused(lambda bad=bad: check_chunk(bad, 0, signed, release_of(bad))).slug == operation["error"]
+        )
+        last = ciphertexts(operation)[-1]
+        if operation["error"] != "ciphertext-repeated":
+            asked = CountChallenge(study.study, Digest.of(b""), encode_chunk([last], PUBLIC)).sign(proxy)
+            assert (
+                refused(lambda asked=asked: verify_challenge(asked.encoded, signed)).slug
+                == operation["error"]
+            )
+    for operation in FIT:
+        good = spoilt(chunk, operation)
+        check_chunk(good, 0, signed, release_of(good))
+    promise(
+        "P21",
+        counted=f"{len(zoo)} bad ciphertexts signed by the proxy, in a release and as E[N]",
+        result="refused by the data user before its key is used",
+    )
