@@ -12,6 +12,7 @@ from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, cohort_
 from dpdpca_protocol.signing import hex_bytes, verify_statement
 from dpdpca_protocol.transcript import Event, verify_transcript
 from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.files import release_name, sealed_folder
 from dpdpca_proxy.store.log import LOSS, Entry, entries
 from dpdpca_proxy.store.parties import PartyRow, find_party
@@ -71,6 +72,8 @@ def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
         acts.append(("release: signature, cohort and chunks", lambda: _check_release(proxy, trail)))
     if not trail.has_key:
         acts.append(("shares, noise and mask: deleted", lambda: _check_gone(proxy, trail)))
+    else:
+        acts.append(("replaced and withdrawn shares: deleted", lambda: _check_replaced(proxy, trail)))
     if trail.components is not None:
         acts.append(("components: signature", lambda: _check_components(proxy, trail)))
     return [Check(what, _outcome(act)) for what, act in acts]
@@ -192,6 +195,11 @@ def _signer(proxy: Proxy, trail: _Trail) -> bytes:
 def _check_gone(proxy: Proxy, trail: _Trail) -> None:
     left = sealed_folder(trail.row.study) in proxy.files.folders(trail.row.study)
     _demand(not left, "sealed files are left; start the proxy, which removes them")
+
+
+def _check_replaced(proxy: Proxy, trail: _Trail) -> None:
+    left = replaced_folders(proxy, trail.row.study)
+    _demand(not left, f"{len(left)} of them are left; a running proxy removes them within a minute")
 
 
 def _check_components(proxy: Proxy, trail: _Trail) -> None:

@@ -30,6 +30,7 @@ from dpdpca_proxy.meanwhile import Meanwhile, workplace
 from dpdpca_proxy.preparing import read_groups, usable_groups
 from dpdpca_proxy.progress import JobProgress, Step
 from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.cohorts import CohortTooCloseError, check_distance
 from dpdpca_proxy.store.files import chunk_name, draw_name, product_name, release_folder, release_name
 from dpdpca_proxy.store.log import append_entry, last_mark
@@ -139,8 +140,8 @@ class Jobs:
         if time.monotonic() >= self._next_tidying:
             self._next_tidying = time.monotonic() + _TIDYING_SECONDS
             self._guarded(forget_old_nonces, self._proxy)
-            self._guarded(self._proxy.files.probe)
             self._guarded(self._tidy)
+            self._guarded(self._proxy.files.probe)
         return False
 
     def _may_work(self) -> bool:
@@ -152,12 +153,14 @@ class Jobs:
         return True
 
     def _tidy(self) -> None:
-        """What a crash may have left: sealed files without a key, releases that were not committed."""
+        """What a crash may have left: files without a key, of replaced shares, of releases not committed."""
         with self._proxy.database.reading("list studies to tidy") as connection:
             rows = list_studies(connection)
         for row in rows:
             if row.state in TERMINAL_STATES | RELEASED_STATES:
                 sweep(self._proxy, row.study)
+            for folder in replaced_folders(self._proxy, row.study):
+                self._proxy.files.remove(folder)
             kept = release_folder(row.study, row.release_folder or "")
             for folder in self._proxy.files.folders(row.study):
                 # A young one may be another process's, on its way to being committed.

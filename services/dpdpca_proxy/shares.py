@@ -22,7 +22,7 @@ from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.receipts import check_witnessed, give_receipt, known_receipt, signed_before
 from dpdpca_proxy.rotation import check_one_key
-from dpdpca_proxy.store.files import chunk_name, share_folder
+from dpdpca_proxy.store.files import chunk_name, owner_folder, share_folder
 from dpdpca_proxy.store.parties import PartyRow
 from dpdpca_proxy.store.shares import (
     ShareRow,
@@ -247,6 +247,20 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         proxy.files.remove(share_folder(study, caller.party, version))
     proxy.wake()
     return receipt
+
+
+def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
+    """What is left of versions that were replaced or withdrawn; no chunk can come to them any more."""
+    with proxy.database.reading("list shares") as connection:
+        rows = list_shares(connection, study)
+    folders: list[str] = []
+    for row in rows:
+        live = {row.upload_version, row.signed_version if row.state is ShareState.COMPLETE else None}
+        newest = max(row.signed_version, row.upload_version or 0)
+        there = {int(version) for version in proxy.files.entries(owner_folder(study, row.owner))}
+        gone = {version for version in there - live if version <= newest}
+        folders += [share_folder(study, row.owner, version) for version in sorted(gone)]
+    return folders
 
 
 def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, version: int) -> ShareRow:

@@ -25,7 +25,12 @@ def chunk_name(study: StudyId, owner: PartyId, version: int, position: int, dige
 
 
 def share_folder(study: StudyId, owner: PartyId, version: int) -> str:
-    return f"{sealed_folder(study)}/shares/{owner.hex()}/{version}"
+    return f"{owner_folder(study, owner)}/{version}"
+
+
+def owner_folder(study: StudyId, owner: PartyId) -> str:
+    """Of all versions of the owner's share."""
+    return f"{sealed_folder(study)}/shares/{owner.hex()}"
 
 
 def product_name(study: StudyId, position: int, digest: Digest) -> str:

@@ -3,12 +3,14 @@
 from typing import Any
 
 import pytest
-from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of
+from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_proxy import shares
+from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_proxy.store.files import FileStore
 
 
 @pytest.fixture
@@ -188,6 +190,26 @@ def test_a_newer_upload_takes_the_place_of_an_unfinished_one(study: OpenStudy) -
     assert refused(lambda: study.upload(owner, chunks, version=4)).slug == "share-version-not-newer"
     folders = {path.name for path in (world.home / "studies").rglob("shares/*/*")}
     assert folders == {"5"}
+
+
+def test_files_of_withdrawn_and_replaced_shares_that_a_crash_left_go_with_the_next_start(
+    study: OpenStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, (first, second, third) = study.world, study.world.owners
+    study.deliver(third, values_of(3, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStore, "remove", lambda self, name: None)  # where a process had died
+        study.deliver(first, values_of(3, 0))
+        study.withdraw(first, 2)
+        study.deliver(second, values_of(3, 1))
+        study.deliver(second, values_of(3, 3), version=2)
+        assert len(shares.replaced_folders(world.proxy, study.study)) == 2
+        assert {check.outcome for check in audit_study(world.proxy, study.study)} != {HOLDS}
+    world.restart()
+    wait_for(lambda: {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS})
+    folders = {path.name for path in (world.home / "studies").rglob("shares/*/*")}
+    assert folders == {"1", "2"}
+    assert len(shares.replaced_folders(world.proxy, study.study)) == 0
 
 
 def test_a_share_that_holds_another_owners_chunk_is_refused(world: ProxyWorld) -> None:
