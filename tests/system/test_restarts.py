@@ -5,17 +5,21 @@ Each test has a federation of its own, for it stops what others would be using.
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from federation.processes import wait_for
-from federation.records import add_up, draft, patients, write_csv
+from federation.records import FEATURES, NAMES, draft, patients, write_csv
 from federation.world import Federation, Owner, User, federation_in
 from promises import Promise
 
 from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.study import StudyState
 
 SLOW_POLL_SECONDS = 4.0
 """Between two looks of the data user's service: time enough to stop it between two of its steps."""
@@ -52,69 +56,135 @@ def _release(client: ProxyClient, study: StudyId) -> tuple[object, ...]:
     return bundle.release, bundle.shares, bundle.transcript, chunk
 
 
-def _open(federation: Federation, user: User, owners: list[Owner], release: str) -> tuple[StudyId, str]:
+def _open(
+    federation: Federation, user: User, owners: list[Owner], release: str, **terms: Any
+) -> tuple[StudyId, str]:
     names = [owner.name for owner in owners]
-    study = user.create_study(
-        draft(release=release, participants=names, min_owners=2, closing="when-complete")
-    )
+    terms = {"release": release, "participants": names, "min_owners": 2, "closing": "when-complete", **terms}
+    study = user.create_study(draft(**terms))
     return StudyId.parse(study), f"{federation.url}/{study}"
+
+
+class Restarts:
+    """Ends a role of one study and starts it again, and keeps in which states that was done."""
+
+    def __init__(self, federation: Federation, user: User, study: StudyId) -> None:
+        self.servers = {"proxy": federation.proxy, "data user": user.service}
+        self.client, self.study = federation.client(user.key()), study
+        self.done: set[tuple[str, str]] = set()
+
+    def restart(self, *roles: str, kill: bool = False) -> None:
+        """All of them are away at once; the study is in no other state when they are back."""
+        state = self.client.study(self.study).state
+        for role in roles:
+            server = self.servers[role]
+            if server.process is not None:
+                server.kill() if kill else server.stop()
+        for role in roles:
+            self.servers[role].start()
+            self.done.add((state, role))
+        assert self.client.study(self.study).state == state
+
+    def status(self, owner: Owner, address: str) -> None:
+        """An owner's command is a process of its own each time: what it knows comes from its disk."""
+        state = self.client.study(self.study).state
+        assert owner.status(address)["state"] == state
+        self.done.add((state, "owner"))
+
+
+EXTRA = [{"name": f"x{i}", "lower": -1, "upper": 1} for i in range(60)]
+"""So wide that drawing and releasing takes some seconds, in which a test can end what does it."""
 
 
 def test_masked_study_survives_restarts_at_every_state(
     own_federation: Federation, tmp_path: Path, promise: Promise
 ) -> None:
-    """Proxy and service are stopped or killed after opening, closing, challenge, answer and release."""
     federation = own_federation
     user = federation.new_user("Stubborn Institute", poll_seconds=SLOW_POLL_SECONDS)
-    owners, proxy, service = federation.owners(2), federation.proxy, user.service
+    owners, service = federation.owners(2), user.service
     client = federation.client(user.key())
-    study, address = _open(federation, user, owners, "masked")
+    wide = {"features": [*FEATURES, *EXTRA], "clip_norm": "8"}
+    study, address = _open(federation, user, owners, "masked", **wide)
     records = [patients(60, seed=11), patients(40, seed=12)]
-    files = [write_csv(tmp_path / f"{index}.csv", part) for index, part in enumerate(records)]
+    names = [*NAMES, *(str(feature["name"]) for feature in EXTRA)]
+    for record in (record for part in records for record in part):
+        record |= {str(feature["name"]): round(0.1 * index % 1, 3) for index, feature in enumerate(EXTRA)}
+    files = [write_csv(tmp_path / f"{index}.csv", part, names) for index, part in enumerate(records)]
+    restarts = Restarts(federation, user, study)
 
     owners[0].join(address, files[0])
-    proxy.restart()
+    restarts.restart("proxy")
+    restarts.restart("data user", kill=True)
+    restarts.status(owners[0], address)
     assert owners[0].join(address, files[0])["already"] is True
     service.kill()
 
     owners[1].join(address, files[1])
-    proxy.restart(kill=True)  # closed a moment ago: somewhere in the aggregation, or right after it
+    restarts.restart("proxy", kill=True)  # somewhere in the aggregation, or right after it
     challenge = wait_for(lambda: _challenge(client, study), "the count challenge")
-    assert _state(client, study) == "closed"
-    proxy.restart(kill=True)
+    restarts.restart("proxy", kill=True)
+    restarts.status(owners[1], address)
     assert _challenge(client, study) == challenge
 
     service.start()
-    _wait(client, study, "counted", "released")
-    service.kill()  # it has answered, and looks again only in some seconds
-    proxy.restart(kill=True)  # drawing, releasing, or done
+    restarts.done.add(("closed", "data user"))
+    _wait(client, study, "counted")
+    restarts.restart("proxy", "data user", kill=True)  # it draws; the service has answered
+    restarts.status(owners[0], address)
+    service.kill()
     _wait(client, study, "released")
     before = _release(client, study)
-    proxy.restart()
+    restarts.restart("proxy")
+    restarts.status(owners[0], address)
     assert _release(client, study) == before
     assert [kind for kind in _kinds(client, study) if kind == "count"] == ["count"]
 
-    service.start()
+    restarts.restart("data user")
     user.wait_state(study.hex(), "fitted", "published")
     service.restart()
     user.wait_state(study.hex(), "published")
-    proxy.restart()
+    restarts.restart("proxy", "data user", kill=True)
+    restarts.status(owners[0], address)
     assert _release(client, study) == before
     assert _kinds(client, study) == [
         "manifest", "receipt", "receipt", "closed", "count", "release", "components"
     ]  # fmt: skip
 
     model = user.ask("user", "result", study.hex())
-    assert model["records"] == add_up(records[0]).count + add_up(records[1]).count
+    assert model["records"] == len(records[0]) + len(records[1])
     assert user.ask("user", "verify", study.hex())["verified"]
     for owner in owners:
         assert owner.status(address)["included"] is True
         assert owner.ask("owner", "components", address)["components"] == model["components"]
+    done = restarts.done | _restarts_when_it_is_over(federation, user, owners, files[0])
+    assert done == set(product(map(str, StudyState), ("proxy", "data user", "owner")))
     promise(
         "P7",
-        counted="proxy and service stopped or killed in 5 states of a masked study, 9 times",
-        result="1 release, read byte for byte the same",
+        counted=f"{len(done)} pairs of state and role, stopped or killed there",
+        result=f"{len({state for state, _ in done})} states went on, 1 release, byte for byte the same",
     )
+
+
+def _restarts_when_it_is_over(
+    federation: Federation, user: User, owners: list[Owner], file: Path
+) -> set[tuple[str, str]]:
+    """Of a cancelled study and one that failed: they stay so, and take nothing more."""
+    over: set[tuple[str, str]] = set()
+    soon = (datetime.now(UTC) + timedelta(seconds=12)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for state, terms in (("cancelled", {}), ("failed", {"closing": "at-time", "closes_at": soon})):
+        study, address = _open(federation, user, owners, "joint", **terms)
+        owners[0].join(address, file)
+        if state == "cancelled":
+            user.ask("user", "study", "cancel", study.hex())
+        restarts = Restarts(federation, user, study)
+        _wait(restarts.client, study, state)
+        restarts.restart("proxy", "data user", kill=True)
+        restarts.restart("data user", "proxy")
+        restarts.status(owners[1], address)
+        assert owners[1].run("owner", "join", address, "--data", file, "--yes").status == 1
+        assert user.study(study.hex())["state"] == state
+        over |= restarts.done
+    return over
 
 
 def _kinds(client: ProxyClient, study: StudyId) -> list[str]:
