@@ -300,7 +300,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
         pin_names(opened, desk.home, desk.owner, time_text(desk.now()))
         folder.save_manifest(opened.signed.statement)
         folder.save_owner_key(key.public.ed25519)
-        sender = ShareSender(desk.owner, client, opened.signed, folder)
+        sender = ShareSender(desk.owner, client, opened.signed, folder, lambda: ledger.read().last)
         settled = sender.send(prepared.contribution, pay, watcher)
         book_receipt(desk, folder)
         return settled
@@ -311,9 +311,9 @@ def withdraw(desk: Desk, address: StudyAddress) -> Settled:
     folder = desk.home.study(address.study)
     with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
-        desk.home.ledger.read()  # one that is not in order is found before anything is taken back
+        head = desk.home.ledger.read().last  # one that is not in order is found before anything is taken back
         with folder.locked():
-            settled = ShareSender(desk.owner, client, opened.signed, folder).withdraw()
+            settled = ShareSender(desk.owner, client, opened.signed, folder, lambda: head).withdraw()
             book_receipt(desk, folder)
             return settled
 

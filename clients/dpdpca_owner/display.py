@@ -191,6 +191,7 @@ def status_facts(report: Report) -> dict[str, Any]:
         else {"subject": receipt.subject, "version": receipt.version, "time": receipt.time},
         "included": standing.included,
         "booked": None if report.spend is None else str(report.spend.state),
+        "is_ledger_whole": report.is_ledger_whole,
     }
 
 
@@ -216,4 +217,6 @@ def status_text(report: Report) -> str:
         )
     if report.spend is not None:
         lines.append(f"  ledger   {booked_text(report.spend, facts.state)}")
+    if report.is_ledger_whole is False:
+        lines.append("  ledger   does NOT hold what it held when that was signed: it was replaced")
     return "\n".join(lines)

@@ -7,9 +7,12 @@ from dpdpca_http.answers import StudyFacts
 from dpdpca_owner.acts import Desk, book_receipt
 from dpdpca_owner.opening import read_terms
 from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, check_extends, judge_standing
+from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.bookkeeping import charge_again
 from dpdpca_protocol.errors import NotFoundError
+from dpdpca_protocol.ledger import Ledger
 from dpdpca_protocol.ledger_charge import Spend
+from dpdpca_protocol.signing import named_head
 from dpdpca_protocol.study import StudyState
 
 
@@ -19,12 +22,15 @@ class Report:
 
     Attributes:
         spend: what the ledger has of it, or None.
+        is_ledger_whole: whether the ledger still holds the head that the receipted statement names; None
+            where there is no such statement.
     """
 
     address: StudyAddress
     facts: StudyFacts
     standing: Standing
     spend: Spend | None
+    is_ledger_whole: bool | None
 
 
 def status(desk: Desk, address: StudyAddress) -> Report:
@@ -60,7 +66,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
         folder.save_seen(facts.to_body(), transcript)
     book_receipt(desk, folder)
     booked = ledger.refund_cancelled(address.study, transcript, desk.now())
-    return Report(address, facts, standing, booked.spend(address.study))
+    return _report(address, facts, standing, booked, folder)
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
@@ -83,4 +89,14 @@ def status_offline(desk: Desk, address: StudyAddress) -> Report:
     facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
     receipt = folder.last_receipt(pinned)
     standing = judge_standing(address.study, owner, pinned, facts, seen[1], receipt)
-    return Report(address, facts, standing, desk.home.ledger.read().spend(address.study))
+    return _report(address, facts, standing, desk.home.ledger.read(), folder)
+
+
+def _report(
+    address: StudyAddress, facts: StudyFacts, standing: Standing, ledger: Ledger, folder: StudyFolder
+) -> Report:
+    receipt = standing.receipt
+    signed = folder.statement(receipt.subject, receipt.version) if receipt else None
+    head = named_head(signed.body) if signed else None
+    whole = None if head is None else any(entry.digest == head for entry in ledger.entries)
+    return Report(address, facts, standing, ledger.spend(address.study), whole)

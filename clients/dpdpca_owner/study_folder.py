@@ -165,13 +165,13 @@ class StudyFolder:
         """Keep a statement of kind "share" or "withdrawal" before it is sent."""
         write_private(self.path / f"{statement.kind}-{version}.json", statement.encoded)
 
-    def statement(self, kind: str, version: int) -> Digest | None:
-        """Digest of the statement of this kind that was made under `version`, if there was one."""
+    def statement(self, kind: str, version: int) -> Statement | None:
+        """The statement of this kind that was made under `version`, if there was one."""
         path = self.path / f"{kind}-{version}.json"
         if not path.exists():
             return None
         with own_file(path):
-            return verify_statement(kind, read_private(path)).digest
+            return verify_statement(kind, read_private(path))
 
     def save_receipt(self, receipt: Receipt, statement: Statement) -> None:
         write_private(self.path / f"receipt-{receipt.version}.json", statement.encoded)

@@ -66,9 +66,12 @@ class ShareSender:
         client: ProxyClient,
         signed: SignedManifest,
         folder: StudyFolder,
+        head: Callable[[], Digest],
         randomness: Randomness = OS_RANDOMNESS,
     ) -> None:
+        """Args: head: the newest digest of the owner's ledger, which statements name."""
         self._owner = owner
+        self._head = head
         self._client = client
         self._signed = signed
         self._folder = folder
@@ -129,10 +132,8 @@ class ShareSender:
             return Settled(Outcome.ALREADY, receipt)
         plan = self._folder.plan()
         version = max(facts.version or 0, receipt.version if receipt else 0, plan.version if plan else 0) + 1
-        statement = Withdrawal(self._signed.study_id, self._owner.key.public.ed25519, version).sign(
-            self._owner.key
-        )
-        self._folder.save_statement(version, statement)
+        wish = Withdrawal(self._signed.study_id, self._owner.key.public.ed25519, version, self._head())
+        statement = self._kept(version, wish.sign(self._owner.key))
         acknowledged = self._client.withdraw_share(self._signed.study_id, statement)
         receipt = self._check_receipt(acknowledged, version, "withdrawal", statement.digest)
         self._folder.save_receipt(receipt, acknowledged)
@@ -154,7 +155,7 @@ class ShareSender:
             return ours
         sent = self._folder.statement(theirs.subject, theirs.version)
         if sent is not None:
-            self._check_receipt(encoded, theirs.version, theirs.subject, sent)
+            self._check_receipt(encoded, theirs.version, theirs.subject, sent.digest)
         elif theirs.study != self._signed.study_id or theirs.owner != self._owner.key.public.party_id:
             raise _contradiction("the proxy shows a receipt of another share")
         self._folder.save_receipt(theirs, encoded)
@@ -228,15 +229,23 @@ class ShareSender:
 
     def _claim(self, version: int, digests: list[Digest]) -> Receipt:
         public = self._owner.key.public
-        statement = ShareStatement(
-            self._signed.study_id, public.ed25519, version, tuple(digests), public.x25519
-        ).sign(self._owner.key)
-        self._folder.save_statement(version, statement)
+        claim = ShareStatement(
+            self._signed.study_id, public.ed25519, version, tuple(digests), public.x25519, self._head()
+        )
+        statement = self._kept(version, claim.sign(self._owner.key))
         acknowledged = self._client.complete_share(self._signed.study_id, statement)
         receipt = self._check_receipt(acknowledged, version, "share", statement.digest)
         self._folder.save_receipt(receipt, acknowledged)
         self._folder.drop_chunks()
         return receipt
+
+    def _kept(self, version: int, made: Statement) -> Statement:
+        """What was made under this version before, if only the ledger has grown since; else this, kept."""
+        before = self._folder.statement(made.kind, version)
+        if before is not None and dict(before.body) | {"log": None} == dict(made.body) | {"log": None}:
+            return before
+        self._folder.save_statement(version, made)
+        return made
 
     def _check_receipt(self, acknowledged: Statement, version: int, subject: str, sent: Digest) -> Receipt:
         receipt = Receipt.parse(acknowledged)

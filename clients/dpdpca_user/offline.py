@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dpdpca_protocol.canonical import canonical_json
-from dpdpca_protocol.errors import ConflictError, MessageError
+from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
 from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS
-from dpdpca_user.evidence import check_chunk, verify_manifest, verify_release
+from dpdpca_protocol.log import LogEntry, check_chain
+from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, SignedManifest
+from dpdpca_protocol.signing import named_head, verify_statement
+from dpdpca_user.evidence import VerifiedRelease, check_chunk, verify_manifest, verify_release
 
 
 def verify_evidence(
@@ -62,6 +64,40 @@ def verify_evidence(
         content = chunk(index)
         check_chunk(content, index, signed, verified.release)
     yield f"{len(verified.release.chunk_digests)} chunks have the signed digests and hold fit ciphertexts"
+    yield _check_log(evidence, signed, verified)
+
+
+def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: VerifiedRelease) -> str:
+    """That this data user's own log is whole, holds the study, and is the one that was signed at the time."""
+    log = [LogEntry.parse(entry) for entry in evidence["log"]]
+    heads = check_chain(log)
+    user = signed.manifest.user.ed25519
+    said = [
+        verify_statement(kind, encoded, user)
+        for kind, member in (("count-answer", "answer"), ("components", "components"))
+        if (encoded := _optional(evidence.get(member))) is not None
+    ]
+    named = [head for statement in said if (head := named_head(statement.body)) is not None]
+    if not set(named) <= set(heads):
+        raise IntegrityError(
+            "log-broken",
+            "the log is not the one whose head was signed in this study: it was written anew",
+            "put the newest copy of the service's database back",
+        )
+    told = {(entry.kind, entry.subject) for entry in log}
+    made = ("signed", signed.study_id) in told
+    if (not made and ("known", signed.study_id) not in told) or (
+        made and ("released", verified.statement.digest) not in told
+    ):
+        raise IntegrityError(
+            "log-broken",
+            "the log lacks the manifest or the release of this study",
+            "put the newest copy of the service's database back",
+        )
+    return (
+        f"the service's log is an unbroken chain of {len(log)} entries that holds this study,"
+        f" and {len(named)} of its heads are signed in it"
+    )
 
 
 def _optional(statement: Any) -> bytes | None:

@@ -15,6 +15,8 @@ from dpdpca_protocol.signing import (
     Statement,
     check_members,
     hex_bytes,
+    named_head,
+    naming_head,
     sealing_key_bytes,
     sign_statement,
 )
@@ -192,12 +194,13 @@ class CountChallenge:
 
 @dataclass(frozen=True, slots=True)
 class CountAnswer:
-    """N with its proof: `randomizer` is the n-th root of E[N]·(1+n)^(−N), big-endian."""
+    """N with its proof: `randomizer` is the n-th root of E[N]·(1+n)^(−N), big-endian; `log` the user's."""
 
     study: StudyId
     challenge: Digest
     records: int
     randomizer: bytes
+    log: Digest | None = None
 
     def sign(self, user: IdentityKey) -> Statement:
         body = {
@@ -207,17 +210,18 @@ class CountAnswer:
             "records": self.records,
             "study": self.study.hex(),
         }
-        return sign_statement("count-answer", body, user)
+        return sign_statement("count-answer", naming_head(body, self.log), user)
 
     @classmethod
     def parse(cls, statement: Statement, modulus_bytes: int) -> Self:
         body = statement.body
-        check_members(body, "challenge", "randomizer", "records", "study")
+        check_members(body, "challenge", "randomizer", "records", "study", optional="log")
         return cls(
             StudyId.parse(body["study"]),
             Digest.parse(body["challenge"]),
             _count(body["records"], "records"),
             hex_bytes(body["randomizer"], modulus_bytes, "randomizer"),
+            named_head(body),
         )
 
 
@@ -276,6 +280,7 @@ class SealedComponents:
 
     study: StudyId
     sealed: Mapping[PartyId, bytes]
+    log: Digest | None = None
 
     def sign(self, user: IdentityKey) -> Statement:
         body = {
@@ -283,12 +288,12 @@ class SealedComponents:
             "sealed": {owner.hex(): copy.hex() for owner, copy in sorted(self.sealed.items())},
             "study": self.study.hex(),
         }
-        return sign_statement("components", body, user)
+        return sign_statement("components", naming_head(body, self.log), user)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "sealed", "study")
+        check_members(body, "sealed", "study", optional="log")
         if not isinstance(body["sealed"], dict):
             raise MessageError("malformed", "sealed must be an object of owner ids")
         copies: dict[PartyId, bytes] = {}
@@ -296,4 +301,4 @@ class SealedComponents:
             if not isinstance(copy, str):
                 raise MessageError("malformed", "a sealed copy must be hex")
             copies[PartyId.parse(owner)] = hex_bytes(copy, len(copy) // 2, "a sealed copy")
-        return cls(StudyId.parse(body["study"]), copies)
+        return cls(StudyId.parse(body["study"]), copies, named_head(body))

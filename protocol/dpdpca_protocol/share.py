@@ -22,6 +22,8 @@ from dpdpca_protocol.signing import (
     Statement,
     check_members,
     hex_bytes,
+    named_head,
+    naming_head,
     sealing_key_bytes,
     sign_statement,
 )
@@ -89,13 +91,19 @@ def _version(untrusted: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ShareStatement:
-    """An owner's signed claim: this version of my share is whole, and these are its chunks."""
+    """An owner's signed claim: this version of my share is whole, and these are its chunks.
+
+    Attributes:
+        owner, x25519: its raw public keys.
+        log: head of the owner's ledger, in which the study is booked.
+    """
 
     study: StudyId
     owner: bytes
     version: int
     chunk_digests: tuple[Digest, ...]
     x25519: bytes
+    log: Digest | None = None
 
     def sign(self, key: IdentityKey) -> Statement:
         body = {
@@ -107,13 +115,15 @@ class ShareStatement:
             "version": self.version,
             "x25519": self.x25519.hex(),
         }
-        return sign_statement("share", body, key)
+        return sign_statement("share", naming_head(body, self.log), key)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         """Raises MessageError unless the statement is well formed and speaks for its own signer."""
         body = statement.body
-        check_members(body, "chunk_count", "chunk_digests", "owner", "study", "version", "x25519")
+        check_members(
+            body, "chunk_count", "chunk_digests", "owner", "study", "version", "x25519", optional="log"
+        )
         digests = body["chunk_digests"]
         if (
             not isinstance(digests, list)
@@ -128,6 +138,7 @@ class ShareStatement:
             _version(body["version"]),
             tuple(Digest.parse(digest) for digest in digests),
             sealing_key_bytes(body["x25519"], "x25519"),
+            named_head(body),
         )
 
 
@@ -138,6 +149,7 @@ class Withdrawal:
     study: StudyId
     owner: bytes
     version: int
+    log: Digest | None = None
 
     def sign(self, key: IdentityKey) -> Statement:
         body = {
@@ -146,14 +158,16 @@ class Withdrawal:
             "study": self.study.hex(),
             "version": self.version,
         }
-        return sign_statement("withdrawal", body, key)
+        return sign_statement("withdrawal", naming_head(body, self.log), key)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "owner", "study", "version")
+        check_members(body, "owner", "study", "version", optional="log")
         _own(body["owner"], statement)
-        return cls(StudyId.parse(body["study"]), statement.signer, _version(body["version"]))
+        return cls(
+            StudyId.parse(body["study"]), statement.signer, _version(body["version"]), named_head(body)
+        )
 
 
 def _own(untrusted_owner: Any, statement: Statement) -> None:

@@ -155,10 +155,24 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
     return Statement(kind, envelope["body"], claimed, untrusted)
 
 
-def check_members(body: Mapping[str, Any], *names: str) -> None:
-    """Raises MessageError unless `body` has these members, `format` besides, and no other."""
-    if set(body) != {"format", *names} or type(body["format"]) is not int or body["format"] != FORMAT:
+def check_members(body: Mapping[str, Any], *names: str, optional: str | None = None) -> None:
+    """Raises MessageError unless `body` has these members, `format` besides, perhaps `optional`, no other."""
+    if (
+        set(body) - {optional} != {"format", *names}
+        or type(body["format"]) is not int
+        or body["format"] != FORMAT
+    ):
         raise MessageError("malformed", f"the statement has the members format, {', '.join(names)}")
+
+
+def naming_head(body: dict[str, Any], head: Digest | None) -> dict[str, Any]:
+    """A body that names the head of its signer's log, or its ledger, where there is one to name."""
+    return body if head is None else body | {"log": head.hex()}
+
+
+def named_head(body: Mapping[str, Any]) -> Digest | None:
+    """The head that a body names; those of earlier versions name none."""
+    return Digest.parse(body["log"]) if "log" in body else None
 
 
 def sealing_key_bytes(untrusted: Any, what: str) -> bytes:

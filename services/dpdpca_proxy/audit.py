@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dpdpca_protocol.errors import DpdpcaError, MessageError
 from dpdpca_protocol.fields import read_time
 from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.log import LogEntry
 from dpdpca_protocol.manifest import open_manifest
 from dpdpca_protocol.messages import ReleaseStatement
 from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, cohort_digest
@@ -14,7 +15,7 @@ from dpdpca_protocol.transcript import Event, verify_transcript
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.files import release_name, sealed_folder
-from dpdpca_proxy.store.log import LOSS, Entry, entries
+from dpdpca_proxy.store.log import LOSS, entries
 from dpdpca_proxy.store.parties import PartyRow, find_party
 from dpdpca_proxy.store.releases import find_components, find_data_key
 from dpdpca_proxy.store.shares import Contradiction, SignedShare, find_signed, list_contradictions
@@ -44,7 +45,7 @@ class _Trail:
     claims: list[tuple[PartyRow | None, SignedShare | None]]
     components: bytes | None
     has_key: bool
-    log: list[tuple[Entry, Digest]]
+    log: list[tuple[LogEntry, Digest]]
 
 
 def contradictions_of(proxy: Proxy, study: StudyId) -> list[Contradiction]:

@@ -150,13 +150,15 @@ def evidence_of(service: UserService, name: str) -> dict[str, Any]:
     if row.study is None:
         raise ConflictError("not-ready", "the study has no manifest yet", "wait until its key is made")
     bundle = service.store.blob(row.id, "bundle")
-    answered = {kind: service.store.blob(row.id, kind) for kind in ("challenge", "answer")}
+    ours = {"challenge": "challenge", "answer": "answer", "components": "published"}
+    answered = {kind: service.store.blob(row.id, column) for kind, column in ours.items()}
     return {
         "study": row.study.hex(),
         "manifest": json.loads(service.store.need(row.id, "manifest")),
         "release": None if bundle is None else json.loads(bundle),
         "chunk_count": 0 if bundle is None else _chunk_count(bundle),
         **{kind: None if value is None else json.loads(value) for kind, value in answered.items()},
+        "log": [entry.to_body() for entry in service.store.log_entries()],
     }
 
 

@@ -136,6 +136,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         row,
         Stage.SIGNED,
         service.now(),
+        study,
         study=study.hex(),
         manifest=statement.encoded,
         secret=service.keyring.close(made.secret, study),
@@ -207,8 +208,16 @@ def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sig
                 f"the study's records are not between {manifest.min_records} and {manifest.max_records}",
                 "start a new study with other limits, or with more owners",
             )
-    answer = CountAnswer(study, statement.digest, records, randomizer).sign(service.key_of(row))
-    service.store.move(row, Stage.ANSWERED, service.now(), challenge=challenge.encoded, answer=answer.encoded)
+    head = service.store.log_head()
+    answer = CountAnswer(study, statement.digest, records, randomizer, head).sign(service.key_of(row))
+    service.store.move(
+        row,
+        Stage.ANSWERED,
+        service.now(),
+        answer.digest,
+        challenge=challenge.encoded,
+        answer=answer.encoded,
+    )
     _send_answer(service, row, proxy)
     return True
 
@@ -243,7 +252,8 @@ def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sign
             with _final():
                 check_chunk(chunk, index, signed, verified.release)
             service.store.add_chunk(row, index, chunk)
-    service.store.move(row, Stage.FETCHED, service.now(), bundle=encode_bundle(bundle))
+    told = verified.statement.digest
+    service.store.move(row, Stage.FETCHED, service.now(), told, bundle=encode_bundle(bundle))
     return True
 
 
@@ -277,7 +287,8 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
     components = parse_components(opened.components, row.known_study)
     provenance = provenance_of(signed, verified, row, seconds)
     model = Model(row.known_study, signed.manifest, components, provenance, row.in_clear, opened.reliability)
-    service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
+    encoded = model.to_bytes()
+    service.store.move(row, Stage.FITTED, service.now(), Digest.of(encoded), model=encoded)
     return True
 
 
@@ -289,9 +300,8 @@ def _read_pre_study(
     with _final():
         result, seconds = service.workers.run(open_pre_study, secret, body, chunks, least_bits)
     service.store.take_seconds(row, "decrypt", seconds)
-    service.store.move(
-        row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()
-    )
+    encoded = json.dumps(result.to_json(), allow_nan=False).encode()
+    service.store.move(row, Stage.FITTED, service.now(), Digest.of(encoded), model=encoded)
     return True
 
 
@@ -305,11 +315,12 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         model = service.model_of(row.id)
         plain, info = encode_components(model.study, model.components), components_info(model.study)
         sealed = {owner: seal(plain, share.x25519, info) for owner, share in verified.shares.items()}
-        encoded = SealedComponents(model.study, sealed).sign(service.key_of(row)).encoded
+        said = SealedComponents(model.study, sealed, service.store.log_head())
+        encoded = said.sign(service.key_of(row)).encoded
         service.store.note(row, published=encoded)
     statement = verify_statement("components", encoded, service.key_of(row).public.ed25519)
     proxy.publish_components(row.known_study, statement)
-    service.store.move(row, Stage.PUBLISHED, service.now())
+    service.store.move(row, Stage.PUBLISHED, service.now(), statement.digest)
     return True
 
 

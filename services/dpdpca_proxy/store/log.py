@@ -5,15 +5,13 @@ is the proxy's generation. Entries hold digests only: `subject` is that of the s
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
-from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.log import LogEntry
 from dpdpca_proxy.store.tables import log
 from dpdpca_proxy.store.witness import START, Mark
 
@@ -22,34 +20,12 @@ LOSS = "loss"
 _WRITTEN = "dpdpca_mark"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One link of the log; `previous` is the digest of the entry before."""
-
-    position: int
-    previous: Digest
-    time: datetime
-    kind: str
-    subject: Digest
-
-    @property
-    def digest(self) -> Digest:
-        body = {
-            "kind": self.kind,
-            "position": self.position,
-            "previous": self.previous.hex(),
-            "subject": self.subject.hex(),
-            "time": time_text(self.time),
-        }
-        return Digest.of(b"dpdpca/log/v1\x00" + canonical_json(body))
-
-
 def append_entry(
     connection: Connection, kind: str, subject: Digest, now: datetime, *, after: int = 0
 ) -> Mark:
     """The next entry, whose number is also above `after`; the transaction marks it with the witness."""
     last = last_mark(connection)
-    entry = Entry(max(last.generation, after) + 1, last.head, now, kind, subject)
+    entry = LogEntry(max(last.generation, after) + 1, last.head, now, kind, subject)
     connection.execute(
         insert(log).values(
             position=entry.position,
@@ -106,8 +82,8 @@ def take_written(connection: Connection) -> Mark | None:
     return mark
 
 
-def entries(connection: Connection) -> Iterator[tuple[Entry, Digest]]:
+def entries(connection: Connection) -> Iterator[tuple[LogEntry, Digest]]:
     """All of the log, with the digests that are stored."""
     columns = (log.c.position, log.c.previous, log.c.time, log.c.kind, log.c.subject)
     for row in connection.execute(select(*columns, log.c.digest).order_by(log.c.position)):
-        yield Entry(*row[:5]), row.digest
+        yield LogEntry(*row[:5]), row.digest

@@ -16,6 +16,7 @@ from dpdpca_disk.private import private_dir, read_private, write_private
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError, UnavailableError
 from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.log import EMPTY
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,7 +27,7 @@ class Mark:
     head: Digest
 
 
-START = Mark(0, Digest(bytes(32)))
+START = Mark(0, EMPTY)
 """Before the first entry."""
 
 

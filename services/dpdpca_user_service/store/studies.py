@@ -10,10 +10,12 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.log import LogEntry
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
 from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.log import append_entry, entries, head_of
 from dpdpca_user_service.store.tables import chunks, studies
 
 _BLOBS = ("draft", "manifest", "secret", "challenge", "answer", "bundle", "model", "published")
@@ -148,8 +150,13 @@ class StudyStore:
         assert value is not None, f"{name} is missing"
         return value
 
-    def move(self, row: StudyRow, following: Stage, now: datetime, **values: Any) -> None:
-        """To the next stage, with what it stores.
+    def move(
+        self, row: StudyRow, following: Stage, now: datetime, subject: Digest | None = None, **values: Any
+    ) -> None:
+        """To the next stage, with what it stores and its entry in the log.
+
+        Args:
+            subject: digest of the statement that the move is about; the study's id where there is no other.
 
         Raises:
             ConflictError: the study is not where `row` says it is any more.
@@ -159,13 +166,24 @@ class StudyStore:
             values["secret"] = None
         if following is not Stage.FAILED:
             values |= {"problem": None, "problem_slug": None}
-        self._change(row, values | {"stage": str(following), "updated_at": time_text(now)})
+        with self.database.transaction() as connection:
+            self._change_in(connection, row, values | {"stage": str(following), "updated_at": time_text(now)})
+            append_entry(connection, following, subject or row.study or Digest.of(row.id.encode()), now)
         if "secret" in values and values["secret"] is None:
             self.database.forget_deleted()
 
+    def log_head(self) -> Digest:
+        with self.database.reading() as connection:
+            return head_of(connection)
+
+    def log_entries(self) -> list[LogEntry]:
+        with self.database.reading() as connection:
+            return entries(connection)
+
     def note(self, row: StudyRow, **values: Any) -> None:
         """Write what does not move the stage."""
-        self._change(row, values)
+        with self.database.transaction() as connection:
+            self._change_in(connection, row, values)
 
     def take_seconds(self, row: StudyRow, step: str, seconds: float) -> None:
         """Remember how long a step took."""
@@ -189,10 +207,6 @@ class StudyStore:
                 select(chunks.c.content).where(chunks.c.id == row.id, chunks.c.position == position)
             ).scalar_one_or_none()
         return None if value is None else bytes(value)
-
-    def _change(self, row: StudyRow, values: Mapping[str, Any]) -> None:
-        with self.database.transaction() as connection:
-            self._change_in(connection, row, values)
 
     @staticmethod
     def _change_in(connection: Connection, row: StudyRow, values: Mapping[str, Any]) -> None:

@@ -74,6 +74,18 @@ chains = Table(
     CheckConstraint("state IN ('running', 'done', 'cancelled', 'failed')", name="chain_state_is_known"),
 )
 
+log = Table(
+    "log",
+    metadata,
+    Column("position", Integer, primary_key=True),  # from 1
+    Column("previous", String(64), nullable=False),
+    Column("time", String(20), nullable=False),
+    Column("kind", String(40), nullable=False),
+    Column("subject", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),
+    UniqueConstraint("previous", name="one_chain"),
+)
+
 chunks = Table(
     "release_chunks",
     metadata,

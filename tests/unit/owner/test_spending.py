@@ -14,6 +14,7 @@ from ledger_world import charge
 
 from dpdpca_owner import acts, reports
 from dpdpca_owner.ledger import LedgerFile
+from dpdpca_owner.ledger_recovery import recover_ledger
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.bookkeeping import reserve
 from dpdpca_protocol.budget import Budget, Cost
@@ -29,6 +30,7 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.ledger import Ledger
 from dpdpca_protocol.ledger_charge import Content, SpendState
 from dpdpca_protocol.share import CohortMember
+from dpdpca_protocol.signing import Statement, named_head
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -135,6 +137,45 @@ def test_a_receipt_that_was_not_booked_is_booked_by_the_next_command(
     assert state(scene) is SpendState.RESERVED
     reports.status(scene.desk, scene.address)
     assert state(scene) is SpendState.COMMITTED
+
+
+def signed(scene: Any, kind: str, version: int) -> Statement:
+    statement: Statement | None = scene.desk.home.study(scene.address.study).statement(kind, version)
+    assert statement is not None
+    return statement
+
+
+def test_what_an_owner_signs_names_its_ledger_and_status_tells_when_that_was_replaced(scene: Any) -> None:
+    join(scene)
+    share, *before, _ = [named_head(signed(scene, "share", 1).body), *ledger(scene).entries]
+    assert share == before[-1].digest
+    assert before[-1].kind == "reserve"
+    assert reports.status(scene.desk, scene.address).is_ledger_whole is True
+    file = scene.desk.home.ledger
+    file.entries_path.write_bytes(b"".join(entry.line for entry in before[:-1]))
+    recover_ledger(scene.desk)
+    assert state(scene) is SpendState.COMMITTED
+    assert reports.status(scene.desk, scene.address).is_ledger_whole is False
+    acts.withdraw(scene.desk, scene.address)
+    assert named_head(signed(scene, "withdrawal", 2).body) == ledger(scene).entries[-2].digest
+    assert reports.status(scene.desk, scene.address).is_ledger_whole is True
+
+
+def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(scene: Any) -> None:
+    """One that is only late would else meet another statement under its own version."""
+
+    def interfere(request: httpx.Request) -> httpx.Response | None:
+        if request.url.path.endswith("/complete"):
+            raise httpx.ReadError("cut")
+        return None
+
+    scene.proxy.interfere = interfere
+    with pytest.raises(UnavailableError):
+        join(scene)
+    first = signed(scene, "share", 1)
+    book(scene, 1, Fraction(1, 100), content_of(scene))
+    scene.proxy.interfere = lambda request: None
+    assert join(scene).receipt.statement == first.digest
 
 
 def test_a_withdrawal_is_refunded_on_its_receipt_and_joining_again_is_paid_again(scene: Any) -> None:

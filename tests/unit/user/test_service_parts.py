@@ -274,6 +274,14 @@ def test_a_store_of_the_first_version_goes_on_with_its_studies(
             " updated_at, publish, key_progress, facts, seconds) VALUES ('a', '2026-01-01T00:00:00Z', 't',"
             " 'joint', x'00', 'application/toml', 'u', 'drafted', '2026-01-01T00:00:00Z', 1, 0, '{}', '{}')"
         )
+        connection.execute(
+            "INSERT INTO studies SELECT 'b', created_at, title, release, draft, media_type, proxy_url,"
+            " 'open', updated_at, publish, ?, NULL, NULL, NULL, NULL, NULL, NULL, NULL, key_progress, facts,"
+            " seconds, NULL, NULL FROM studies",
+            (STUDY.hex(),),
+        )
     monkeypatch.undo()
     database.upgrade()
-    assert StudyStore(database).find("a").in_clear is False
+    store = StudyStore(database)
+    assert store.find("a").in_clear is False
+    assert [(entry.kind, entry.subject) for entry in store.log_entries()] == [("known", STUDY)]

@@ -1,7 +1,8 @@
 """Whole studies by the data user's service against a real proxy: restarts, and a proxy that lies."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ from user_world import UserWorld, share_values
 
 from dpdpca_disk.private import write_private
 from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.errors import ConflictError, CryptographicError, UnavailableError
+from dpdpca_protocol.errors import ConflictError, CryptographicError, IntegrityError, UnavailableError
 from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.log import EMPTY, LogEntry
 from dpdpca_protocol.messages import CountChallenge, SealedComponents
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
@@ -285,10 +287,10 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
         assert row.study is not None
         return list(verify_evidence(row.study, given, chunk, [proxy], [ours], least_modulus_bits=TOY_BITS))
 
-    assert len(verify(evidence)) == 7
+    assert len(verify(evidence)) == 8
     text = json.dumps(evidence)
     release_parts = ("release.release", "release.shares.0", "release.transcript.1")
-    for path in ("manifest", *release_parts, "challenge", "answer"):
+    for path in ("manifest", *release_parts, "challenge", "answer", "components"):
         altered = json.loads(text)
         part: Any = altered
         for name in path.split("."):
@@ -304,6 +306,26 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     del shorter["release"]["transcript"][-1]
     with pytest.raises(CryptographicError, match="transcript"):
         verify(shorter)
+
+    log = [LogEntry.parse(entry) for entry in evidence["log"]]
+    assert [entry.kind for entry in log] == ["signed", "open", "counted", "released", "fitted", "published"]
+    broken = [entry.to_body() for entry in log if entry.kind != "open"]
+    with pytest.raises(IntegrityError, match="does not follow"):
+        verify(evidence | {"log": broken})
+    for left_out in ("open", "signed", "released"):
+        with pytest.raises(IntegrityError, match="written anew"):
+            verify(evidence | {"log": chained_again(entry for entry in log if entry.kind != left_out)})
+    with pytest.raises(IntegrityError, match="written anew"):
+        verify(evidence | {"log": []})
+
+
+def chained_again(entries: Iterable[LogEntry]) -> list[dict[str, Any]]:
+    """A log of these entries whose every link is right."""
+    again: list[LogEntry] = []
+    for entry in entries:
+        previous = again[-1].digest if again else EMPTY
+        again.append(replace(entry, position=len(again) + 1, previous=previous))
+    return [entry.to_body() for entry in again]
 
 
 def test_a_stored_key_of_another_study_stops_before_anybody_encrypts(

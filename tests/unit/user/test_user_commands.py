@@ -335,8 +335,8 @@ def test_a_finished_study_is_shown_saved_and_verified(
     monkeypatch.setattr(offline, "verify_evidence", lambda *given: real(*given, least_modulus_bits=512))
     status, out, _ = run("verify", study)
     assert status == 0
-    assert out.count("✓") == 6
-    assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 6
+    assert out.count("✓") == 7
+    assert len(json.loads(run("verify", study, "--json")[1])["verified"]) == 7
 
 
 def test_titles_from_strangers_stay_text(run: Run, finished: tuple[UserWorld, str]) -> None:
