@@ -5,8 +5,11 @@ that signs anything. An owner reads none but its own, whose digest it keeps (tes
 """
 
 import json
+import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -20,7 +23,7 @@ from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.share import decode_chunk, encode_chunk
+from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, parse_chunk
 from dpdpca_user.evidence import check_chunk, verify_challenge
 
 ZOO = json.loads((Path(__file__).parent / "ciphertext_zoo.json").read_text(encoding="utf-8"))
@@ -123,3 +126,23 @@ def test_the_data_user_decrypts_none_from_a_proxy(
         counted=f"{len(zoo)} bad ciphertexts signed by the proxy, in a release and as E[N]",
         result="refused by the data user before its key is used",
     )
+
+
+def test_checking_a_chunk_takes_less_than_twice_what_multiplying_it_takes(promise: Promise) -> None:
+    """So that nobody can keep a proxy busy with chunks that it refuses."""
+    square = PUBLIC.ciphertext_modulus
+    values = [mpz(secrets.randbelow(int(square))) for _ in range(2 * CHUNK_CIPHERTEXTS)]
+    first, second = values[:CHUNK_CIPHERTEXTS], values[CHUNK_CIPHERTEXTS:]
+    chunk = encode_chunk(first, PUBLIC)
+    checks, products = [], []
+    for _ in range(21):
+        begin = time.thread_time()
+        parse_chunk(chunk, PUBLIC, 0, CHUNK_CIPHERTEXTS)
+        between = time.thread_time()
+        for one, other in zip(first, second, strict=True):
+            one * other % square
+        products.append(time.thread_time() - between)
+        checks.append(between - begin)
+    ratio = median(checks) / median(products)
+    assert ratio < 2
+    promise("P21", counted="a chunk of 1,024, median of 21", result=f"check / multiplication {ratio:.2f}")

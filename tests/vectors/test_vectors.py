@@ -17,10 +17,11 @@ from dpdpca_protocol.packing import pack, unpack
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.bases import derive_base
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
-from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
-from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
+from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.proof import KeyProof, check_public_key, prove_key
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
 from dpdpca_protocol.parties import KeyTerms
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 
 FOLDER = Path(__file__).parent
 BUG_TYPES = {
@@ -146,3 +147,15 @@ def test_the_files_come_out_of_the_generator_byte_for_byte(promise: Promise) -> 
         counted=f"{len(load('ciphertext_zoo.json')['operations'])} vectors of ciphertexts",
         result="each accepted or refused as stated",
     )
+
+
+@pytest.mark.nightly
+def test_two_hundred_fresh_keys_are_all_accepted(promise: Promise) -> None:
+    identity = bytes(32)
+    seen: list[Digest] = []
+    for _ in range(200):
+        key = generate_secret_key(2048, OS_RANDOMNESS)
+        modulus = int(key.public.modulus)
+        check_public_key(modulus, prove_key(key, identity), identity, known_moduli=seen)
+        seen.append(Digest.of(key.public.encode()))
+    promise("P22", counted=f"{len(set(seen))} fresh keys", result="all accepted")
