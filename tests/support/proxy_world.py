@@ -114,6 +114,15 @@ def values_of(d: int, seed: int, count: int = 5) -> Values:
     )
 
 
+_KEEP_ALIVE_SECONDS = 2
+
+
+def _raw_client() -> httpx.Client:
+    """Tries once, so it must not send on a connection that the server is about to close."""
+    limits = httpx.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS / 4)
+    return httpx.Client(trust_env=False, timeout=20, limits=limits)
+
+
 @dataclass
 class ProxyWorld:
     """A running proxy and its neighbours."""
@@ -131,7 +140,7 @@ class ProxyWorld:
     """Another address under which clients reach the proxy: that of a relay."""
     patience: Patience = field(default_factory=lambda: Patience(seconds=0.0))
 
-    _raw: httpx.Client = field(default_factory=lambda: httpx.Client(trust_env=False, timeout=20))
+    _raw: httpx.Client = field(default_factory=_raw_client)
     proxy: Proxy = field(init=False)
     app: FastAPI = field(init=False)
 
@@ -157,7 +166,7 @@ class ProxyWorld:
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=2,
-                timeout_keep_alive=1,
+                timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             )
         )
         self._thread = threading.Thread(target=self._server.run, daemon=True)
@@ -167,7 +176,7 @@ class ProxyWorld:
 
     def stop(self) -> None:
         self._raw.close()
-        self._raw = httpx.Client(trust_env=False, timeout=20)
+        self._raw = _raw_client()
         self._server.should_exit = True
         self._thread.join(20)
         assert not self._thread.is_alive(), "the proxy did not stop"
