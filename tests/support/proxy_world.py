@@ -114,6 +114,8 @@ def values_of(d: int, seed: int, count: int = 5) -> Values:
     )
 
 
+PATIENCE_SECONDS = 90.0
+"""For what must come true: work in the background is niced, and a busy machine lets it wait."""
 _KEEP_ALIVE_SECONDS = 2
 
 
@@ -354,7 +356,7 @@ class OpenStudy:
         """The sealed files go just after the study has its last state, so one may have to wait for it."""
         return sealed_folder(self.study) not in self.world.proxy.files.folders(self.study)
 
-    def wait_state(self, *states: str, seconds: float = 20.0) -> str:
+    def wait_state(self, *states: str, seconds: float = PATIENCE_SECONDS) -> str:
         wait_for(lambda: self.state() in states, seconds)
         return self.state()
 
@@ -388,7 +390,7 @@ def unlike_before(d: int) -> list[dict[str, Any]]:
     return [{"name": f"f{i} of {number}", "lower": 0, "upper": 1} for i in range(d)]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from proxy_process import released_noise
-from proxy_world import OpenStudy, ProxyWorld, Values, wait_for
+from proxy_world import PATIENCE_SECONDS, OpenStudy, ProxyWorld, Values, wait_for
 
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.messages import ReleaseStatement
@@ -30,7 +30,7 @@ def row_of(study: OpenStudy) -> StudyRow:
         return load_study(connection, study.study)
 
 
-def wait_on_disk(study: OpenStudy, *states: str, seconds: float = 20.0) -> None:
+def wait_on_disk(study: OpenStudy, *states: str, seconds: float = PATIENCE_SECONDS) -> None:
     wait_for(lambda: row_of(study).state in states, seconds)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proxy_world import OpenStudy, ProxyWorld, Values, wait_for
+from proxy_world import PATIENCE_SECONDS, OpenStudy, ProxyWorld, Values, wait_for
 
 from dpdpca_disk.private import private_dir, write_private
 from dpdpca_protocol.encoding import RecordEncoder
@@ -116,7 +116,7 @@ class UserWorld:
         self.driver.advance(self.row(row.id))
         return self.row(row.id)
 
-    def advance_to(self, row: StudyRow, *stages: Stage, seconds: float = 20.0) -> StudyRow:
+    def advance_to(self, row: StudyRow, *stages: Stage, seconds: float = PATIENCE_SECONDS) -> StudyRow:
         def arrived() -> bool:
             now = self.row(row.id)
             if now.stage in stages:
