@@ -21,6 +21,7 @@ from promises import Promise
 from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import StudyState
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
@@ -167,6 +168,7 @@ def test_masked_study_survives_restarts_at_every_state(
     model = user.ask("user", "result", study.hex())
     assert model["records"] == len(records[0]) + len(records[1])
     assert user.ask("user", "verify", study.hex())["verified"]
+    check_heads(client, study, owners)
     for owner in owners:
         assert owner.status(address)["included"] is True
         assert owner.ask("owner", "components", address)["components"] == model["components"]
@@ -177,6 +179,16 @@ def test_masked_study_survives_restarts_at_every_state(
         counted=f"{len(done)} pairs of state and role, stopped or killed there",
         result=f"{len({state for state, _ in done})} states went on, 1 release, byte for byte the same",
     )
+
+
+def check_heads(client: ProxyClient, study: StudyId, owners: list[Owner]) -> None:
+    """Everybody's newest log entry at the time stands in the release bundle, under its signature."""
+    bundle = client.release(study)
+    shares = [verify_statement("share", share).body["log"] for share in bundle.shares]
+    ledgers = [{entry["digest"] for entry in owner.ask("owner", "ledger")["entries"]} for owner in owners]
+    assert [sum(head in ledger for head in shares) for ledger in ledgers] == [1] * len(owners)
+    released = [json.loads(event)["body"] for event in bundle.transcript]
+    assert [event["detail"]["log"] for event in released if event["kind"] == "release"]
 
 
 def _restarts_when_it_is_over(
