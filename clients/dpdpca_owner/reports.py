@@ -1,5 +1,6 @@
 """Where this owner's studies stand, asked of the proxy or judged again from what was kept."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dpdpca_http.address import StudyAddress
@@ -9,9 +10,11 @@ from dpdpca_owner.opening import read_terms
 from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, check_extends, judge_standing
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.bookkeeping import charge_again
-from dpdpca_protocol.errors import NotFoundError
+from dpdpca_protocol.errors import IntegrityError, NotFoundError
+from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.ledger import Ledger
 from dpdpca_protocol.ledger_charge import Spend
+from dpdpca_protocol.share import Receipt
 from dpdpca_protocol.signing import named_head
 from dpdpca_protocol.study import StudyState
 
@@ -22,8 +25,8 @@ class Report:
 
     Attributes:
         spend: what the ledger has of it, or None.
-        is_ledger_whole: whether the ledger still holds the head that the receipted statement names; None
-            where there is no such statement.
+        is_ledger_whole: whether the ledger still holds the head that the last receipted statement names;
+            None where it names none or cannot be read.
     """
 
     address: StudyAddress
@@ -95,8 +98,15 @@ def status_offline(desk: Desk, address: StudyAddress) -> Report:
 def _report(
     address: StudyAddress, facts: StudyFacts, standing: Standing, ledger: Ledger, folder: StudyFolder
 ) -> Report:
-    receipt = standing.receipt
-    signed = folder.statement(receipt.subject, receipt.version) if receipt else None
-    head = named_head(signed.body) if signed else None
+    head = _head_in(folder, standing.receipt)
     whole = None if head is None else any(entry.digest == head for entry in ledger.entries)
     return Report(address, facts, standing, ledger.spend(address.study), whole)
+
+
+def _head_in(folder: StudyFolder, receipt: Receipt | None) -> Digest | None:
+    """The head of the ledger that the receipted statement names, if there is one that can be read."""
+    with suppress(IntegrityError):
+        signed = folder.statement(receipt.subject, receipt.version) if receipt else None
+        if receipt and signed and signed.digest == receipt.statement:
+            return named_head(signed.body)
+    return None

@@ -139,8 +139,8 @@ def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums) -> Iter
         suite = PaillierSuite(signed.public_key, figures.slot_bits)
         values = sums.stream()
         if figures.noise_by is NoiseBy.OWNERS:
-            # Drawn anew in each run. A chunk that is on the disk keeps the draws that it was made with, one
-            # that is not has never left: so no value is ever sent under two draws, nor two under one.
+            # Drawn anew in each run. A chunk that is on the disk keeps the draws that it was made with; one
+            # that is not has never left under this version: in it, no value is sent under two draws.
             values = map(add, values, figures.own_noise())
         return suite.plaintexts(values, figures.value_count)
     assert isinstance(sums, SecondMoments)

@@ -140,7 +140,8 @@ class StudyFolder:
     # Randomizers made ahead
 
     def has_blindings(self, index: int) -> bool:
-        return self._blindings_path(index).exists()
+        path = self._blindings_path(index)
+        return path.exists() and _read_checked(path) is not None
 
     def save_blindings(self, index: int, encoded: bytes) -> None:
         """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads them can open that chunk."""

@@ -6,7 +6,7 @@ machine's disk before it leaves; a share version never stands for two different 
 
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -17,7 +17,7 @@ from dpdpca_owner.contribution import Contribution
 from dpdpca_owner.home import Owner
 from dpdpca_owner.share_chunks import share_chunks
 from dpdpca_owner.study_folder import Plan, StudyFolder
-from dpdpca_protocol.errors import AuthenticationError, ConflictError
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.manifest import Manifest, SignedManifest
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
@@ -241,7 +241,9 @@ class ShareSender:
 
     def _kept(self, version: int, made: Statement) -> Statement:
         """What was made under this version before, if only the ledger has grown since; else this, kept."""
-        before = self._folder.statement(made.kind, version)
+        before = None
+        with suppress(IntegrityError):  # a damaged file must not keep a share in that is to be taken back
+            before = self._folder.statement(made.kind, version)
         if before is not None and dict(before.body) | {"log": None} == dict(made.body) | {"log": None}:
             return before
         self._folder.save_statement(version, made)

@@ -5,9 +5,10 @@ from typing import Any
 
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.log import LogEntry, check_chain
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, SignedManifest
+from dpdpca_protocol.messages import SealedComponents
 from dpdpca_protocol.signing import named_head, verify_statement
 from dpdpca_user.evidence import VerifiedRelease, check_chunk, verify_manifest, verify_release
 
@@ -68,36 +69,39 @@ def verify_evidence(
 
 
 def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: VerifiedRelease) -> str:
-    """That this data user's own log is whole, holds the study, and is the one that was signed at the time."""
-    log = [LogEntry.parse(entry) for entry in evidence["log"]]
-    heads = check_chain(log)
-    user = signed.manifest.user.ed25519
-    said = [
-        verify_statement(kind, encoded, user)
-        for kind, member in (("count-answer", "answer"), ("components", "components"))
-        if (encoded := _optional(evidence.get(member))) is not None
-    ]
-    named = [head for statement in said if (head := named_head(statement.body)) is not None]
-    if not set(named) <= set(heads):
-        raise IntegrityError(
-            "log-broken",
-            "the log is not the one whose head was signed in this study: it was written anew",
-            "put the newest copy of the service's database back",
-        )
+    """That this data user's own log is whole, holds the study, and is the one whose heads it has signed."""
+    untrusted = evidence.get("log")
+    if not isinstance(untrusted, list):
+        raise MessageError("malformed", "the evidence lacks the log", "start this version's service")
+    log = [LogEntry.parse(entry) for entry in untrusted]
+    heads = check_chain(log)[1:]
+    study, user = signed.study_id, signed.manifest.user.ed25519
+    due = {("signed", study), ("released", verified.statement.digest)}
+    named: list[Digest | None] = []
+    if (encoded := _optional(evidence.get("answer"))) is not None:
+        answer = verify_statement("count-answer", encoded, user)
+        due.add(("counted", answer.digest))
+        named.append(named_head(answer.body))
+    if (encoded := _optional(evidence.get("components"))) is not None:
+        statement = verify_statement("components", encoded, user)
+        components = SealedComponents.parse(statement)
+        if components.study != study:
+            raise MessageError("wrong-study", "the components belong to another study")
+        named.append(components.log)
+        if evidence.get("state") == "published":
+            due.add(("published", statement.digest))
     told = {(entry.kind, entry.subject) for entry in log}
-    made = ("signed", signed.study_id) in told
-    if (not made and ("known", signed.study_id) not in told) or (
-        made and ("released", verified.statement.digest) not in told
-    ):
-        raise IntegrityError(
-            "log-broken",
-            "the log lacks the manifest or the release of this study",
-            "put the newest copy of the service's database back",
-        )
-    return (
-        f"the service's log is an unbroken chain of {len(log)} entries that holds this study,"
-        f" and {len(named)} of its heads are signed in it"
-    )
+    if ("known", study) not in told and not due <= told:
+        raise _broken_log("it lacks what this data user has done in this study")
+    signed_heads = [head for head in named if head is not None]
+    if not set(signed_heads) <= set(heads):
+        raise _broken_log("it is not the one whose head was signed in this study: it was written anew")
+    how = f"{len(signed_heads)} of its heads are signed in it" if signed_heads else "nothing signed names it"
+    return f"the service's log is an unbroken chain of {len(log)} entries that holds this study; {how}"
+
+
+def _broken_log(what: str) -> IntegrityError:
+    return IntegrityError("log-broken", f"of the log: {what}", "put the newest copy of the database back")
 
 
 def _optional(statement: Any) -> bytes | None:

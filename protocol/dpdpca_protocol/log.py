@@ -1,7 +1,7 @@
 """A party's log of what it did and must not undo: digests in a chain, of which the last binds all before it.
 
 Proxy and data user keep one; the owner's is its ledger. Each names its newest digest, the head, in what it
-signs: whoever holds that statement can later tell a log that was written anew.
+signs: who holds such a statement can later tell a log that no longer leads to it.
 """
 
 from collections.abc import Iterable, Mapping

@@ -159,8 +159,9 @@ class Jobs:
         for row in rows:
             if row.state in TERMINAL_STATES | RELEASED_STATES:
                 sweep(self._proxy, row.study)
-            for folder in replaced_folders(self._proxy, row.study):
-                self._proxy.files.remove(folder)
+            else:
+                for folder in replaced_folders(self._proxy, row.study):
+                    self._proxy.files.remove(folder)
             kept = release_folder(row.study, row.release_folder or "")
             for folder in self._proxy.files.folders(row.study):
                 # A young one may be another process's, on its way to being committed.

@@ -18,7 +18,7 @@ from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.messages import CountAnswer, CountChallenge, SealedComponents
 from dpdpca_protocol.release import check_count, check_count_range
 from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.signing import naming_head, verify_statement
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyEvent, StudyState
 from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES
 from dpdpca_proxy.proxy import Proxy
@@ -103,7 +103,8 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
         # Digests only: every enrolled party reads the transcript. N cannot be guessed from them, for the
         # answer holds the root and the challenge fresh randomness.
         digests = {"answer": statement.digest.hex(), "challenge": challenge.digest.hex()}
-        append_event(connection, proxy.key_of(study), study, "count", digests, now)
+        detail = naming_head(digests, answer.log)
+        append_event(connection, proxy.key_of(study), study, "count", detail, now)
     proxy.wake()
 
 
@@ -202,7 +203,7 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
             proxy.key_of(study),
             study,
             "components",
-            {"statement": statement.digest.hex()},
+            naming_head({"statement": statement.digest.hex()}, components.log),
             now,
         )
     proxy.wake()

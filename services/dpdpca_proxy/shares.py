@@ -230,6 +230,7 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         if (known := signed_before(connection, caller, study, wish.version, statement)) is not None:
             return known
         share = find_share(connection, study, caller.party)
+        _check_not_behind(share, wish.version)
         following = next_share_state(
             share.state,
             ShareEvent.WITHDRAW,
@@ -249,6 +250,15 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     return receipt
 
 
+def _check_not_behind(share: ShareRow, version: int) -> None:
+    if share.upload_version is not None and version < share.upload_version:
+        raise ConflictError(
+            "share-version-not-newer",
+            f"version {share.upload_version} of this share is being uploaded, not version {version}",
+            f"go on with version {share.upload_version}",
+        )
+
+
 def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
     """What is left of versions that were replaced or withdrawn; no chunk can come to them any more."""
     with proxy.database.reading("list shares") as connection:
@@ -257,8 +267,8 @@ def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
     for row in rows:
         live = {row.upload_version, row.signed_version if row.state is ShareState.COMPLETE else None}
         newest = max(row.signed_version, row.upload_version or 0)
-        there = {int(version) for version in proxy.files.entries(owner_folder(study, row.owner))}
-        gone = {version for version in there - live if version <= newest}
+        names = proxy.files.entries(owner_folder(study, row.owner))
+        gone = {int(name) for name in names if name.isdecimal() and int(name) <= newest} - live
         folders += [share_folder(study, row.owner, version) for version in sorted(gone)]
     return folders
 
@@ -269,12 +279,7 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
     next_share_state(
         share.state, ShareEvent.UPLOAD, version=version, signed_version=share.signed_version, study=row.state
     )
-    if share.upload_version is not None and version < share.upload_version:
-        raise ConflictError(
-            "share-version-not-newer",
-            f"version {share.upload_version} of this share is being uploaded, not version {version}",
-            f"go on with version {share.upload_version}",
-        )
+    _check_not_behind(share, version)
     if count_signed_shares(connection, row.study, caller.party) >= MOST_VERSIONS:
         raise ConflictError(
             "too-many-versions",

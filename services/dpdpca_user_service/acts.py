@@ -154,6 +154,7 @@ def evidence_of(service: UserService, name: str) -> dict[str, Any]:
     answered = {kind: service.store.blob(row.id, column) for kind, column in ours.items()}
     return {
         "study": row.study.hex(),
+        "state": str(row.stage),
         "manifest": json.loads(service.store.need(row.id, "manifest")),
         "release": None if bundle is None else json.loads(bundle),
         "chunk_count": 0 if bundle is None else _chunk_count(bundle),

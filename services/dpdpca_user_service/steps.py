@@ -287,8 +287,7 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
     components = parse_components(opened.components, row.known_study)
     provenance = provenance_of(signed, verified, row, seconds)
     model = Model(row.known_study, signed.manifest, components, provenance, row.in_clear, opened.reliability)
-    encoded = model.to_bytes()
-    service.store.move(row, Stage.FITTED, service.now(), Digest.of(encoded), model=encoded)
+    service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
     return True
 
 
@@ -300,8 +299,9 @@ def _read_pre_study(
     with _final():
         result, seconds = service.workers.run(open_pre_study, secret, body, chunks, least_bits)
     service.store.take_seconds(row, "decrypt", seconds)
-    encoded = json.dumps(result.to_json(), allow_nan=False).encode()
-    service.store.move(row, Stage.FITTED, service.now(), Digest.of(encoded), model=encoded)
+    service.store.move(
+        row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()
+    )
     return True
 
 

@@ -113,10 +113,11 @@ class FileStore:
 
     def entries(self, folder: str) -> list[str]:
         """Names of what is in a folder, as far as it is whole; nothing where there is no folder."""
-        path = self.root / folder
-        if not path.is_dir():
+        try:
+            names = [entry.name for entry in (self.root / folder).iterdir()]
+        except FileNotFoundError:
             return []
-        return sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
+        return sorted(name for name in names if not name.startswith("."))
 
     def age(self, name: str) -> float:
         """Seconds since the entry last changed; 0 where it is gone."""

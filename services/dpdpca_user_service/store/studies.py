@@ -157,6 +157,7 @@ class StudyStore:
 
         Args:
             subject: digest of the statement that the move is about; the study's id where there is no other.
+                Never of a result: the proxy sees heads, knows its noise, and could try its guesses on them.
 
         Raises:
             ConflictError: the study is not where `row` says it is any more.

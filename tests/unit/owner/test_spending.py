@@ -161,6 +161,17 @@ def test_what_an_owner_signs_names_its_ledger_and_status_tells_when_that_was_rep
     assert reports.status(scene.desk, scene.address).is_ledger_whole is True
 
 
+def test_a_damaged_statement_keeps_nobody_from_asking_or_withdrawing(scene: Any) -> None:
+    join(scene)
+    folder: Path = scene.desk.home.study(scene.address.study).path
+    (folder / "share-1.json").write_bytes(b"{")
+    assert reports.status(scene.desk, scene.address).is_ledger_whole is None
+    (folder / "withdrawal-2.json").write_bytes(b"{")
+    (folder / "withdrawal-2.json").chmod(0o600)
+    acts.withdraw(scene.desk, scene.address)
+    assert state(scene) is SpendState.WITHDRAWN
+
+
 def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(scene: Any) -> None:
     """One that is only late would else meet another statement under its own version."""
 

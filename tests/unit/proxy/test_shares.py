@@ -10,7 +10,7 @@ from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_proxy import shares
 from dpdpca_proxy.audit import HOLDS, audit_study
-from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.files import FileStore, share_folder
 
 
 @pytest.fixture
@@ -192,6 +192,16 @@ def test_a_newer_upload_takes_the_place_of_an_unfinished_one(study: OpenStudy) -
     assert folders == {"5"}
 
 
+def test_a_withdrawal_is_above_what_is_being_uploaded(study: OpenStudy) -> None:
+    owner = study.world.owners[0]
+    study.deliver(owner, values_of(3, 0))
+    study.upload(owner, study.plain_chunks(values_of(3, 1)), version=7)
+    before = dump(study.world.proxy)
+    assert refused(lambda: study.withdraw(owner, 2)).slug == "share-version-not-newer"
+    assert dump(study.world.proxy) == before
+    study.withdraw(owner, 8)
+
+
 def test_files_of_withdrawn_and_replaced_shares_that_a_crash_left_go_with_the_next_start(
     study: OpenStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,11 +214,13 @@ def test_files_of_withdrawn_and_replaced_shares_that_a_crash_left_go_with_the_ne
         study.deliver(second, values_of(3, 1))
         study.deliver(second, values_of(3, 3), version=2)
         assert len(shares.replaced_folders(world.proxy, study.study)) == 2
+        stray = world.home / "studies" / share_folder(study.study, first.public.party_id, 1)
+        stray.with_name("1.orig").mkdir()
         assert {check.outcome for check in audit_study(world.proxy, study.study)} != {HOLDS}
     world.restart()
     wait_for(lambda: {check.outcome for check in audit_study(world.proxy, study.study)} == {HOLDS})
     folders = {path.name for path in (world.home / "studies").rglob("shares/*/*")}
-    assert folders == {"1", "2"}
+    assert folders == {"1", "2", "1.orig"}
     assert len(shares.replaced_folders(world.proxy, study.study)) == 0
 
 

@@ -15,8 +15,14 @@ from user_world import UserWorld, share_values
 
 from dpdpca_disk.private import write_private
 from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.errors import ConflictError, CryptographicError, IntegrityError, UnavailableError
-from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.errors import (
+    ConflictError,
+    CryptographicError,
+    IntegrityError,
+    MessageError,
+    UnavailableError,
+)
+from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.log import EMPTY, LogEntry
 from dpdpca_protocol.messages import CountChallenge, SealedComponents
 from dpdpca_protocol.paillier.keys import generate_secret_key
@@ -312,11 +318,49 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     broken = [entry.to_body() for entry in log if entry.kind != "open"]
     with pytest.raises(IntegrityError, match="does not follow"):
         verify(evidence | {"log": broken})
-    for left_out in ("open", "signed", "released"):
-        with pytest.raises(IntegrityError, match="written anew"):
+    for left_out in ("signed", "counted", "released", "published"):
+        with pytest.raises(IntegrityError, match="lacks"):
             verify(evidence | {"log": chained_again(entry for entry in log if entry.kind != left_out)})
+    for other in (
+        [entry for entry in log if entry.kind != "open"],
+        [replace(log[0], kind="known")],
+        [replace(log[0], kind="known"), *log],
+    ):
+        with pytest.raises(IntegrityError, match="written anew"):
+            verify(evidence | {"log": chained_again(other)})
+    for none in (None, {}, [{}]):
+        with pytest.raises(MessageError):
+            verify(evidence | {"log": none})
+
+
+def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: UserWorld) -> None:
+    row = user.advance_to(user.create(release="joint", publish=False), Stage.OPEN)
+    user.deliver_all(row)
+    row = user.advance_to(row, Stage.FITTED)
+    evidence = evidence_of(user.service, row.id)
+
+    def said_of(log: list[dict[str, Any]]) -> str:
+        given = verify_evidence(
+            row.known_study,
+            evidence | {"log": log},
+            lambda index: user.service.store.chunk(row, index) or b"",
+            [user.world.proxy_key],
+            [user.world.user.public.ed25519],
+            least_modulus_bits=TOY_BITS,
+        )
+        return list(given)[-1]
+
+    assert said_of(evidence["log"]).endswith("4 entries that holds this study; nothing signed names it")
+    first = LogEntry.parse(evidence["log"][0])
+    assert "1 entries" in said_of(chained_again([replace(first, kind="known")]))
+    foreign = SealedComponents(StudyId(bytes(32)), {}, EMPTY).sign(user.world.user)
+    evidence["components"] = json.loads(foreign.encoded)
+    with pytest.raises(MessageError, match="another study"):
+        said_of(evidence["log"])
+    own = SealedComponents(row.known_study, {}, EMPTY).sign(user.world.user)
+    evidence["components"] = json.loads(own.encoded)
     with pytest.raises(IntegrityError, match="written anew"):
-        verify(evidence | {"log": []})
+        said_of(evidence["log"])
 
 
 def chained_again(entries: Iterable[LogEntry]) -> list[dict[str, Any]]:

@@ -6,14 +6,14 @@ import sqlalchemy as sa
 from alembic import op
 
 from dpdpca_protocol.identifiers import Digest
-from dpdpca_user_service.store.log import append_entry
+from dpdpca_protocol.log import EMPTY, LogEntry
 
 revision = "0004"
 down_revision = "0003"
 
 
 def upgrade() -> None:
-    op.create_table(
+    log = op.create_table(
         "log",
         sa.Column("position", sa.Integer, primary_key=True),
         sa.Column("previous", sa.String(64), nullable=False),
@@ -23,7 +23,9 @@ def upgrade() -> None:
         sa.Column("digest", sa.String(64), nullable=False),
         sa.UniqueConstraint("previous", name="one_chain"),
     )
-    connection = op.get_bind()
     known = "SELECT study FROM studies WHERE study NOTNULL ORDER BY created_at, id"
-    for (study,) in connection.exec_driver_sql(known).all():
-        append_entry(connection, "known", Digest.parse(study), datetime.now(UTC))
+    previous = EMPTY
+    for position, (study,) in enumerate(op.get_bind().exec_driver_sql(known).all(), 1):
+        entry = LogEntry(position, previous, datetime.now(UTC), "known", Digest.parse(study))
+        op.execute(log.insert().values(**entry.to_body(), digest=entry.digest.hex()))
+        previous = entry.digest
