@@ -11,7 +11,7 @@ demo: .venv/demo.stamp ## a whole study between five processes on this machine
 test: lint ## everything that needs neither root nor Debian packages
 	$(BIN)/pytest -n 3 --durations 25 -m "not system and not nightly"
 
-nightly: .venv/dev.stamp ## statistical tests at length, mutants of the core: some half an hour on two cores
+nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some 80 minutes on two cores
 	$(BIN)/pytest -n 2 -m nightly
 
 test-system: .venv/dev.stamp ## a browser and a container engine; .ci/run installs what they need
