@@ -144,7 +144,7 @@ def _check_log(proxy: Proxy, trail: _Trail) -> None:
             continue  # of a version before the log
         told = verify_statement("event", encoded).digest
         _demand(subjects.get(told) == event.kind, f"the log does not hold the event {event.kind}")
-        if "log" in event.detail:
+        if event.kind == "release" and "log" in event.detail:
             _demand(
                 Digest.parse(event.detail["log"]) in heads, "the release closed over a head that is not there"
             )
