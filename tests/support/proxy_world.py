@@ -116,6 +116,8 @@ def values_of(d: int, seed: int, count: int = 5) -> Values:
 
 PATIENCE_SECONDS = 90.0
 """For what must come true: work in the background is niced, and a busy machine lets it wait."""
+HEAD = Digest.of(b"a party's log")
+"""That parties here name in what they sign."""
 _KEEP_ALIVE_SECONDS = 2
 
 
@@ -323,7 +325,7 @@ class OpenStudy:
     def claim(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> Statement:
         public = owner.public
         digests = tuple(Digest.of(chunk) for chunk in chunks)
-        return ShareStatement(self.study, public.ed25519, version, digests, public.x25519).sign(owner)
+        return ShareStatement(self.study, public.ed25519, version, digests, public.x25519, HEAD).sign(owner)
 
     def deliver(self, owner: IdentityKey, values: Values, version: int = 1) -> Statement:
         """Uploads and completes a share; the receipt."""
@@ -338,7 +340,7 @@ class OpenStudy:
             return client.complete_share(self.study, self.claim(owner, chunks, version))
 
     def withdraw(self, owner: IdentityKey, version: int) -> Statement:
-        wish = Withdrawal(self.study, owner.public.ed25519, version).sign(owner)
+        wish = Withdrawal(self.study, owner.public.ed25519, version, HEAD).sign(owner)
         return self.world.client(owner).withdraw_share(self.study, wish)
 
     def close(self) -> None:
@@ -378,7 +380,7 @@ class OpenStudy:
         asked = CountChallenge.parse(challenge, public.ciphertext_bytes)
         count, root = answer_count(self.world.secret, mpz(int.from_bytes(asked.ciphertext, "big")))
         randomizer = int(root).to_bytes(public.modulus_bytes, "big")
-        return CountAnswer(self.study, challenge.digest, count + add, randomizer).sign(self.world.user)
+        return CountAnswer(self.study, challenge.digest, count + add, randomizer, HEAD).sign(self.world.user)
 
 
 _unlike = itertools.count()

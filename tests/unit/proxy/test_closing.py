@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
+from proxy_world import HEAD, OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.messages import StudyAct
 from dpdpca_protocol.signing import IdentityKey
@@ -188,7 +188,8 @@ def test_the_count_event_holds_the_digests_that_prove_the_count(world: ProxyWorl
     study.wait_state("released")
     events = [json.loads(event)["body"] for event in world.client(world.user).transcript(study.study)]
     (counted,) = [event["detail"] for event in events if event["kind"] == "count"]
-    assert counted == {"answer": answer.digest.hex(), "challenge": challenge.digest.hex()}
+    digests = {"answer": answer.digest, "challenge": challenge.digest, "log": HEAD}
+    assert counted == {name: digest.hex() for name, digest in digests.items()}
 
 
 def test_a_joint_study_has_no_count(study: OpenStudy) -> None:
