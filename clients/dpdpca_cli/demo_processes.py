@@ -143,16 +143,17 @@ class Household:
     def wait_for(
         self, waited: Sequence[Child], limit_seconds: float, tick: Callable[[], None] | None = None
     ) -> None:
-        """Until all of `waited` ended well; `tick` is called about ten times a second.
+        """Until all of `waited` ended well; `tick` is called ten times a second, and once all have ended.
 
         Raises:
             ChildFailedError: one of them failed or took too long, or a server ended.
         """
 
         def all_done() -> bool:
+            done = all(child.process.poll() is not None for child in waited)
             if tick is not None:
                 tick()
-            return all(child.process.poll() is not None for child in waited)
+            return done
 
         self.wait_until(all_done, limit_seconds, waited[0], "did not finish")
 

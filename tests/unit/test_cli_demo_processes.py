@@ -62,6 +62,23 @@ def test_server_that_ends_early_is_noticed_while_waiting_for_another(tmp_path: P
             household.run("owner", ["-c", SLEEPER])
 
 
+def test_whoever_looks_on_sees_every_child_end(tmp_path: Path) -> None:
+    """Also one that ends in the moment after a look."""
+    go = tmp_path / "go"
+    waiting = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)"
+    seen: list[bool] = []
+    with Household(tmp_path, {}) as household:
+        child = household.start("owner", ["-c", waiting])
+
+        def look() -> None:
+            seen.append(has_ended(child))
+            go.touch()
+            child.process.wait(10)
+
+        household.wait_for([child], 10, look)
+    assert seen == [False, True]
+
+
 def test_time_limit_names_the_child(tmp_path: Path) -> None:
     with (
         Household(tmp_path, {}) as household,
