@@ -345,7 +345,7 @@ def test_dying_at_every_point(world: ProcessWorld, promise: Promise, make: type[
     assert {"commit", "committed", "answer", "answered"} <= {point.name for point in met}
     counted = f"{make.__name__}: {len(met)} points, {mode} at each"
     if passed > len(met):
-        counted += f" ({passed - len(met)} more come only after another fault)"
+        counted += f" ({passed - len(met)} more passed and not met again)"
     promise("P2", counted=counted, result="store and receipts agree, the act ends well")
     if make in (Release, AnswerCount):
         promise("P9", counted=f"{counted}, read 3 times over a restart", result="1 noise, 1 release each")
