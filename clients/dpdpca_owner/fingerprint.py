@@ -132,7 +132,7 @@ def as_text(array: pa.Array) -> pa.Array:
         return array
     try:
         return array.cast(pa.string())
-    except (pa.ArrowException, NotImplementedError):
+    except (pa.ArrowException, NotImplementedError):  # both are Arrow's, by the kind of the array
         values = array.to_pylist()
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         values = [None if value is None else value.decode(errors="backslashreplace") for value in values]

@@ -154,6 +154,7 @@ class NumpySource(RecordSource):
     def _reading(self) -> Iterator[None]:
         try:
             yield
+        # NumPy and zipfile raise each of these at some damage: an unknown compression is "not implemented".
         except (ValueError, zipfile.BadZipFile, OSError, EOFError, NotImplementedError, SyntaxError) as error:
             raise InputError(
                 "damaged-file",

@@ -24,7 +24,7 @@ class LogEntry:
     """One link.
 
     Attributes:
-        position: counts from 1.
+        position: counts from 1; in the proxy's, numbers are left out where its operator accepted a loss.
         previous: digest of the entry before; `EMPTY` for the first.
         time: by the party's clock, whole seconds.
         kind: what was done.
@@ -65,7 +65,7 @@ class LogEntry:
 
 
 def check_chain(entries: Iterable[LogEntry]) -> list[Digest]:
-    """The head after each entry, the empty log's first.
+    """The head after each entry of a log without gaps, the empty log's first.
 
     Raises:
         IntegrityError: `log-broken`, an entry does not follow the one before.

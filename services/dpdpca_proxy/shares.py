@@ -230,7 +230,6 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         if (known := signed_before(connection, caller, study, wish.version, statement)) is not None:
             return known
         share = find_share(connection, study, caller.party)
-        _check_not_behind(share, wish.version)
         following = next_share_state(
             share.state,
             ShareEvent.WITHDRAW,
@@ -238,6 +237,7 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             signed_version=share.signed_version,
             study=row.state,
         )
+        _check_not_behind(share, wish.version)
         receipt = give_receipt(proxy, connection, caller, study, wish.version, "withdrawal", statement, now)
         gone = [share.signed_version, *([share.upload_version] if share.upload_version else [])]
         set_share(connection, share, following, signed_version=wish.version, upload_version=None)

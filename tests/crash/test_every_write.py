@@ -57,7 +57,7 @@ class Act:
         pass
 
     def do(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each act has its own
 
     def is_settled(self) -> bool:
         return True

@@ -3,8 +3,12 @@
 import math
 from fractions import Fraction
 
+import dp_accounting
+import mpmath
 import numpy as np
+import opendp.prelude as dp
 import pytest
+from dp_accounting import rdp
 
 from dpdpca_protocol.accounting import (
     analytic_gaussian_scale,
@@ -27,7 +31,6 @@ TARGETS = [
 
 def spent(alpha, rho, epsilon, delta):
     """e^((α−1)(αρ−ε))/(α−1)·(1−1/α)^α over δ, as it stands in the paper."""
-    mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(60):
         a, r, e, d = (mpmath.mpf(x.numerator) / x.denominator for x in (Fraction(alpha), rho, epsilon, delta))
         return mpmath.exp((a - 1) * (a * r - e)) / (a - 1) * (1 - 1 / a) ** a / d
@@ -63,7 +66,6 @@ def test_epsilon_of_rho_is_the_inverse_and_never_below(epsilon, delta):
 
 def best_over_orders(value):
     """The largest of value(α − 1) for α > 1, by golden section on a log scale; relative error below 2⁻¹⁰⁰."""
-    mpmath = pytest.importorskip("mpmath")
     low, high = mpmath.mpf(-60), mpmath.mpf(60)
     ratio = (mpmath.sqrt(5) - 1) / 2
     while high - low > mpmath.mpf(10) ** -20:
@@ -77,7 +79,6 @@ def best_over_orders(value):
 
 @pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
 def test_conversions_are_rounded_to_the_safe_side_and_hardly(epsilon, delta):
-    mpmath = pytest.importorskip("mpmath")
     hardly = mpmath.mpf(2) ** -80
     rho, back = zcdp_rho(epsilon, delta), epsilon_of_rho(epsilon, delta)  # ε stands in for a large or small ρ
     with mpmath.workdps(80):
@@ -96,7 +97,6 @@ def test_conversions_are_rounded_to_the_safe_side_and_hardly(epsilon, delta):
 
 @pytest.mark.parametrize(("epsilon", "delta"), TARGETS)
 def test_opendp_converts_our_rho_to_the_same_epsilon(epsilon, delta):
-    dp = pytest.importorskip("opendp.prelude")
     dp.enable_features("contrib")
     measurement = dp.c.make_zCDP_to_approxDP(
         dp.m.make_gaussian(dp.atom_domain(T="i64"), dp.absolute_distance(T="f64"), scale=1.0)
@@ -108,22 +108,19 @@ def test_opendp_converts_our_rho_to_the_same_epsilon(epsilon, delta):
 
 
 def test_dp_accounting_finds_our_rho_sound_for_the_continuous_gaussian():
-    accounting = pytest.importorskip("dp_accounting")
-    from dp_accounting import rdp
 
     for epsilon, delta in TARGETS[4:20]:
         scale = 1 / math.sqrt(2 * zcdp_rho(epsilon, delta))
         orders = [1 + 2 ** (k / 40) for k in range(-160, 440)]
-        accountant = rdp.RdpAccountant(orders).compose(accounting.GaussianDpEvent(scale))
+        accountant = rdp.RdpAccountant(orders).compose(dp_accounting.GaussianDpEvent(scale))
         assert accountant.get_epsilon(float(delta)) == pytest.approx(float(epsilon), rel=1e-3)
         assert gaussian_delta(float(epsilon), 1 / scale) < delta
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [target for target in TARGETS if target[0] >= Fraction("0.1")])
 def test_the_analytic_scale_is_dp_accountings(epsilon, delta):
-    accounting = pytest.importorskip("dp_accounting")
     assert analytic_gaussian_scale(epsilon, delta) == pytest.approx(
-        accounting.get_sigma_gaussian(float(epsilon), float(delta)), rel=1e-6
+        dp_accounting.get_sigma_gaussian(float(epsilon), float(delta)), rel=1e-6
     )
 
 
@@ -207,7 +204,6 @@ def test_the_term_of_shares_is_the_formula_rounded_up():
     assert float(rho_of_shares(5, Fraction(1), 7)) == pytest.approx(7 * exact, rel=1e-12)
     assert rho_of_shares(5, Fraction(1), 7) > Fraction(7 * exact) * (1 - Fraction(1, 10**12))
     assert rho_of_shares(1, Fraction(1), 7) == 0
-    mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(90):
         exact = 70 * sum(mpmath.exp(-2 * mpmath.pi**2 * mpmath.mpf(k) / (k + 1)) for k in range(1, 5))
         rounded = rho_of_shares(5, Fraction(1), 7)

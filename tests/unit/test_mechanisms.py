@@ -5,8 +5,11 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import dp_accounting
 import numpy as np
+import opendp.prelude as dp
 import pytest
+from dp_accounting import pld
 
 from dpdpca_protocol.accounting import analytic_gaussian_scale, delta_of_tails, epsilon_of_rho, zcdp_rho
 from dpdpca_protocol.errors import UsageError
@@ -156,10 +159,9 @@ def test_the_published_formula_is_too_small_for_large_epsilon():
 
 
 def test_the_real_epsilon_is_dp_accountings():
-    accounting = pytest.importorskip("dp_accounting")
     for ratio in (0.01, 0.3, 1.0, 4.0):
         for delta in (1e-8, 1e-5, 1e-2):
-            expected = accounting.get_epsilon_gaussian(1 / ratio, delta)
+            expected = dp_accounting.get_epsilon_gaussian(1 / ratio, delta)
             assert real_epsilon(ratio, delta) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
@@ -195,10 +197,6 @@ def test_wishart_noise_has_no_guarantee_and_says_why():
 
 
 def test_events_are_what_dp_accounting_and_opendp_say():
-    accounting = pytest.importorskip("dp_accounting")
-    dp = pytest.importorskip("opendp.prelude")
-    from dp_accounting import pld
-
     dp.enable_features("contrib")
     for mechanism, quantity in OFFERED:
         fitted = mechanism.calibrated(setting(quantity))
@@ -210,14 +208,14 @@ def test_events_are_what_dp_accounting_and_opendp_say():
         distance = math.sqrt(fitted.sensitivity.squared)
         scale = float(fitted.scale)
         if event.pure_epsilon is None:
-            accountant.compose(accounting.GaussianDpEvent(scale / distance))
+            accountant.compose(dp_accounting.GaussianDpEvent(scale / distance))
             measurement = dp.m.make_gaussian(
                 dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=scale
             )
             assert measurement.map(distance) == pytest.approx(float(event.rho), rel=1e-9)
             assert accountant.get_epsilon(delta) <= float(fitted.guarantee.epsilon) * 1.001
         else:
-            accountant.compose(accounting.LaplaceDpEvent(scale / distance))
+            accountant.compose(dp_accounting.LaplaceDpEvent(scale / distance))
             measurement = dp.m.make_laplace(
                 dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="f64"), scale=scale
             )

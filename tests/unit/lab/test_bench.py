@@ -27,8 +27,6 @@ PHASES = ["encrypt", "aggregate", "release", "decrypt"]
 @pytest.mark.parametrize("release", [ReleaseKind.JOINT, ReleaseKind.MASKED])
 @pytest.mark.parametrize("phase", PHASES)
 def test_every_phase_is_measured_beside_its_floor_and_a_peer(phase: str, release: ReleaseKind) -> None:
-    if phase == "release" and release is ReleaseKind.MASKED:
-        pytest.importorskip("phe")
     size = phases.Size(7, 12, 1024, release, 2, rounds=1, peer_sample=1)
     measured = getattr(phases, f"bench_{phase}")(size, load_peer("phe", 512, 1))
     facts = measured.facts()

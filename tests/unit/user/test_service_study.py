@@ -1,7 +1,9 @@
 """Whole studies by the data user's service against a real proxy: restarts, and a proxy that lies."""
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +44,7 @@ from dpdpca_user_service.acts import (
 )
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import step
+from dpdpca_user_service.store.studies import StudyStore
 from dpdpca_user_service.work import MadeKey
 
 TOY_BITS = 512
@@ -331,6 +334,37 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     for none in (None, {}, [{}]):
         with pytest.raises(MessageError):
             verify(evidence | {"log": none})
+
+
+@pytest.mark.parametrize("stage", [Stage.OPEN, Stage.ANSWERED, Stage.FITTED])
+def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
+    user: UserWorld, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(StudyStore, "log_head", lambda self: None)  # statements named none
+        row = user.advance_to(user.create(release="masked", publish=False), Stage.OPEN)
+        if stage is not Stage.OPEN:
+            user.deliver_all(row)
+            row = user.advance_to(row, stage)
+    user.service.close()
+    with closing(sqlite3.connect(user.home / "user.sqlite3")) as connection, connection:
+        connection.execute("DROP TABLE log")
+        connection.execute("UPDATE alembic_version SET version_num = '0003'")
+    user.open()
+    if stage is Stage.OPEN:
+        user.deliver_all(row)
+    publish_study(user.service, row.id)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    given = verify_evidence(
+        row.known_study,
+        evidence_of(user.service, row.id),
+        lambda index: user.service.store.chunk(row, index) or b"",
+        [user.world.proxy_key],
+        [user.world.user.public.ed25519],
+        least_modulus_bits=TOY_BITS,
+    )
+    assert "of its heads are signed in it" in list(given)[-1]
+    assert user.service.store.log_entries()[0].kind == "known"
 
 
 def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: UserWorld) -> None:
