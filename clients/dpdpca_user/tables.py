@@ -4,7 +4,9 @@ Projection needs no privacy and no clipping: a row outside the bounds keeps its 
 missing, and how columns are found, is decided where owners read theirs (`dpdpca_protocol.columns`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,12 @@ import numpy as np
 from dpdpca_protocol.columns import Column, levels_of, numbers_of, pick_columns
 from dpdpca_protocol.components import Floats
 from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.features import Feature, column_key
 from dpdpca_protocol.manifest import Manifest
+
+_NUMBERS = frozenset({int, float})
+_VALUES = _NUMBERS | {bool, str, type(None)}
+"""Types of what JSON has in one cell."""
 
 
 def is_table(rows: Any) -> bool:
@@ -20,12 +27,26 @@ def is_table(rows: Any) -> bool:
     return isinstance(rows, Mapping) or hasattr(rows, "column_names") or hasattr(rows, "columns")
 
 
-def rows_of_table(table: Any, manifest: Manifest) -> Floats:
+def names_of_features(names: Iterable[str], features: Sequence[Feature]) -> list[str]:
+    """Those of the columns' names that name a feature.
+
+    Raises:
+        InputError: there are more of them than features.
+    """
+    keys = {column_key(feature.name) for feature in features}
+    named = [name for name in names if column_key(name) in keys]
+    if len(named) > len(features):
+        raise InputError("duplicated-column", "a feature has two columns of its name", "keep one of them")
+    return named
+
+
+def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floats:
     """(n, d): columns matched by name, categories spread over their levels, gaps by the manifest's rule.
 
     Args:
         table: mapping of columns, Arrow table or data frame; extra columns and their order do not matter.
         manifest: whose features to take.
+        first_record: how many records came before; errors count from there.
 
     Raises:
         InputError: a column is absent or there twice, text where a number belongs, an unknown level, a
@@ -38,41 +59,43 @@ def rows_of_table(table: Any, manifest: Manifest) -> Floats:
     for feature, column in zip(manifest.features, picked, strict=True):
         block = rows[:, start : start + feature.width]
         if feature.is_categorical:
-            positions = levels_of(column, feature)
+            positions = levels_of(column, feature, first_record)
             absent = positions < 0
             present = np.flatnonzero(~absent)
             block[present, positions[present]] = 1.0
         else:
-            values = numbers_of(column, feature)
+            values = numbers_of(column, feature, first_record)
             absent = np.isnan(values)
-            block[:, 0] = np.where(absent, float(feature.origin), values)
+            block[:, 0] = values
+            if absent.any():
+                block[absent, 0] = float(feature.origin)
         if manifest.missing == "reject" and absent.any():
             raise InputError(
                 "value-missing",
-                f"feature {feature.name} has {int(absent.sum())} missing value(s)",
-                "leave these rows out",
+                f"feature {feature.name} is missing in record {first_record + int(np.argmax(absent)) + 1}",
+                "leave such rows out",
             )
         start += feature.width
     return rows
 
 
-def rows_of_lists(rows: Any, manifest: Manifest) -> Floats:
-    """(n, d) from JSON: a list of objects by feature name, or a list of lists of d encoded numbers.
+def rows_of_lists(rows: Sequence[Any], manifest: Manifest, first_record: int = 0) -> Floats:
+    """(n, d) from JSON: objects by feature name, or lists of d encoded numbers.
+
+    Args:
+        rows: at least one, all of one kind.
+        manifest: whose features to take.
+        first_record: as for `rows_of_table`.
 
     Raises:
         InputError: neither of them, or as `rows_of_table`.
     """
-    if not isinstance(rows, list) or not rows:
-        raise InputError("malformed-rows", "rows must be a list with at least one row")
-    if all(isinstance(row, dict) for row in rows):
-        names = {name for row in rows for name in row}
-        return rows_of_table({name: [row.get(name) for row in rows] for name in names}, manifest)
-    d = len(manifest.encoded_names)
-    if not all(isinstance(row, list) and len(row) == d for row in rows):
+    kinds, d = set(map(type, rows)), len(manifest.encoded_names)
+    if kinds == {dict}:
+        return rows_of_table(_columns_of_objects(rows, manifest.features), manifest, first_record)
+    if kinds != {list} or set(map(len, rows)) != {d}:
         raise InputError("malformed-rows", f"each row must be an object of features or a list of {d} numbers")
-    if not all(
-        isinstance(value, int | float) and not isinstance(value, bool) for row in rows for value in row
-    ):
+    if not _NUMBERS.issuperset(map(type, chain.from_iterable(rows))):
         raise InputError("malformed-rows", "a row of encoded numbers holds something else")
     try:
         values = np.array(rows, dtype=np.float64)
@@ -81,6 +104,22 @@ def rows_of_lists(rows: Any, manifest: Manifest) -> Floats:
     if not np.isfinite(values).all():
         raise InputError("malformed-rows", "a row of encoded numbers has a gap; name the features instead")
     return values
+
+
+def _columns_of_objects(rows: Sequence[Mapping[str, Any]], features: Sequence[Feature]) -> dict[str, Column]:
+    """What the rows say of features, by the names that they use; None where a row says nothing."""
+    levelled = {column_key(feature.name) for feature in features if feature.is_categorical}
+    columns: dict[str, Column] = {}
+    for name in names_of_features(dict.fromkeys(chain.from_iterable(rows)), features):
+        column = [row.get(name) for row in rows]
+        kinds = set(map(type, column))
+        if not kinds <= _VALUES:
+            raise InputError("malformed-rows", "a row holds a list or an object where a value belongs")
+        columns[name] = column
+        if kinds <= _NUMBERS and column_key(name) not in levelled:
+            with suppress(OverflowError):  # an integer beyond all floats is missing, as everywhere
+                columns[name] = np.array(column, dtype=np.float64)
+    return columns
 
 
 def _columns(table: Any) -> dict[str, Column]:

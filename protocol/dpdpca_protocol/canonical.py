@@ -39,7 +39,7 @@ def parse_canonical(untrusted: bytes) -> dict[str, Any]:
     try:
         value = json.loads(
             untrusted.decode("utf-8", errors="strict"),
-            object_pairs_hook=_unique_members,
+            object_pairs_hook=unique_members,
             parse_float=_refuse_number,
             parse_constant=_refuse_number,
         )
@@ -79,7 +79,8 @@ def _check_no_reals(value: Any) -> None:
         _check_no_reals(member)
 
 
-def _unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """For `json`'s `object_pairs_hook`: an object, or MessageError where it names a member twice."""
     members = dict(pairs)
     if len(members) != len(pairs):
         raise MessageError("not-canonical", "an object names a member twice")

@@ -6,12 +6,15 @@ holds its connection for ever.
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
 
+import anyio
 import h11
-from starlette.requests import Request
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -30,8 +33,16 @@ UNDECLARED_BODY_SECONDS = 30.0
 MOST_BODY_SECONDS = 600.0
 
 
+_T = TypeVar("_T")
+
+
 async def read_body(request: Request, media_type: str, max_bytes: int) -> bytes:
-    """The raw body, once it is whole.
+    """The raw body, once it is whole; see `read_large_body`."""
+    return bytes(await read_large_body(request, media_type, max_bytes))
+
+
+async def read_large_body(request: Request, media_type: str, max_bytes: int) -> bytearray:
+    """The raw body, once it is whole, never in memory twice.
 
     Args:
         request: untrusted.
@@ -55,7 +66,7 @@ async def read_body(request: Request, media_type: str, max_bytes: int) -> bytes:
         body += part
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
-    return bytes(body)
+    return body
 
 
 class LargeBodies:
@@ -84,6 +95,90 @@ class LargeBodies:
             yield
         finally:
             del self._reserved[caller]
+
+
+class Places:
+    """Room for a few pieces of heavy work at a time; the others wait a little and are then refused.
+
+    Args:
+        count: how many run at a time.
+        wait_seconds: how long one more may wait for its place.
+    """
+
+    def __init__(self, count: int, wait_seconds: float) -> None:
+        self._free = anyio.CapacityLimiter(count)
+        self._wait_seconds = wait_seconds
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[None]:
+        """Holds a place while the context lasts.
+
+        Raises:
+            UnavailableError: `busy`.
+        """
+        try:
+            with anyio.fail_after(self._wait_seconds):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise UnavailableError(
+                "busy", "the service has as much of this work as it takes", "try again", retry_after_seconds=2
+            ) from error
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class Stop:
+    """Tells work in a thread that its result is of no use any more."""
+
+    def __init__(self) -> None:
+        self._reason: Exception | None = None
+
+    def now(self, reason: Exception) -> None:
+        self._reason = reason
+
+    def check(self) -> None:
+        """Raises the reason to stop, if there is one; called often by the work."""
+        if self._reason is not None:
+            raise self._reason
+
+
+async def run_while_wanted(request: Request, work: Callable[[Stop], _T], most_seconds: float) -> _T:
+    """The outcome of `work` in a thread; it stops once the client has gone or the time is over.
+
+    Args:
+        request: its body must have been read.
+        work: asks its `Stop` often.
+        most_seconds: how long it may take.
+
+    Raises:
+        ClientDisconnect: nobody waits for the outcome.
+        LimitError: `deadline`.
+    """
+    stop = Stop()
+
+    async def watch() -> None:
+        with anyio.move_on_after(most_seconds):
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            stop.now(ClientDisconnect())
+            return
+        stop.now(LimitError("deadline", f"this takes longer than {most_seconds:g} s", "send less at once"))
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await run_in_threadpool(work, stop)
+    finally:
+        watching.cancel()
+
+
+class BoundedStream(StreamingResponse):
+    """A response in pieces that are made as the client reads them; cut off where it reads too slowly."""
+
+    async def stream_response(self, send: Send) -> None:
+        with anyio.move_on_after(MOST_BODY_SECONDS):
+            await super().stream_response(send)
 
 
 class InFlightLimit:

@@ -1,20 +1,15 @@
 """What the service does when asked: the rules behind its routes."""
 
-import io
 import json
 from datetime import datetime
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from dpdpca_protocol.errors import ConflictError, InputError, MessageError, NotFoundError
+from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.messages import StudyAct
 from dpdpca_protocol.statements import privacy_statements
 from dpdpca_user.drafts import closing_time, lint, parse_draft
 from dpdpca_user.model import Model, claim_of_numbers
 from dpdpca_user.report import render_report
-from dpdpca_user.tables import rows_of_lists, rows_of_table
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import decode_bundle, signed_manifest
@@ -172,8 +167,13 @@ def model_file(service: UserService, name: str) -> bytes:
     return service.store.need(_modelled(service, name).id, "model")
 
 
+def model_of(service: UserService, name: str) -> Model:
+    """Raises as `model_file`."""
+    return service.model_of(_modelled(service, name).id)
+
+
 def model_facts(service: UserService, name: str) -> dict[str, Any]:
-    return _model(service, name).facts()
+    return model_of(service, name).facts()
 
 
 def result_of(service: UserService, name: str) -> dict[str, Any]:
@@ -199,48 +199,7 @@ def result_of(service: UserService, name: str) -> dict[str, Any]:
 
 
 def report_of(service: UserService, name: str) -> str:
-    return render_report([_model(service, name)], _said(service.now()))
-
-
-def project_rows(service: UserService, name: str, body: bytes, k: int | None) -> dict[str, Any]:
-    """Scores of rows in JSON: {"rows": [{…}, …]} by feature name, or lists of encoded numbers."""
-    model = _model(service, name)
-    try:
-        asked = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise MessageError("malformed", "the body is not JSON", 'send {"rows": [...]}') from error
-    if not isinstance(asked, dict) or set(asked) != {"rows"}:
-        raise MessageError("malformed", "the body must be an object with the one member rows")
-    scores = _project(model, rows_of_lists(asked["rows"], model.manifest), k)
-    return {"study": model.study.hex(), "scores": scores.tolist()}
-
-
-def project_arrow(service: UserService, name: str, body: bytes, k: int | None) -> bytes:
-    """Scores of an Arrow stream of records, as an Arrow stream of columns component_1 …"""
-    model = _model(service, name)
-    try:
-        with pa.ipc.open_stream(io.BytesIO(body)) as reader:
-            table = reader.read_all()
-            table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise MessageError("malformed", "the body is not an Arrow stream") from error
-    if table.num_rows == 0:
-        raise InputError("malformed-rows", "the Arrow stream holds no row")
-    scores = _project(model, rows_of_table(table, model.manifest), k)
-    out = pa.table({f"component_{index + 1}": scores[:, index] for index in range(scores.shape[1])})
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, out.schema) as writer:
-        writer.write_table(out)
-    return sink.getvalue()
-
-
-def _project(model: Model, rows: Any, k: int | None) -> Any:
-    if k is not None and k > model.components.component_count:
-        raise InputError("bad-argument", f"the model has {model.components.component_count} components")
-    scores = model.components.scores(rows)[:, :k]
-    if not np.isfinite(scores).all():
-        raise InputError("malformed-rows", "a row is too large to be projected")
-    return scores
+    return render_report([model_of(service, name)], _said(service.now()))
 
 
 def _modelled(service: UserService, name: str) -> StudyRow:
@@ -252,10 +211,6 @@ def _modelled(service: UserService, name: str) -> StudyRow:
     if not row.has_model:
         raise ConflictError("not-ready", f"the study is {row.stage}: it has no model", "read its state")
     return row
-
-
-def _model(service: UserService, name: str) -> Model:
-    return service.model_of(_modelled(service, name).id)
 
 
 def _said(now: datetime) -> str:

@@ -10,13 +10,14 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dpdpca_asgi.limits import InFlightLimit
+from dpdpca_asgi.limits import InFlightLimit, Places
 from dpdpca_asgi.observe import Metrics, ObserveMiddleware, install_health
 from dpdpca_asgi.problems import install_problem_handlers, problem_response
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.routes import chains, models, studies
 from dpdpca_user_service.service import UserService
+from dpdpca_user_service.transform import AT_ONCE, WAIT_SECONDS
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
 
@@ -72,6 +73,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
 
     app = FastAPI(title="dpdpca data user", lifespan=lifespan, redoc_url=None)
     app.state.service = service
+    app.state.transforms = Places(AT_ONCE, WAIT_SECONDS)
     app.include_router(studies)
     app.include_router(chains)
     app.include_router(models)

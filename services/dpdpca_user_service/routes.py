@@ -2,16 +2,19 @@
 
 import json
 import secrets
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_asgi.limits import read_body
+from dpdpca_asgi.limits import BoundedStream, read_body, read_large_body, run_while_wanted
 from dpdpca_protocol.errors import MessageError
-from dpdpca_user.drafts import JSON_MEDIA_TYPE, TOML_MEDIA_TYPE
+from dpdpca_protocol.wire import JSON_MEDIA_TYPE
+from dpdpca_user.drafts import TOML_MEDIA_TYPE
+from dpdpca_user.model import Model
 from dpdpca_user_service.acts import (
     cancel_study,
     close_study,
@@ -19,8 +22,7 @@ from dpdpca_user_service.acts import (
     evidence_of,
     model_facts,
     model_file,
-    project_arrow,
-    project_rows,
+    model_of,
     publish_study,
     report_of,
     result_of,
@@ -28,10 +30,17 @@ from dpdpca_user_service.acts import (
 )
 from dpdpca_user_service.chains import cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.service import UserService
+from dpdpca_user_service.transform import (
+    ARROW_MEDIA_TYPE,
+    BODY_LIMIT_BYTES,
+    LIMITS,
+    MOST_SECONDS,
+    Scores,
+    check_components,
+    transform,
+)
 
 DRAFT_LIMIT_BYTES = 4 * 1024 * 1024
-ROWS_LIMIT_BYTES = 64 * 1024 * 1024
-ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 StudyPath = Annotated[str, Path(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$", description="Study id or draft id.")]
 ChainPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="Chain id.")]
@@ -180,8 +189,20 @@ async def read_model_file(request: Request, study: StudyPath) -> Response:
     return Response(content, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
 
 
-@models.post("/{study}/transform", summary="Rows in, scores out: JSON or an Arrow stream")
-async def transform(
+async def transform_place(request: Request) -> AsyncIterator[None]:
+    """One of the places for transforms, from before the body is read until the answer is."""
+    async with request.app.state.transforms.take():
+        yield
+
+
+@models.post(
+    "/{study}/transform",
+    summary="Rows in, scores out: JSON or an Arrow stream",
+    description='JSON is `{"rows": [{"feature": value, …}, …]}`, or lists of the encoded numbers; Arrow has a'
+    f" column for each feature. The answer has the format of the body. {LIMITS}",
+    dependencies=[Depends(transform_place)],
+)
+async def transform_rows(
     request: Request,
     study: StudyPath,
     components: Annotated[
@@ -189,12 +210,20 @@ async def transform(
     ] = None,
 ) -> Response:
     media_type = _media_type(request, (JSON_MEDIA_TYPE, ARROW_MEDIA_TYPE))
-    body = await read_body(request, media_type, ROWS_LIMIT_BYTES)
-    service = service_of(request)
-    if media_type == ARROW_MEDIA_TYPE:
-        scores = await run_in_threadpool(project_arrow, service, study, body, components)
-        return Response(scores, media_type=ARROW_MEDIA_TYPE)
-    return _json(await run_in_threadpool(project_rows, service, study, body, components))
+    model = await run_in_threadpool(model_of, service_of(request), study)
+    check_components(model, components)
+    scores = await _scores(request, model, media_type, components)
+    return BoundedStream(
+        scores.encode(media_type), media_type=media_type, headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _scores(request: Request, model: Model, media_type: str, components: int | None) -> Scores:
+    """All of them; the body is gone when they are there."""
+    body = await read_large_body(request, media_type, BODY_LIMIT_BYTES)
+    return await run_while_wanted(
+        request, lambda stop: transform(model, media_type, body, components, stop), MOST_SECONDS
+    )
 
 
 @models.get("/{study}/report", summary="The report as one HTML file")

@@ -1,0 +1,167 @@
+"""A data user's service as the process that people start, with finished models in its home, and its memory.
+
+The models come from no study: what they project is the point, not how they were made.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from federation.crowd import memory_bytes
+from federation.processes import Server, free_port
+from gmpy2 import mpz
+
+from dpdpca_protocol.components import Components, EncodedSpace
+from dpdpca_protocol.draft import complete_draft
+from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_user.home import UserHome
+from dpdpca_user.model import Model, Provenance
+from dpdpca_user_service.service import open_service
+from dpdpca_user_service.settings import load_settings
+from dpdpca_user_service.stages import Stage
+
+ARROW = "application/vnd.apache.arrow.stream"
+JSON = "application/json"
+NUMBERS = [{"name": f"f{index}", "lower": -1, "upper": 1} for index in range(3)]
+LEVELS = [*NUMBERS, {"name": "ward", "levels": ["a", "b", "ä"]}]
+
+
+def made_model(features: Sequence[Mapping[str, Any]] = LEVELS, **changes: Any) -> Model:
+    """A model of `features` with orthonormal components."""
+    keys = [hashlib.sha256(name.encode()).digest() for name in "ABCDE"]
+    draft = {
+        "title": f"A study of {len(features)} features",
+        "purpose": "A test.",
+        "features": list(features),
+        "clip_norm": 1,
+        "release": "joint",
+        "epsilon": 1,
+        "max_records": 5000,
+        "missing": "midpoint",
+        "closes_at": datetime(2030, 1, 1, tzinfo=UTC),
+    }
+    manifest = complete_draft(
+        draft | changes,
+        Party("Institute", keys[0], keys[0]),
+        ProxyParty("Relay", "http://127.0.0.1:8080", keys[1], keys[1]),
+        [Participant(f"Hospital {index}", key) for index, key in enumerate(keys[2:])],
+        PublicKey(mpz((1 << 2047) + 1)),
+        KeyProof(()),
+    )
+    trail = Provenance("aa" * 32, "bb" * 32, "cc" * 32, (), (), {})
+    return Model(manifest.study_id, manifest, made_components(manifest), trail)
+
+
+def made_components(manifest: Manifest) -> Components:
+    d = len(manifest.encoded_names)
+    count = min(d, 256)
+    angles = np.sin(np.arange(d * count, dtype=np.float64) ** 1.5).reshape(d, count)
+    ones = np.ones(count)
+    return Components(
+        space=EncodedSpace.of(manifest),
+        count=4000,
+        vectors=np.ascontiguousarray(np.linalg.qr(angles)[0].T),
+        eigenvalues=np.linspace(2, 1, count),
+        noise_edges=ones / 2,
+        captured=ones,
+        signals=ones,
+        overlaps=ones / 2,
+        noise_scale=0.1,
+        noise_edge=0.5,
+        total_variance=float(count),
+        mean=np.linspace(-0.5, 0.5, d),
+    )
+
+
+def make_home(home: Path, models: Sequence[Model]) -> str:
+    """A home whose service has these models; its bearer token."""
+    place = UserHome(home)
+    place.create("Institute", None)
+    service, now = open_service(load_settings(home)), datetime.now(UTC)
+    for index, model in enumerate(models):
+        row_id = f"{index:032x}"
+        service.store.add(row_id, model.manifest.title, "joint", b"{}", JSON, "http://x", False, now)
+        for stage in (Stage.SIGNED, Stage.OPEN, Stage.FETCHED, Stage.FITTED):
+            values = {"study": model.study.hex()} if stage is Stage.SIGNED else {}
+            values |= {"model": model.to_bytes()} if stage is Stage.FITTED else {}
+            service.store.move(service.store.find(row_id), stage, now, model.study, **values)
+    service.close()
+    return place.token()
+
+
+@dataclass
+class ModelService:
+    """A running service, asked over HTTP."""
+
+    url: str
+    token: str
+    server: Server
+
+    @property
+    def pid(self) -> int:
+        assert self.server.process is not None
+        return self.server.process.pid
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.token}"}
+
+    def transform(self, model: Model, body: bytes, media_type: str, **query: Any) -> httpx.Response:
+        return httpx.post(
+            f"{self.url}/v1/models/{model.study.hex()}/transform",
+            content=body,
+            headers=self.headers | {"content-type": media_type},
+            params=query,
+            trust_env=False,
+            timeout=300,
+        )
+
+    @contextmanager
+    def memory(self) -> Iterator["Growth"]:
+        """How much more memory than now the service has at the most while the context lasts."""
+        growth = Growth(memory_bytes(self.pid, "VmRSS"))
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        try:
+            yield growth
+        finally:
+            growth.most = memory_bytes(self.pid) - growth.rest
+            growth.left = memory_bytes(self.pid, "VmRSS") - growth.rest
+
+
+@dataclass
+class Growth:
+    """Bytes of memory: at rest, and above that at the most and afterwards."""
+
+    rest: int
+    most: int = 0
+    left: int = 0
+
+
+@contextmanager
+def served_models(folder: Path, models: Sequence[Model]) -> Iterator[ModelService]:
+    """A service of these models, until the context ends."""
+    token, port = make_home(folder / "user", models), free_port()
+    url = f"http://127.0.0.1:{port}"
+    arguments = ("user", "serve", "--home", str(folder / "user"), "--port", str(port))
+    server = Server("user", arguments, dict(os.environ), folder / "user.log", f"{url}/readyz")
+    server.start()
+    try:
+        yield ModelService(url, token, server)
+    finally:
+        server.kill()
+
+
+def problem_of(response: httpx.Response) -> str:
+    """The slug of a refusal."""
+    assert response.headers["content-type"] == "application/problem+json", response.text[:500]
+    return str(json.loads(response.content)["type"]).rpartition(":")[2]
