@@ -20,6 +20,9 @@ MOST_TEXT_BYTES = 4096
 MOST_DICTIONARY_VALUES = 65_536
 """Of a feature's column that is dictionary-encoded."""
 
+_TEXTS = 65_536
+"""Whose lengths are looked at together."""
+
 
 def arrow_blocks(
     untrusted: bytes | bytearray, manifest: Manifest, most_rows: int, most_bytes: int, block_rows: int
@@ -67,9 +70,19 @@ def _batches(
                 batch = reader.read_next_batch()
             except StopIteration:
                 return
-            batch = batch.select(list(features))
+            batch = _stored(batch.select(list(features)))
+            batch.validate()
+        for name, feature in features.items():
+            _check_texts(batch.column(name), feature)
+        with _reading():
             batch.validate(full=True)
         yield batch, features
+
+
+def _stored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without the meanings that extension types give to what is stored."""
+    arrays = [column.storage if isinstance(column, pa.ExtensionArray) else column for column in batch.columns]
+    return pa.record_batch(arrays, batch.schema.names)
 
 
 @contextmanager
@@ -91,7 +104,8 @@ def _check_texts(array: pa.Array, feature: Feature) -> None:
                 f"feature {feature.name} has a dictionary of more than {MOST_DICTIONARY_VALUES} values",
                 "send it as it is",
             )
-    if _longest(array) > MOST_TEXT_BYTES:
+    parts = (array.slice(start, _TEXTS) for start in range(0, len(array), _TEXTS))
+    if any(_longest(part) > MOST_TEXT_BYTES for part in parts):
         raise InputError(
             "malformed-rows",
             f"feature {feature.name} holds a text of more than {MOST_TEXT_BYTES} bytes",
@@ -100,11 +114,11 @@ def _check_texts(array: pa.Array, feature: Feature) -> None:
 
 
 def _longest(array: pa.Array) -> int:
-    """Bytes of the longest text in `array`; 0 for other types."""
+    """Bytes of the longest text in `array`, which is not empty; 0 for other types."""
     kind = array.type
     if pa.types.is_fixed_size_binary(kind):
         return int(kind.byte_width)
-    if kind in (pa.string_view(), pa.binary_view()) and len(array):
+    if kind in (pa.string_view(), pa.binary_view()):
         # The length stands in the first 4 of the 16 bytes of a view.
         lengths = np.frombuffer(array.buffers()[1], np.int32)[::4]
         present = array.is_valid().to_numpy(zero_copy_only=False)
@@ -116,9 +130,6 @@ def _longest(array: pa.Array) -> int:
 
 def _values(array: pa.Array, feature: Feature) -> Column:
     """Numbers as float64 with NaN for null, all else as Python values."""
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    _check_texts(array, feature)
     try:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()

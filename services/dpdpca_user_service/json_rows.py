@@ -8,6 +8,7 @@ import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from dpdpca_protocol.canonical import unique_members
@@ -87,14 +88,14 @@ class _Window:
         while self._at >= self._one_by_one:
             end = 1 + max(self._text.rfind("],", self._at), self._text.rfind("},", self._at))
             if end > self._at:
-                try:
-                    values: list[Any] = _decode(f"[{self._text[self._at : end]}]")[0]
-                except (ValueError, RecursionError):
-                    self._one_by_one = end  # what looked like the end of a value stands within one
-                    break
-                self._at = end
-                return values
-            if not self._has_room or not self._move_on():
+                part = f"[{self._text[self._at : end]}]"
+                with suppress(ValueError, RecursionError):
+                    values, stop = _decode(part)
+                    if stop == len(part):
+                        self._at = end
+                        return list(values)
+                self._one_by_one = end  # what looked like the end of a value is none
+            elif not self._has_room or not self._move_on():
                 break
         return [self.value()]
 

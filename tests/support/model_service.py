@@ -106,24 +106,19 @@ class ModelService:
     url: str
     token: str
     server: Server
+    client: httpx.Client
 
     @property
     def pid(self) -> int:
         assert self.server.process is not None
         return self.server.process.pid
 
-    @property
-    def headers(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self.token}"}
-
     def transform(self, model: Model, body: bytes, media_type: str, **query: Any) -> httpx.Response:
-        return httpx.post(
-            f"{self.url}/v1/models/{model.study.hex()}/transform",
+        return self.client.post(
+            f"/v1/models/{model.study.hex()}/transform",
             content=body,
-            headers=self.headers | {"content-type": media_type},
+            headers={"content-type": media_type},
             params=query,
-            trust_env=False,
-            timeout=300,
         )
 
     @contextmanager
@@ -155,8 +150,10 @@ def served_models(folder: Path, models: Sequence[Model]) -> Iterator[ModelServic
     arguments = ("user", "serve", "--home", str(folder / "user"), "--port", str(port))
     server = Server("user", arguments, dict(os.environ), folder / "user.log", f"{url}/readyz")
     server.start()
+    headers = {"authorization": f"Bearer {token}"}
     try:
-        yield ModelService(url, token, server)
+        with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=300) as client:
+            yield ModelService(url, token, server, client)
     finally:
         server.kill()
 
