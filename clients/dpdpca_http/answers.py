@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from dpdpca_http.problems import printable
 from dpdpca_protocol.canonical import canonical_json
-from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.errors import MessageError, printable
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.share import CohortMember
 from dpdpca_protocol.signing import Identity, hex_bytes

@@ -1,7 +1,6 @@
 """`ProxyClient`: one method per route of a proxy, for owners and for the data user."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +18,7 @@ from dpdpca_http.answers import (
     parse_answer,
     statement_bytes,
 )
+from dpdpca_http.connection import ca_file_of_environment
 from dpdpca_http.events import parse_events
 from dpdpca_http.exchange import Call, Exchange
 from dpdpca_http.marks import SeenMarks
@@ -63,9 +63,9 @@ class ProxyClient:
         marks: SeenMarks | None = None,
         ca_file: Path | None = None,
     ) -> None:
-        if ca_file is None and os.environ.get("DPDPCA_CA_FILE"):
-            ca_file = Path(os.environ["DPDPCA_CA_FILE"])
-        self._exchange = Exchange(url, key, transport, patience or Patience(), ca_file)
+        self._exchange = Exchange(
+            url, key, transport, patience or Patience(), ca_file or ca_file_of_environment()
+        )
         self._key = key
         self._proxy = proxy
         self._marks = marks

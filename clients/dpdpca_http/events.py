@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 
 from dpdpca_http.answers import StudyUpdate
-from dpdpca_http.problems import printable
-from dpdpca_protocol.errors import LimitError, MessageError
+from dpdpca_protocol.errors import LimitError, MessageError, printable
 from dpdpca_protocol.wire import STATEMENT_LIMIT_BYTES
 
 

@@ -1,34 +1,37 @@
 """One signed request and its answer: tried again, bounded, errors given their class."""
 
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 
-from dpdpca_http.address import is_loopback, parse_proxy_url
+from dpdpca_http.connection import (
+    CONNECT_SECONDS,
+    Peer,
+    explain_answer,
+    explain_failure,
+    trusted_authorities,
+)
 from dpdpca_http.problems import error_from_response
 from dpdpca_http.retry import Patience
 from dpdpca_http.signature import RequestSigner
+from dpdpca_protocol.address import parse_address
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,
     LimitError,
     MessageError,
     UnavailableError,
-    UsageError,
 )
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES, WINDOW_SECONDS
 
-_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-_STREAM_TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=120.0)
+_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS)
+_STREAM_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS, read=120.0)
 _PASSING = frozenset({408, 429, 502, 503, 504, 507})
 
 
@@ -66,18 +69,19 @@ class Exchange:
         ca_file: Path | None,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        self.url = parse_proxy_url(url)
-        host = urlsplit(self.url).hostname or ""
+        address = parse_address(url)
+        self.url = str(address)
+        self._peer = Peer("the proxy", address, "--ca-file or DPDPCA_CA_FILE")
         self._signer = RequestSigner(key)
         self._patience = patience
         self._now = now
         self._client = httpx.Client(
             base_url=self.url,
             transport=transport,
-            verify=_trust(ca_file),
+            verify=trusted_authorities(ca_file),
             timeout=_TIMEOUT,
             follow_redirects=False,
-            trust_env=not is_loopback(host),  # a company's HTTP proxy cannot reach our loopback
+            trust_env=not address.is_loopback,  # a company's HTTP proxy cannot reach our loopback
             headers={"accept-encoding": "identity"},  # no decompression bombs: a body is as long as it is
         )
 
@@ -90,6 +94,7 @@ class Exchange:
         Raises:
             DpdpcaError: the class that the proxy's problem document names.
             UnavailableError: nobody answered within the caller's patience.
+            AuthenticationError, MessageError: it shows a certificate that is not accepted, or is no proxy.
             LimitError: the answer is larger than `call.limit_bytes`.
         """
         attempts = self._patience.begin()
@@ -98,7 +103,9 @@ class Exchange:
                 with self._open(call) as response:
                     return _read(response, call.limit_bytes)
             except httpx.TransportError as error:
-                failure = self._unreachable(error)
+                failure = explain_failure(error, self._peer, self._now())
+                if not isinstance(failure, UnavailableError):
+                    raise failure from error
                 wait = None
             except _PassingError as answer:
                 failure, wait = answer.failure, answer.failure.retry_after_seconds
@@ -112,18 +119,18 @@ class Exchange:
             with self._open(call, _STREAM_TIMEOUT) as response:
                 yield _lines(response)
         except httpx.TransportError as error:
-            raise self._unreachable(error) from error
+            raise explain_failure(error, self._peer, self._now()) from error
         except _PassingError as answer:
             raise answer.failure from None
 
     @contextmanager
-    def _open(self, call: Call, timeout: httpx.Timeout = _TIMEOUT) -> Iterator[httpx.Response]:
+    def _open(self, call: Call, timeout: httpx.Timeout | None = None) -> Iterator[httpx.Response]:
         request = self._client.build_request(
             call.method,
             f"{call.path}?{call.query}" if call.query else call.path,
             content=call.body,
             headers={"content-type": call.media_type} if call.body is not None else None,
-            timeout=timeout,
+            timeout=timeout or _TIMEOUT,
         )
         if call.signed:
             self._signer.sign(request, call.body, self._now())
@@ -146,6 +153,12 @@ class Exchange:
         )
         if isinstance(failure, AuthenticationError) and failure.slug == "stale-request":
             failure = self._explain_clocks(failure, response.headers.get("date"))
+        if failure.slug == "wrong-address":
+            asked = f"this machine asked for {self._peer.address.authority}"
+            failure = AuthenticationError(
+                failure.slug, f"{asked}, and the proxy says: {failure.problem}", failure.next_step
+            )
+        failure = explain_answer(failure, self._peer)
         return _PassingError(failure) if response.status_code in _PASSING else failure
 
     def _explain_clocks(self, failure: AuthenticationError, date: str | None) -> AuthenticationError:
@@ -164,21 +177,6 @@ class Exchange:
             f" (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} UTC),"
             f" and {WINDOW_SECONDS} s are allowed",
             "set the clock that is wrong, best by NTP, and try again",
-        )
-
-    def _unreachable(self, error: httpx.TransportError) -> DpdpcaError:
-        if isinstance(error, httpx.ConnectError) and _is_certificate_failure(error):
-            raise AuthenticationError(
-                "untrusted-certificate",
-                f"the TLS certificate of {self.url} is not from an authority that this machine trusts",
-                "name the proxy's CA with --ca-file or DPDPCA_CA_FILE",
-            ) from error
-        if isinstance(error, httpx.TimeoutException):
-            return UnavailableError("no-answer", f"{self.url} does not answer in time", "try again later")
-        return UnavailableError(
-            "unreachable",
-            f"{self.url} cannot be reached ({type(error).__name__})",
-            "check that the proxy runs and that its address is right",
         )
 
 
@@ -210,23 +208,3 @@ def _lines(response: httpx.Response) -> Iterator[str]:
             yield line.removesuffix(b"\r").decode(errors="replace")
         if len(rest) > STATEMENT_LIMIT_BYTES:
             raise LimitError("too-large", "an event is larger than any that a proxy sends")
-
-
-@lru_cache(maxsize=4)  # reading the authorities of a machine takes longer than a request
-def _trust(ca_file: Path | None) -> ssl.SSLContext:
-    if ca_file is None:
-        return ssl.create_default_context()
-    try:
-        return ssl.create_default_context(cafile=str(ca_file))
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(
-            "bad-ca-file", f"{ca_file} does not hold certificates in PEM form", "name the CA's PEM file"
-        ) from error
-
-
-def _is_certificate_failure(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -17,6 +17,7 @@ from dpdpca_protocol.errors import (
     NotFoundError,
     PolicyError,
     UnavailableError,
+    printable,
 )
 from dpdpca_protocol.wire import PROBLEM_TYPE_PREFIX
 
@@ -30,6 +31,7 @@ _BY_STATUS: dict[int, type[DpdpcaError]] = {
     409: ConflictError,
     413: LimitError,
     415: MessageError,
+    421: AuthenticationError,
     422: CryptographicError,
     429: LimitError,
     500: IntegrityError,
@@ -44,7 +46,6 @@ _BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
     (403, "records-out-of-range"): PolicyError,
     (422, "malformed-rows"): InputError,
 }
-_TEXT_LIMIT = 500
 
 
 def error_from_response(status: int, media_type: str, content: bytes, retry_after: str | None) -> DpdpcaError:
@@ -75,12 +76,6 @@ def error_from_response(status: int, media_type: str, content: bytes, retry_afte
     )
 
 
-def printable(untrusted: str, limit: int = _TEXT_LIMIT) -> str:
-    """`untrusted` as one line that no terminal acts upon, at most `limit` characters."""
-    line = "".join(letter if letter.isprintable() else " " for letter in untrusted[: limit + 1])
-    return line if len(line) <= limit else line[: limit - 1] + "…"
-
-
 def _problem(content: bytes) -> Mapping[str, Any]:
     try:
         value = json.loads(content)
@@ -104,4 +99,4 @@ def _foreign(status: int, media_type: str, wait: int | None) -> DpdpcaError:
     )
     if status in (429, 502, 503, 504):
         return UnavailableError("gateway", what, "try again later", retry_after_seconds=wait)
-    return MessageError("not-a-proxy", what, "check the address")
+    return MessageError("not-a-proxy", what, "check the address: a proxy is at the root of its host and port")

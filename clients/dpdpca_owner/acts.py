@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from dpdpca_disk.workers import WorkerProcesses
-from dpdpca_http.address import StudyAddress, parse_proxy_url, parse_study_address
+from dpdpca_http.address import StudyAddress, address_note
 from dpdpca_http.client import ProxyClient
 from dpdpca_http.retry import Patience
 from dpdpca_owner.approvals import later_rounds
@@ -32,6 +32,7 @@ from dpdpca_owner.sources import DataLocation
 from dpdpca_owner.spending import check_data_set, foresee
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
+from dpdpca_protocol.address import normal_address, parse_address
 from dpdpca_protocol.bookkeeping import reserve, settle
 from dpdpca_protocol.components import Components
 from dpdpca_protocol.errors import ConflictError, PolicyError
@@ -133,9 +134,11 @@ def enrol(
         AuthenticationError: another key is pinned for this address, or the invitation does not hold.
         PolicyError: the key was not accepted; nothing was sent.
     """
-    url = parse_proxy_url(url)
+    url = str(parse_address(url))
     with desk.connect(url, desk.owner.key, None, _ASKING_SECONDS) as stranger:
         card, statement = stranger.card()
+        if (note := address_note(card.url, url)) is not None:
+            desk.say(note)
         if url in desk.home.pins.proxy_urls():
             follow_proxy(url, desk.home, stranger, desk.say)
     known = desk.home.pins.check_proxy(url, card)
@@ -325,7 +328,7 @@ def book_receipt(desk: Desk, folder: StudyFolder) -> None:
 def joined(home: OwnerHome) -> list[StudyAddress]:
     """The studies that this owner has sent or tried to send a share to."""
     plans = ((folder, folder.plan()) for folder in home.studies())
-    return [parse_study_address(f"{plan.proxy}/{folder.study.hex()}") for folder, plan in plans if plan]
+    return [StudyAddress(normal_address(plan.proxy), folder.study) for folder, plan in plans if plan]
 
 
 def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> Components:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpdpca_disk.private import remove_private
 from dpdpca_disk.words import fingerprint_words
 from dpdpca_owner.local_files import load, own_file, save
+from dpdpca_protocol.address import normal_address
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import AuthenticationError, NotFoundError
 from dpdpca_protocol.fields import read_text, read_time
@@ -51,22 +53,21 @@ class Pins:
         self._path = path
 
     def proxy(self, url: str) -> ProxyCard:
-        """The proxy at `url`. Raises NotFoundError before enrolment."""
-        path = self._proxy_path(url)
-        if not path.exists():
-            raise NotFoundError(
-                "not-enrolled", f"this owner is not enrolled at {url}", f"run: dpdpca owner enrol {url}"
-            )
-        return _pinned_proxy(path)[0]
+        """The proxy at `url`.
+
+        Raises:
+            NotFoundError: before enrolment.
+            AuthenticationError: `proxy-pinned-twice`, it was pinned under two spellings with different keys.
+        """
+        return self._need_proxy(url).card
 
     def proxy_identities(self, url: str) -> tuple[Identity, ...]:
         """The pinned proxy's keys, the present ones first: studies keep those that they began with."""
-        card = self.proxy(url)
-        return card.identity, *_pinned_proxy(self._proxy_path(url))[1]
+        return self._need_proxy(url).keys
 
     def proxy_urls(self) -> list[str]:
-        """The addresses at which this owner is enrolled."""
-        return sorted(load(path, "card", "url", optional="former")["url"] for path in self._proxy_paths())
+        """The addresses at which this owner is enrolled, each in its canonical form."""
+        return sorted({pin.address for pin in self._proxy_pins()})
 
     def follow_proxy(self, url: str, card: Statement, rotations: Sequence[bytes]) -> bool:
         """Take over the key in `card`, if rotations lead to it from the pinned one.
@@ -77,17 +78,17 @@ class Pins:
         Raises:
             AuthenticationError: nothing leads to it, or it was given up before.
         """
-        shown, (pinned, former) = ProxyCard.parse(card), _pinned_proxy(self._proxy_path(url))
-        if shown.identity == pinned.identity:
+        shown, pinned = ProxyCard.parse(card), self._need_proxy(url)
+        if shown.identity == pinned.card.identity:
             return False
-        if shown.identity.ed25519 in {given_up.ed25519 for given_up in former}:
+        if shown.identity.ed25519 in {given_up.ed25519 for given_up in pinned.former}:
             raise _rolled_back("proxy", f"the proxy at {url}")
-        chain = follow_rotations(rotations, "proxy", pinned.identity.ed25519)
+        chain = follow_rotations(rotations, "proxy", pinned.card.identity.ed25519)
         if not chain or chain[-1].identity != shown.identity:
             self.check_proxy(url, shown)
             raise AuthenticationError("proxy-key-changed", f"the proxy at {url} shows another sealing key")
-        given_up = [pinned.identity, *(link.identity for link in chain[:-1])]
-        _save_proxy(self._proxy_path(url), url, card, [*reversed(given_up), *former])
+        given_up = [pinned.card.identity, *(link.identity for link in chain[:-1])]
+        self._save_proxy(url, card, [*reversed(given_up), *pinned.former])
         return True
 
     def check_proxy(self, url: str, card: ProxyCard) -> bool:
@@ -96,25 +97,25 @@ class Pins:
         Raises:
             AuthenticationError: it is pinned with another key.
         """
-        path = self._proxy_path(url)
-        if not path.exists():
+        pinned = self._find_proxy(url)
+        if pinned is None:
             return False
-        pinned, former = _pinned_proxy(path)
-        if card.identity.ed25519 in {given_up.ed25519 for given_up in former}:
+        if card.identity.ed25519 in {given_up.ed25519 for given_up in pinned.former}:
             raise _rolled_back("proxy", f"the proxy at {url}")
-        if pinned.identity.ed25519 != card.identity.ed25519:
+        if pinned.card.identity.ed25519 != card.identity.ed25519:
             raise AuthenticationError(
                 "proxy-key-changed",
                 f"the proxy at {url} shows another key than the one that was pinned",
-                f"ask its operator; only when the new words are confirmed, delete {path} and enrol again",
+                "ask its operator; only when the new words are confirmed,"
+                f" delete {pinned.path} and enrol again",
             )
         return True
 
     def pin_proxy(self, url: str, card: Statement) -> None:
         """Remember the proxy at `url`, and its newest card. Raises like `check_proxy`."""
         self.check_proxy(url, ProxyCard.parse(card))
-        path = self._proxy_path(url)
-        _save_proxy(path, url, card, _pinned_proxy(path)[1] if path.exists() else [])
+        pinned = self._find_proxy(url)
+        self._save_proxy(url, card, pinned.former if pinned else ())
 
     def check_user(
         self, proxy: bytes, user: Party, rotations: Rotations | None = None, *, may_be_former: bool = False
@@ -161,43 +162,77 @@ class Pins:
             path = self._party_path("participants", proxy, participant.name)
             _save(path, PinnedParty(participant.name, participant.ed25519, now))
 
-    def _proxy_path(self, url: str) -> Path:
-        return self._path / "proxies" / f"{Digest.of(url.encode()).hex()[:32]}.json"
+    def _need_proxy(self, url: str) -> "_PinnedProxy":
+        pinned = self._find_proxy(url)
+        if pinned is None:
+            raise NotFoundError(
+                "not-enrolled", f"this owner is not enrolled at {url}", f"run: dpdpca owner enrol {url}"
+            )
+        return pinned
 
-    def _proxy_paths(self) -> list[Path]:
-        return sorted((self._path / "proxies").glob("*.json"))
+    def _find_proxy(self, url: str) -> "_PinnedProxy | None":
+        """The pin of the proxy at `url`, whichever spelling of the address it was made under."""
+        address = normal_address(url)
+        pins = [pin for pin in self._proxy_pins() if pin.address == address]
+        known = {pin.card.identity.ed25519 for pin in pins}
+        newest = [pin for pin in pins if known <= {key.ed25519 for key in pin.keys}]
+        if pins and not newest:
+            raise AuthenticationError(
+                "proxy-pinned-twice",
+                f"{address} was pinned under several spellings with different keys:"
+                f" {', '.join(f'{fingerprint_words(p.card.identity.ed25519)} ({p.path})' for p in pins)}",
+                "ask the proxy's operator which words are right, and delete the other file",
+            )
+        return max(newest, key=lambda pin: len(pin.keys), default=None)
+
+    def _save_proxy(self, url: str, card: Statement, former: Sequence[Identity]) -> None:
+        """One file under the canonical address, in the place of those under other spellings."""
+        address = normal_address(url)
+        path = self._path / "proxies" / f"{Digest.of(address.encode()).hex()[:32]}.json"
+        keys = [{"ed25519": key.ed25519.hex(), "x25519": key.x25519.hex()} for key in former]
+        save(path, {"card": parse_canonical(card.encoded), "former": keys, "url": address})
+        for pin in self._proxy_pins():
+            if pin.address == address and pin.path != path:
+                remove_private(pin.path)
+
+    def _proxy_pins(self) -> "list[_PinnedProxy]":
+        return [_pinned_proxy(path) for path in sorted((self._path / "proxies").glob("*.json"))]
 
     def _party_path(self, kind: str, proxy: bytes, name: str) -> Path:
         return self._path / kind / f"{Digest.of(self.first_key(proxy) + name.encode()).hex()[:32]}.json"
 
     def first_key(self, proxy: bytes) -> bytes:
         """The key under which the proxy with this key was met: what was pinned under it stays pinned."""
-        for path in self._proxy_paths():
-            card, former = _pinned_proxy(path)
-            keys = [card.identity.ed25519, *(given_up.ed25519 for given_up in former)]
-            if proxy in keys:
-                return keys[-1]
-        return proxy
+        found = [pin.keys for pin in self._proxy_pins() if proxy in {key.ed25519 for key in pin.keys}]
+        return max(found, key=len)[-1].ed25519 if found else proxy
+
+
+@dataclass(frozen=True, slots=True)
+class _PinnedProxy:
+    """A pin as its file has it; `former` keys were given up, the newest first."""
+
+    path: Path
+    address: str
+    card: ProxyCard
+    former: tuple[Identity, ...]
+
+    @property
+    def keys(self) -> tuple[Identity, ...]:
+        return self.card.identity, *self.former
 
 
 _WHAT = {"participant": "owner", "user": "data user"}
 
 
-def _pinned_proxy(path: Path) -> tuple[ProxyCard, list[Identity]]:
-    """The newest card at `path`, and the keys that it gave up, newest first."""
+def _pinned_proxy(path: Path) -> _PinnedProxy:
     body = load(path, "card", "url", optional="former")
     with own_file(path):
         card = ProxyCard.parse(verify_statement("proxy", canonical_json(body["card"])))
-        former = [
+        former = tuple(
             Identity(hex_bytes(key.get("ed25519"), 32, "former"), hex_bytes(key.get("x25519"), 32, "former"))
             for key in body.get("former", [])
-        ]
-    return card, former
-
-
-def _save_proxy(path: Path, url: str, card: Statement, former: Sequence[Identity]) -> None:
-    keys = [{"ed25519": key.ed25519.hex(), "x25519": key.x25519.hex()} for key in former]
-    save(path, {"card": parse_canonical(card.encoded), "former": keys, "url": url})
+        )
+    return _PinnedProxy(path, normal_address(body["url"]), card, former)
 
 
 def _check(

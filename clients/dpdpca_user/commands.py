@@ -75,6 +75,7 @@ def enrol(
 ) -> None:
     """Enrol at a proxy with a single-use invitation, and pin its key."""
     from dpdpca_disk.words import fingerprint_words
+    from dpdpca_http.address import address_note
     from dpdpca_http.client import ProxyClient
     from dpdpca_user.home import EnrolledProxy, UserHome, passphrase_of
 
@@ -83,6 +84,8 @@ def enrol(
     with ProxyClient(url, key, ca_file=ca_file) as unknown:
         card, statement = unknown.card()
         address = unknown.url
+        if (note := address_note(card.url, address)) is not None:
+            typer.echo(f"note: {note}", err=True)
         for met in place.proxies():
             if met.url == address and met.identity != card.identity:
                 place.follow_proxy(met, card, unknown.proxy_rotations())

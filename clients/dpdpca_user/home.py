@@ -21,6 +21,8 @@ from dpdpca_disk.home import home_folder
 from dpdpca_disk.identity import IdentityFiles, IdentityKeys
 from dpdpca_disk.passphrase import unlock
 from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_disk.words import fingerprint_words
+from dpdpca_protocol.address import normal_address
 from dpdpca_protocol.errors import IntegrityError, NotFoundError, PolicyError
 from dpdpca_protocol.fields import read_text
 from dpdpca_protocol.messages import ProxyCard
@@ -51,9 +53,14 @@ class EnrolledProxy:
         return Identity(bytes.fromhex(self.ed25519), bytes.fromhex(self.x25519))
 
     @property
+    def all_keys(self) -> tuple[str, ...]:
+        """All its Ed25519 keys in hex, the present one first."""
+        return self.ed25519, *self.former
+
+    @property
     def keys(self) -> tuple[bytes, ...]:
-        """All its raw Ed25519 keys, the present one first."""
-        return tuple(bytes.fromhex(key) for key in (self.ed25519, *self.former))
+        """The same, raw."""
+        return tuple(bytes.fromhex(key) for key in self.all_keys)
 
     @property
     def party(self) -> ProxyParty:
@@ -118,27 +125,46 @@ class UserHome:
         return Party(self.name(), key.public.ed25519, key.public.x25519)
 
     def proxies(self) -> tuple[EnrolledProxy, ...]:
+        """The proxies by their canonical addresses; those that were met under several spellings once.
+
+        Where the keys of two spellings differ, both are there: `proxy` refuses to choose.
+        """
         if not (self.folder / "proxies.json").exists():
             return ()
-        listed = self._json("proxies.json")["proxies"]
-        return tuple(EnrolledProxy(**{**proxy, "former": tuple(proxy.get("former", ()))}) for proxy in listed)
+        merged: list[EnrolledProxy] = []
+        for entry in self._json("proxies.json")["proxies"]:
+            read = EnrolledProxy(**{**entry, "former": tuple(entry.get("former", ()))})
+            read = replace(read, url=normal_address(read.url))
+            if any(known.url == read.url and read.ed25519 in known.all_keys for known in merged):
+                continue
+            merged = [known for known in merged if known.url != read.url or known.ed25519 not in read.former]
+            merged.append(read)
+        return tuple(merged)
 
     def proxy(self, url: str | None) -> EnrolledProxy:
         """The proxy at `url`, or the only one.
 
         Raises:
             NotFoundError: none is enrolled there.
-            PolicyError: there are several and none was named.
+            PolicyError: there are several and none was named, or several keys for one address.
         """
         known = self.proxies()
-        chosen = [proxy for proxy in known if url is None or proxy.url == url.rstrip("/")]
+        chosen = [proxy for proxy in known if url is None or proxy.url == normal_address(url)]
         if not chosen:
             raise NotFoundError(
                 "not-enrolled", "this data user is not enrolled at that proxy", "run: dpdpca user enrol URL"
             )
-        if len(chosen) > 1:
+        if len({proxy.url for proxy in chosen}) > 1:
             raise PolicyError(
                 "several-proxies", f"{len(known)} proxies are known", "name one with --proxy URL"
+            )
+        if len(chosen) > 1:
+            words = ", ".join(fingerprint_words(proxy.identity.ed25519) for proxy in chosen)
+            raise PolicyError(
+                "proxy-pinned-twice",
+                f"{chosen[0].url} was pinned under several spellings with different keys: {words}",
+                "ask the proxy's operator which words are right, and remove the other entry from"
+                f" {self.folder / 'proxies.json'}",
             )
         return chosen[0]
 
@@ -148,11 +174,12 @@ class UserHome:
         return next(known, (ed25519,))[-1]
 
     def pin_proxy(self, proxy: EnrolledProxy) -> None:
-        """Remember a proxy.
+        """Remember a proxy by its canonical address.
 
         Raises:
             PolicyError: another key is pinned for this address.
         """
+        proxy = replace(proxy, url=normal_address(proxy.url))
         for known in self.proxies():
             if known.url == proxy.url and proxy.ed25519 in known.former:
                 raise PolicyError(

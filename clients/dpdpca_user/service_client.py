@@ -2,22 +2,29 @@
 
 import json
 import os
-import ssl
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 
-from dpdpca_http.address import is_loopback, parse_proxy_url
+from dpdpca_http.connection import (
+    CONNECT_SECONDS,
+    Peer,
+    ca_file_of_environment,
+    explain_answer,
+    explain_failure,
+    trusted_authorities,
+)
 from dpdpca_http.problems import error_from_response
-from dpdpca_protocol.errors import LimitError, MessageError, UnavailableError, UsageError
+from dpdpca_protocol.address import parse_address
+from dpdpca_protocol.errors import LimitError, MessageError, UsageError
 from dpdpca_user.home import UserHome
 
 TOKEN_FILE_VARIABLE = "DPDPCA_USER_TOKEN_FILE"  # noqa: S105  # the name of a variable, not a secret
-_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS)
 _LIMIT_BYTES = 512 * 1024 * 1024
 
 
@@ -47,8 +54,8 @@ class ServiceClient:
         home: the data user's home folder, where the token file is looked for.
         transport: for tests.
 
-    Every method raises the DpdpcaError that the service's problem document names, and UnavailableError where
-    nobody answers.
+    Every method raises the DpdpcaError that the service's problem document names, UnavailableError where
+    nobody answers, AuthenticationError or MessageError where somebody else does.
     """
 
     def __init__(
@@ -58,14 +65,17 @@ class ServiceClient:
         home: Path | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        self.url = parse_proxy_url(url)
-        ca_file = os.environ.get("DPDPCA_CA_FILE")
+        address = parse_address(url)
+        self.url = str(address)
+        self._peer = Peer(
+            "the data user's service", address, if_not_running="start it with: dpdpca user serve"
+        )
         self._client = httpx.Client(
             base_url=self.url,
             transport=transport,
             timeout=_TIMEOUT,
-            verify=ssl.create_default_context(cafile=ca_file or None),
-            trust_env=not is_loopback(urlsplit(self.url).hostname or ""),
+            verify=trusted_authorities(ca_file_of_environment()),
+            trust_env=not address.is_loopback,
             headers={"authorization": f"Bearer {find_token(token, home)}", "accept-encoding": "identity"},
         )
 
@@ -190,18 +200,15 @@ class ServiceClient:
                     if len(body) > _LIMIT_BYTES:
                         raise LimitError("too-large", "the service's answer is too large")
         except httpx.TransportError as error:
-            raise UnavailableError(
-                "unreachable",
-                f"the data user's service at {self.url} cannot be reached ({type(error).__name__})",
-                "start it with: dpdpca user serve",
-            ) from error
+            raise explain_failure(error, self._peer, datetime.now(UTC)) from error
         if not response.is_success:
-            raise error_from_response(
+            failure = error_from_response(
                 response.status_code,
                 response.headers.get("content-type", ""),
                 bytes(body[:65536]),
                 response.headers.get("retry-after"),
             )
+            raise explain_answer(failure, self._peer)
         return bytes(body)
 
 

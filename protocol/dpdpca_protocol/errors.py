@@ -103,3 +103,9 @@ class IntegrityError(DpdpcaError):
     """Us, not passing: stored state contradicts itself, an operator is needed."""
 
     status = 500
+
+
+def printable(untrusted: str, limit: int = 500) -> str:
+    """`untrusted` as one line that no terminal acts upon, at most `limit` characters; for messages."""
+    line = "".join(letter if letter.isprintable() else " " for letter in untrusted[: limit + 1])
+    return line if len(line) <= limit else line[: limit - 1] + "…"

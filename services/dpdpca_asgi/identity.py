@@ -7,7 +7,8 @@ minutes of our clock; addressed to us; and never seen before. The time comes fro
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +24,8 @@ from http_message_signatures import (
 from http_message_signatures.exceptions import HTTPMessageSignaturesException
 from starlette.requests import Request
 
+from dpdpca_asgi.addressed import KnownAddresses, changed_on_the_way
+from dpdpca_protocol.address import Address
 from dpdpca_protocol.errors import AuthenticationError, MessageError
 from dpdpca_protocol.identifiers import PartyId
 from dpdpca_protocol.wire import (
@@ -42,7 +45,6 @@ RememberNonce = Callable[[PartyId, str, datetime], bool]
 """Stores (party, nonce) durably; False if it was there already."""
 
 _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
-_AUTHORITY = re.compile(r"(?:[A-Za-z0-9.\-_]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,6 @@ class ReceivedHead:
     """The head of a request as it came over the wire: all untrusted."""
 
     method: str
-    scheme: str
     raw_path: bytes
     raw_query: bytes
     header_lines: tuple[tuple[str, str], ...]
@@ -60,7 +61,6 @@ class ReceivedHead:
         scope = request.scope
         return cls(
             scope["method"],
-            scope["scheme"],
             scope["raw_path"],
             scope["query_string"],
             tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]),
@@ -88,15 +88,15 @@ class SignedHead:
 
 
 class SignatureVerifier:
-    """Verifies heads that are addressed to one of `authorities`.
+    """Verifies heads that are addressed to us.
 
     Args:
-        authorities: host[:port] under which clients know this service, lower case, default ports left out.
+        addresses: under which clients know this service.
         find_key: looked up by the keyid that the request claims.
     """
 
-    def __init__(self, authorities: Iterable[str], find_key: FindKey) -> None:
-        self._authorities = frozenset(authorities)
+    def __init__(self, addresses: KnownAddresses, find_key: FindKey) -> None:
+        self._addresses = addresses
         self._find_key = find_key
 
     def verify_head(self, head: ReceivedHead, now: datetime) -> SignedHead:
@@ -104,27 +104,21 @@ class SignatureVerifier:
 
         Raises:
             MessageError: `malformed`, no usable host.
-            AuthenticationError: `bad-signature`, `stale-request`, `unknown-key`.
+            AuthenticationError: `wrong-address`, `bad-signature`, `stale-request`, `unknown-key`.
         """
-        message = _Message.of(head)
-        if message.authority not in self._authorities:
-            raise AuthenticationError(
-                "bad-signature",
-                "the request is addressed to another service than this one",
-                f"use the address that this service is known by: {', '.join(sorted(self._authorities))}",
-            )
-        keys = _KeyResolver(self._find_key)
-        verifier = _WindowedVerifier(keys, now)
-        required = SIGNED_COMPONENTS + (SIGNED_BODY_COMPONENTS if head.has_body else ())
+        arrived = self._addresses.arrived_at(head.lines("host"))
+        message, keys = _Message(head, arrived), _KeyResolver(self._find_key)
         try:
-            (result,) = verifier.verify(
-                message, expect_tag=SIGNATURE_TAG, expect_label=SIGNATURE_LABEL, require_components=required
-            )
+            result = _verify(head, message, keys, now)
         except (HTTPMessageSignaturesException, ValueError) as error:
             if keys.unknown:
                 raise AuthenticationError(
                     "unknown-key", "no party is enrolled here under this key", "enrol first"
                 ) from error
+            for other in self._addresses.others_than(arrived):
+                with suppress(HTTPMessageSignaturesException, ValueError):
+                    _verify(head, _Message(head, other), keys, now)
+                    raise changed_on_the_way(other, arrived) from error
             raise _bad_signature() from error
         if result.parameters.get("alg") != SIGNATURE_ALGORITHM:
             raise _bad_signature("the parameter alg must say ed25519")
@@ -151,22 +145,22 @@ class SignatureVerifier:
             )
 
 
+def _verify(head: ReceivedHead, message: "_Message", keys: "_KeyResolver", now: datetime) -> VerifyResult:
+    required = SIGNED_COMPONENTS + (SIGNED_BODY_COMPONENTS if head.has_body else ())
+    (result,) = _WindowedVerifier(keys, now).verify(
+        message, expect_tag=SIGNATURE_TAG, expect_label=SIGNATURE_LABEL, require_components=required
+    )
+    return result
+
+
 class _Message:
     """What the library asks of a request: method, absolute URL, header lines."""
 
-    def __init__(self, head: ReceivedHead, authority: str) -> None:
-        self.authority = authority
+    def __init__(self, head: ReceivedHead, address: Address) -> None:
         self.method = head.method
         query = b"?" + head.raw_query if head.raw_query else b""
-        self.url = f"{head.scheme}://{authority}{(head.raw_path + query).decode('latin-1')}"
+        self.url = f"{address}{(head.raw_path + query).decode('latin-1')}"
         self.headers = _HeaderLines(head.header_lines)
-
-    @classmethod
-    def of(cls, head: ReceivedHead) -> "_Message":
-        hosts = head.lines("host")
-        if len(hosts) != 1 or not _AUTHORITY.fullmatch(hosts[0]):
-            raise MessageError("malformed", "the request needs one plain host header")
-        return cls(head, normal_authority(head.scheme, hosts[0]))
 
 
 class _HeaderLines:
@@ -217,13 +211,6 @@ class _WindowedVerifier(HTTPMessageVerifier):
         expires = sig_input.params.get("expires")
         if expires is not None and (type(expires) is not int or expires < int(self._now.timestamp())):
             raise InvalidSignature("expired")
-
-
-def normal_authority(scheme: str, authority: str) -> str:
-    """RFC 9421's form of host[:port]: lower case, without the scheme's default port."""
-    default = {"http": ":80", "https": ":443"}.get(scheme, "")
-    lower = authority.lower()
-    return lower.removesuffix(default) if default else lower
 
 
 def _bad_signature(reason: str = "the signature of the request does not hold") -> AuthenticationError:

@@ -35,6 +35,8 @@ LOG_FIELDS: Final = (
     "state",
     "count",
     "address",
+    "reason",
+    "expires_at",
 )
 _OUR_LOGGERS = "dpdpca"
 _BUCKETS = (0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)

@@ -8,6 +8,7 @@ nobody planned becomes `internal` with an opaque id and nothing else.
 import errno
 import json
 import logging
+import re
 import secrets
 import traceback
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ _STATUS_BY_SLUG = {
     "deadline": 408,
     "length-required": 411,
     "unsupported-media-type": 415,
+    "wrong-address": 421,
     "too-many": 429,
     "storage-full": 507,
 }
@@ -40,6 +42,12 @@ _FRAMEWORK_PROBLEMS = {
     413: ("too-large", "the request is larger than this route takes", ""),
     415: ("unsupported-media-type", "the content type is not one this route takes", "compare it with /docs"),
 }
+
+_PREFIXED_PATH = re.compile(r"/(?!v1/).+/v1/")
+_PREFIX_PROBLEM = (
+    "there is nothing at this path: it has a prefix before /v1/, and this service is served without one",
+    "give it a host name or a port of its own (nginx: location /), and an address without a path",
+)
 
 _logger = logging.getLogger("dpdpca.problems")
 
@@ -125,11 +133,13 @@ def as_planned(error: BaseException) -> DpdpcaError | None:
 def install_problem_handlers(app: FastAPI, observe: Observer = lambda slug: None) -> None:
     """Maps what the framework raises, and puts `ProblemMiddleware` outermost; call it last."""
 
-    async def on_http_exception(_request: Request, error: Exception) -> Response:
+    async def on_http_exception(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         slug, detail, next_step = _FRAMEWORK_PROBLEMS.get(
             error.status_code, ("malformed", "the request was refused", "")
         )
+        if error.status_code == 404 and _PREFIXED_PATH.match(request.url.path):
+            detail, next_step = _PREFIX_PROBLEM
         observe(slug)
         response = _respond(
             error.status_code,

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from anyio import CapacityLimiter
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES, JSON_MEDIA_TYPE
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, parties, releases, shares, studies
+from dpdpca_proxy.routes.callers import check_addressed_here
 from dpdpca_proxy.routes.events import event_stream
 from dpdpca_proxy.store.studies import list_studies
 from dpdpca_proxy.watch import Watch
@@ -110,7 +111,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
     app.state.large, app.state.probed_at = LargeBodies(_LARGE_BODIES_BYTES), time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, studies, shares, releases, events):
-        app.include_router(routes.router)
+        app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])
     _install_files(app, {"/docs": "docs.html", "/docs.js": "docs.js", "/page.css": "page.css"})
     install_health(app, lambda: _not_ready(app))
     # Encoded once: strangers may ask for it as often as they like.

@@ -40,7 +40,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 @app.command(epilog='Example: dpdpca proxy init --name "Example proxy" --url https://proxy.example.org')
 def init(
     name: Annotated[str | None, typer.Option(help="How the proxy introduces itself.")] = None,
-    url: Annotated[str | None, typer.Option(help="Its public address, http(s)://host[:port].")] = None,
+    url: Annotated[str | None, typer.Option(help="Its public address, https://HOST[:PORT].")] = None,
     passphrase_file: Passphrase = None,
     ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the keys.")] = False,
     home: Home = None,

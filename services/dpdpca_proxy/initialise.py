@@ -25,7 +25,7 @@ def initialise(
     Args:
         home: its folder; None for the usual one.
         name: written to the settings file, if given.
-        url: likewise.
+        url: likewise, in its canonical form.
         passphrase_file: seals an identity that is made; the settings may name one too.
         ask_passphrase: asks for one where no file is named.
 
@@ -33,13 +33,13 @@ def initialise(
         Settings, identity, and whether the identity is new.
 
     Raises:
-        UsageError: a setting is wrong.
+        UsageError: a setting is wrong, such as an address that no client could reach.
         PolicyError, MessageError: a name that could mislead a reader.
     """
     if name is not None:
         read_text(name, "the name", 200)
     settings = load_settings(home, name=name, url=url, passphrase_file=passphrase_file)
-    _ = settings.authorities
+    _ = settings.address  # named, or that of a listener on this machine
     files = IdentityFiles(settings.home)
     if files.exist:
         passphrase = passphrase_of(settings)
@@ -47,7 +47,7 @@ def initialise(
         passphrase = new_passphrase(settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE", ask=ask_passphrase)
     fresh = make_home(settings, passphrase)
     if name is not None or url is not None:
-        _write_settings(settings, {"name": name, "url": url})
+        _write_settings(settings, {"name": name, "url": settings.url if url is not None else None})
     return settings, files.load(passphrase).current, fresh
 
 

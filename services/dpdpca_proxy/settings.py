@@ -3,27 +3,30 @@
 Nothing here can weaken the protocol: key sizes, noise and randomness are no settings.
 """
 
-import ipaddress
 import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from urllib.parse import urlsplit
+from typing import Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
-from dpdpca_asgi.identity import normal_authority
+from dpdpca_asgi.addressed import KnownAddresses
 from dpdpca_disk.home import home_folder
+from dpdpca_protocol.address import Address, is_loopback, parse_address
 from dpdpca_protocol.errors import UsageError
 
 SETTINGS_FILE = "proxy.toml"
 PREFIX = "DPDPCA_PROXY_"
-_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class Settings(BaseSettings):
@@ -74,64 +77,85 @@ class Settings(BaseSettings):
         home = self.home.absolute()
         return self.generation_file or home.with_name(f"{home.name}-generation") / "generation.json"
 
+    @field_validator("url")
+    @classmethod
+    def _canonical_url(cls, url: str | None) -> str | None:
+        with _naming("url"):
+            return None if url is None else str(parse_address(url))
+
+    @model_validator(mode="after")
+    def _check_other_addresses(self) -> Self:
+        with _naming("also_known_as"):
+            KnownAddresses(parse_address(self.url or f"{self.scheme}://localhost"), self.also_known_as)
+        return self
+
+    @property
+    def address(self) -> Address:
+        """The public address.
+
+        Raises:
+            UsageError: the proxy listens beyond this machine, and nobody has named the address.
+        """
+        if self.url is not None:
+            return parse_address(self.url)
+        if not is_loopback(self.host):
+            raise UsageError(
+                "bad-settings",
+                "a proxy that listens beyond this machine needs its public address",
+                f"set {PREFIX}URL, or url in {SETTINGS_FILE}",
+            )
+        host = self.host.strip("[]")
+        return parse_address(f"{self.scheme}://{f'[{host}]' if ':' in host else host}:{self.port}")
+
     @property
     def public_url(self) -> str:
-        return self.url or f"{self.scheme}://{self._bracketed_host}:{self.port}"
+        return str(self.address)
 
     @property
     def scheme(self) -> str:
         return "https" if self.tls_cert or self.behind_tls else "http"
 
-    @property
-    def _bracketed_host(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
-
-    @property
-    def authorities(self) -> frozenset[str]:
-        """Every host[:port] that a signed request may be addressed to."""
-        parts = urlsplit(self.public_url)
-        known = {normal_authority(parts.scheme, parts.netloc)}
-        known |= {normal_authority(parts.scheme, other) for other in self.also_known_as}
-        if is_loopback(parts.hostname or ""):
-            port = f":{parts.port}" if parts.port else ""
-            known |= {normal_authority(parts.scheme, name + port) for name in _LOOPBACK_NAMES}
-        return frozenset(known)
+    @cached_property
+    def known_addresses(self) -> KnownAddresses:
+        """Every address that a request may be sent to."""
+        return KnownAddresses(self.address, self.also_known_as)
 
     def check_listener(self) -> None:
-        """That nothing listens beyond this machine without TLS, and that the public address is known.
+        """That nothing listens beyond this machine without TLS, and that the public address fits.
 
         Raises:
             UsageError: says which setting to change.
         """
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("bad-settings", "a TLS certificate and its key go together", "give both or none")
-        if not is_loopback(self.host):
-            if self.tls_cert is None and not self.behind_tls:
-                raise UsageError(
-                    "tls-required",
-                    f"the proxy would listen on {self.host} without TLS",
-                    f"give --tls-cert and --tls-key, or set {PREFIX}BEHIND_TLS=true where TLS ends before it",
-                )
-            if self.url is None:
-                raise UsageError(
-                    "bad-settings",
-                    "a proxy that listens beyond this machine needs its public address",
-                    f"set {PREFIX}URL, or url in {SETTINGS_FILE}",
-                )
+        if not is_loopback(self.host) and self.tls_cert is None and not self.behind_tls:
+            raise UsageError(
+                "tls-required",
+                f"the proxy would listen on {self.host} without TLS",
+                f"give --tls-cert and --tls-key, or set {PREFIX}BEHIND_TLS=true where TLS ends before it",
+            )
         if not is_loopback(self.operator_host) and not self.operator_beyond:
             raise UsageError(
                 "tls-required",
                 f"the operator's page would listen on {self.operator_host}, without TLS and without a login",
                 f"keep it on loopback, or set {PREFIX}OPERATOR_BEYOND=true where strangers are kept out",
             )
-        parts = urlsplit(self.public_url)
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or parts.path.strip("/")
-            or parts.query
-        ):
-            raise UsageError("bad-settings", "the public address must be http(s)://host[:port]", "set url")
+        if self.address.scheme != self.scheme and self.tls_cert is not None:
+            raise UsageError(
+                "bad-settings",
+                f"the public address {self.address} is one of plain http, and the listener has TLS",
+                f"set url to https://{self.address.authority}",
+            )
+
+
+@contextmanager
+def _naming(setting: str) -> Iterator[None]:
+    """Says in a refusal which setting is meant."""
+    try:
+        yield
+    except UsageError as error:
+        where = f"it comes from {PREFIX}{setting.upper()}, from {SETTINGS_FILE} or from an option"
+        raise UsageError(error.slug, f"{setting}: {error.problem}", f"{error.next_step}; {where}") from error
 
 
 def load_settings(home: Path | None = None, **options: object) -> Settings:
@@ -151,14 +175,11 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
             f"not a valid setting: {', '.join(names)}",
             f"look at {PREFIX}… in the environment and at {SETTINGS_FILE} in the proxy's home",
         ) from error
+    except SettingsError as error:
+        raise UsageError(
+            "bad-settings",
+            f"{PREFIX}ALSO_KNOWN_AS is not a list in JSON",
+            'write it like ["relay.example:8443"], in single quotes where a shell reads it',
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError("bad-settings", f"{SETTINGS_FILE} is not valid TOML", "correct it") from error
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dpdpca_disk.home import home_folder
-from dpdpca_http.address import is_loopback
+from dpdpca_protocol.address import is_loopback
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.paillier.keys import LEAST_BITS, MOST_BITS
 

@@ -7,8 +7,10 @@ import httpx
 import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPSignatureKeyResolver, algorithms
 
-from dpdpca_asgi.identity import ReceivedHead, SignatureVerifier, normal_authority
+from dpdpca_asgi.addressed import KnownAddresses
+from dpdpca_asgi.identity import ReceivedHead, SignatureVerifier
 from dpdpca_http.signature import RequestSigner
+from dpdpca_protocol.address import parse_address
 from dpdpca_protocol.errors import AuthenticationError, MessageError
 from dpdpca_protocol.identifiers import PartyId
 from dpdpca_protocol.signing import IdentityKey
@@ -23,17 +25,18 @@ def find_key(party: PartyId) -> bytes | None:
     return KEY.public.ed25519 if party == KEY.public.party_id else None
 
 
-VERIFIER = SignatureVerifier(["proxy.example:8440"], find_key)
+ADDRESSES = KnownAddresses(parse_address("https://proxy.example:8440"), ["other.example:8440"])
+VERIFIER = SignatureVerifier(ADDRESSES, find_key)
 
 
 def head_of(request: httpx.Request) -> ReceivedHead:
     path, _, query = request.url.raw_path.partition(b"?")
     lines = tuple((name.decode(), value.decode()) for name, value in request.headers.raw)
-    return ReceivedHead(request.method, request.url.scheme, path, query, lines)
+    return ReceivedHead(request.method, path, query, lines)
 
 
 def signed(
-    key: IdentityKey = KEY, body: bytes | None = BODY, url: str = "http://proxy.example:8440/v1/x?version=1"
+    key: IdentityKey = KEY, body: bytes | None = BODY, url: str = "https://proxy.example:8440/v1/x?version=1"
 ) -> httpx.Request:
     headers = {"content-type": "application/json"} if body is not None else {}
     request = httpx.Request("PUT", url, content=body, headers=headers)
@@ -126,8 +129,9 @@ def test_five_minutes_either_way_are_fine(seconds: int) -> None:
 
 
 def test_a_request_to_another_proxy_is_refused_though_its_signature_holds() -> None:
-    error = refusal(head_of(signed(url="http://other.example/v1/x?version=1")))
-    assert (error.slug, "another service" in error.problem) == ("bad-signature", True)
+    error = refusal(head_of(signed(url="https://elsewhere.example/v1/x?version=1")))
+    assert error.slug == "wrong-address"
+    assert "arrived for elsewhere.example, but this service is known as proxy.example:8440" in error.problem
 
 
 @pytest.mark.parametrize("hosts", [[], ["a", "b"], ["proxy.example:8440@evil"], ["exa mple"], ["é"]])
@@ -138,11 +142,22 @@ def test_a_request_needs_one_plain_host(hosts: list[str]) -> None:
         VERIFIER.verify_head(head, NOW)
 
 
-def test_authorities_are_compared_in_their_normal_form() -> None:
-    assert normal_authority("https", "Proxy.Example:443") == "proxy.example"
-    assert normal_authority("http", "proxy.example:443") == "proxy.example:443"
-    verifier = SignatureVerifier(["proxy.example"], find_key)
-    verifier.verify_head(head_of(signed(url="http://PROXY.example:80/v1/x")), NOW)
+def test_a_host_header_that_was_changed_to_another_of_our_names_is_explained() -> None:
+    """As behind a reverse proxy that loses the port, where the operator has added the host without it."""
+    head = _line(head_of(signed()), "host", "other.example:8440")
+    error = refusal(head)
+    assert error.slug == "wrong-address"
+    assert "was signed for proxy.example:8440 and arrived for other.example:8440" in error.problem
+    assert "proxy_set_header Host $http_host" in error.next_step
+    for change in (CHANGES["path"], CHANGES["garbage signature"]):
+        assert refusal(change(head)).slug == "bad-signature"
+
+
+@pytest.mark.parametrize("host", ["proxy.example", "PROXY.example", "proxy.example:443", "proxy.example."])
+def test_authorities_are_compared_in_their_canonical_form(host: str) -> None:
+    """The scheme is that of the public address, wherever TLS ends and whatever a reverse proxy writes out."""
+    verifier = SignatureVerifier(KnownAddresses(parse_address("https://proxy.example")), find_key)
+    verifier.verify_head(_line(head_of(signed(url="https://proxy.example/v1/x")), "host", host), NOW)
 
 
 class _OneKey(HTTPSignatureKeyResolver):
@@ -152,7 +167,7 @@ class _OneKey(HTTPSignatureKeyResolver):
 
 def lax(**changes: object) -> ReceivedHead:
     """A request whose signature is genuine, but which leaves out or alters something that we demand."""
-    request = httpx.Request("PUT", "http://proxy.example:8440/v1/x", content=BODY)
+    request = httpx.Request("PUT", "https://proxy.example:8440/v1/x", content=BODY)
     request.headers["content-type"] = "application/json"
     options: dict[str, object] = {
         "key_id": KEY.public.party_id.hex(),

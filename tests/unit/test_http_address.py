@@ -1,8 +1,8 @@
-"""Addresses as people type them."""
+"""Addresses of studies as people type them."""
 
 import pytest
 
-from dpdpca_http.address import parse_proxy_url, parse_study_address
+from dpdpca_http.address import address_note, parse_study_address
 from dpdpca_protocol.errors import UsageError
 
 STUDY = "ab" * 32
@@ -16,6 +16,8 @@ STUDY = "ab" * 32
         (f"http://127.0.0.1:8000/v1/studies/{STUDY}", "http://127.0.0.1:8000"),
         (f"http://[::1]:8000/{STUDY}", "http://[::1]:8000"),
         (f" http://localhost:8000/{STUDY}\n", "http://localhost:8000"),
+        (f"HTTPS://Proxy.Example.:443/{STUDY}", "https://proxy.example"),
+        (f"https://bücher.example/v1/studies/{STUDY}/", "https://xn--bcher-kva.example"),
     ],
 )
 def test_both_forms_of_a_study_address(text: str, proxy: str) -> None:
@@ -39,15 +41,16 @@ def test_anything_else_is_wrong_usage_and_not_echoed(text: str) -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://proxy.example", "http://10.0.0.1:80", "http://127.0.0.1.evil.example"]
-)
-def test_plain_http_stays_on_this_machine(url: str) -> None:
-    with pytest.raises(UsageError, match="plain http"):
-        parse_proxy_url(url)
+def test_a_path_prefix_is_refused_in_words() -> None:
+    with pytest.raises(UsageError, match="no path, and this one has /dpdpca; a proxy is served at the root"):
+        parse_study_address(f"https://proxy.example/dpdpca/{STUDY}")
 
 
-def test_a_proxy_address_has_no_path() -> None:
-    assert parse_proxy_url("https://proxy.example:8443/") == "https://proxy.example:8443"
-    with pytest.raises(UsageError, match="no path"):
-        parse_proxy_url("https://proxy.example/base")
+def test_a_proxy_that_announces_another_address_is_noted() -> None:
+    assert address_note("https://Relay.example:443/", "https://relay.example") is None
+    note = address_note("https://relay.example:8443", "https://relay.example")
+    assert note == (
+        "this proxy announces the address https://relay.example:8443; it is reached at https://relay.example,"
+        " too, and that is used here"
+    )
+    assert (address_note("https://b\x1b[31mad", "https://relay.example") or "").isprintable()

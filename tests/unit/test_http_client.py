@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import ssl
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -207,15 +206,6 @@ def test_a_wrong_clock_is_explained_with_both_times() -> None:
     answer, _ = replies(problem(401, "stale-request", {"date": theirs}))
     with client(answer) as proxy, pytest.raises(AuthenticationError, match=r"clock is 6[56]\d s behind"):
         proxy.share(STUDY)
-
-
-def test_a_foreign_certificate_names_the_option_and_is_not_tried_again() -> None:
-    failure = httpx.ConnectError("tls")
-    failure.__cause__ = ssl.SSLCertVerificationError(1, "self-signed")
-    answer, seen = replies(failure)
-    with client(answer) as proxy, pytest.raises(AuthenticationError, match="--ca-file"):
-        proxy.share(STUDY)
-    assert len(seen) == 1
 
 
 def test_the_proxy_s_card_is_verified_and_a_changed_key_refused() -> None:

@@ -88,6 +88,17 @@ async def large_request(
         yield SignedRequest(known.caller, body)
 
 
+async def check_addressed_here(request: Request) -> None:
+    """That a request is meant for this proxy, also where it is not signed: so a reverse proxy that breaks
+    signatures is found by the first request of an enrolment.
+
+    Raises:
+        AuthenticationError: `wrong-address`.
+        MessageError: `malformed`, no usable host.
+    """
+    proxy_of(request).settings.known_addresses.arrived_at(ReceivedHead.of(request).lines("host"))
+
+
 def proxy_of(request: Request) -> Proxy:
     proxy = request.app.state.proxy
     assert isinstance(proxy, Proxy)
@@ -137,7 +148,7 @@ def _verify(proxy: Proxy, head: ReceivedHead, now: datetime) -> _KnownHead:
         found.append(row)
         return row.ed25519
 
-    verifier = SignatureVerifier(proxy.settings.authorities, find_key)
+    verifier = SignatureVerifier(proxy.settings.known_addresses, find_key)
     signed = verifier.verify_head(head, now)
     (caller,) = found
     return _KnownHead(verifier, signed, caller, now)
