@@ -22,13 +22,12 @@ def listen(name: str, host: str, port: int, port_option: str) -> list[socket.soc
     Raises:
         UnavailableError: `cannot-listen`, with the reason and what to do about it.
     """
-    place = f"[{host}]:{port}" if ":" in host.strip("[]") else f"{host}:{port}"
+    host = host.strip("[]")
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     opened: list[socket.socket] = []
     failures: list[OSError] = []
     try:
-        addresses = socket.getaddrinfo(
-            host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(addresses):
             try:
                 opened.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))

@@ -7,9 +7,12 @@ round is chosen twice, and none is asked of the owners twice.
 
 import json
 import secrets
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
+from dpdpca_protocol.address import normal_address
 from dpdpca_protocol.choice import NextRound, first_round, next_round
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UnavailableError
 from dpdpca_protocol.fields import decimal_text, time_text
@@ -52,8 +55,8 @@ def create_chain(
     """
     proxy = service.home.proxy(proxy_url)
     base = json.loads(json.dumps(parse_draft(draft, media_type), default=time_text))
-    attempt = 0
-    while (known := _known(service, _chain_id(base, proxy.url, records, scales, attempt))) is not None:
+    attempt, urls = 0, _spellings(service, proxy.url)
+    while (known := _known(service, base, urls, records, scales, attempt)) is not None:
         if not again:
             if (known.publish, known.in_clear) != (publish, in_clear):
                 raise ConflictError(
@@ -226,11 +229,24 @@ def _is_over(row: StudyRow) -> bool:
     return row.has_result or row.has_model or row.stage in (Stage.FAILED, Stage.CANCELLED)
 
 
-def _known(service: UserService, chain_id: str) -> ChainRow | None:
-    try:
-        return service.chains.find(chain_id)
-    except NotFoundError:
-        return None
+def _spellings(service: UserService, url: str) -> list[str]:
+    """The proxy's address, and the ways in which earlier versions kept it with chains."""
+    kept = {chain.proxy_url for chain in service.chains.all()}
+    return [url, *sorted(other for other in kept - {url} if normal_address(other) == url)]
+
+
+def _known(
+    service: UserService,
+    base: dict[str, Any],
+    urls: Sequence[str],
+    records: int | None,
+    scales: bool,
+    attempt: int,
+) -> ChainRow | None:
+    for url in urls:
+        with suppress(NotFoundError):
+            return service.chains.find(_chain_id(base, url, records, scales, attempt))
+    return None
 
 
 def _chain_id(base: dict[str, Any], proxy_url: str, records: int | None, scales: bool, attempt: int) -> str:

@@ -24,6 +24,7 @@ class Relay:
         cut: asked before a request is forwarded; where true, half of it is, and the relay falls silent.
         lose: asked when the answer is there; where true, the client's connection is closed without it.
         alter: made of (path, body of an answer), the body that the client gets.
+        host: made of the Host header that came, the one that goes on.
         fell_silent: set when a request was cut.
     """
 
@@ -32,6 +33,7 @@ class Relay:
     cut: Callable[[str, str], bool] = lambda method, path: False
     lose: Callable[[str, str], bool] = lambda method, path: False
     alter: Alter = lambda path, body: body
+    host: Callable[[str], str] = lambda host: host
     fell_silent: threading.Event = field(default_factory=threading.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
 
@@ -57,8 +59,9 @@ def relaying(port: int, to_port: int) -> Iterator[Relay]:
             server = http.client.HTTPConnection("127.0.0.1", to_port, timeout=60)
             try:
                 server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                server.putheader("host", relay.host(self.headers["host"]))
                 for name, value in self.headers.items():
-                    if name.lower() not in _NOT_FORWARDED:
+                    if name.lower() not in _NOT_FORWARDED | {"host"}:
                         server.putheader(name, value)
                 server.endheaders()
                 if relay.cut(self.command, self.path):

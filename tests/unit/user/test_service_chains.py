@@ -2,7 +2,9 @@
 
 import json
 import random
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.suite import PaillierSuite
 from dpdpca_user.rehearsal import owner_sums
 from dpdpca_user_service.acts import cancel_study
-from dpdpca_user_service.chains import advance_chain, cancel_chain, chain_facts, create_chain
+from dpdpca_user_service.chains import _chain_id, advance_chain, cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState, ChainStore
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
@@ -151,6 +153,20 @@ def test_a_chain_goes_from_a_draft_to_a_model_and_spends_its_budget_once(user: C
     assert cancel_chain(user.service, again)["state"] == "cancelled"
     with pytest.raises(ConflictError):
         cancel_chain(user.service, chain_id)
+
+
+def test_a_chain_of_before_the_address_had_one_form_is_found_again(user: ChainWorld) -> None:
+    """Asking twice does not spend twice, though the proxy's address was spelled otherwise the first time."""
+    row = user.service.chains.find(user.run_chain())
+    old_url = user.world.url.replace(":", ":0").replace("http:0", "HTTP:")
+    old_id = _chain_id(dict(row.base), old_url, None, False, 0)
+    user.service.close()
+    with closing(sqlite3.connect(user.home / "user.sqlite3")) as database, database:
+        database.execute("UPDATE chains SET id = ?, proxy_url = ?", (old_id, old_url))
+    user.open()
+    assert user.run_chain() == old_id
+    assert [chain.id for chain in user.service.chains.all()] == [old_id]
+    assert user.run_chain(again=True) != old_id
 
 
 def test_a_chain_killed_at_every_step_spends_its_budget_once(

@@ -1,0 +1,89 @@
+"""For which host and port a request arrived: what is ours, and what is said of everything else."""
+
+import pytest
+
+from dpdpca_asgi.addressed import KnownAddresses
+from dpdpca_protocol.address import parse_address
+from dpdpca_protocol.errors import AuthenticationError, MessageError, UsageError
+
+OTHERS = ["relay.internal:8440", "bücher.example"]
+RELAY = KnownAddresses(parse_address("https://relay.example:8443"), OTHERS)
+SHOWN = "relay.example:8443, relay.internal:8440, xn--bcher-kva.example"
+REMEDY = (
+    "if another address was asked for, a reverse proxy changed it and must keep it"
+    " (nginx: proxy_set_header Host $http_host); if {arrived} was asked for, ask for https://relay.example:8443"
+    " instead, or let the operator add {arrived} to also_known_as (DPDPCA_PROXY_ALSO_KNOWN_AS)"
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "authority"),
+    [
+        ("relay.example:8443", "relay.example:8443"),
+        ("Relay.Example.:08443", "relay.example:8443"),
+        ("relay.internal:8440", "relay.internal:8440"),
+        ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ("xn--bcher-kva.example:443", "xn--bcher-kva.example"),
+    ],
+)
+def test_what_is_ours(host: str, authority: str) -> None:
+    assert RELAY.arrived_at([host]).authority == authority
+
+
+@pytest.mark.parametrize(
+    ("host", "difference"),
+    [
+        ("relay.example", ": the same host, but its port 8443 is missing"),
+        ("RELAY.example", ": the same host, but its port 8443 is missing"),
+        ("relay.example:443", ": the same host, with another port than 8443"),
+        ("relay.example:8080", ": the same host, with another port than 8443"),
+        ("xn--bcher-kva.example:8443", ": the same host, with another port than 443"),
+        ("127.0.0.1:8440", ""),
+        ("elsewhere.example:8443", ""),
+        ("dpdpca_upstream", ""),  # what nginx sends of its own accord, where it is told nothing
+        ("127.1:8443", ""),
+        ("a" * 99, ""),
+    ],
+)
+def test_what_is_not_names_what_arrived_and_the_remedies(host: str, difference: str) -> None:
+    with pytest.raises(AuthenticationError) as refused:
+        RELAY.arrived_at([host])
+    assert refused.value.slug == "wrong-address"
+    assert refused.value.problem == (
+        f"the request arrived for {host}, but this service is known as {SHOWN}{difference}"
+    )
+    assert refused.value.next_step == REMEDY.format(arrived=host)
+
+
+def test_a_long_host_is_cut() -> None:
+    with pytest.raises(AuthenticationError) as refused:
+        RELAY.arrived_at(["a" * 5000])
+    assert len(str(refused.value)) < 700
+
+
+@pytest.mark.parametrize(
+    "hosts", [[], ["a", "a"], ["u@relay.example:8443"], ["a b"], ["bücher.example"], [""]]
+)
+def test_a_host_that_is_none_is_not_shown(hosts: list[str]) -> None:
+    with pytest.raises(MessageError, match="one plain host header"):
+        RELAY.arrived_at(hosts)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8440", "https://localhost:8440", "http://[::1]:8440"])
+def test_this_machine_is_known_by_all_its_names(url: str) -> None:
+    known = KnownAddresses(parse_address(url))
+    for host in (
+        "localhost:8440",
+        "127.0.0.1:8440",
+        "[::1]:8440",
+        "[0:0:0:0:0:0:0:1]:8440",
+        "LOCALHOST:8440",
+    ):
+        assert known.arrived_at([host]).port == 8440
+    with pytest.raises(AuthenticationError, match="its port 8440 is missing"):
+        known.arrived_at(["localhost"])
+
+
+def test_other_addresses_are_checked() -> None:
+    with pytest.raises(UsageError):
+        KnownAddresses(parse_address("https://relay.example"), ["https://relay.internal"])
