@@ -48,8 +48,9 @@ def serve(
     configure_logging(settings.log_level)
     forbid_core_dumps()
     service = open_service(settings)
-    shown_host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"{'https' if certificate else 'http'}://{shown_host}:{settings.port}"
+    host_name = settings.host.strip("[]")
+    authority = f"[{host_name}]:{settings.port}" if ":" in host_name else f"{host_name}:{settings.port}"
+    url = f"{'https' if certificate else 'http'}://{authority}"
     run(
         [
             Listener(

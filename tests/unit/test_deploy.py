@@ -16,6 +16,21 @@ def test_the_unit_forbids_no_call_that_the_proxy_makes() -> None:
     assert not forbidden & {"@resources", "@process", "setpriority", "setrlimit", "prlimit64"}
 
 
+def test_the_unit_reloads_with_the_signal_that_reads_certificates_again() -> None:
+    unit = (DEPLOY / "dpdpca-proxy.service").read_text()
+    assert re.findall(r"^ExecReload=(.*)$", unit, re.MULTILINE) == ["/bin/kill -HUP $MAINPID"]
+
+
+def test_alerts_look_at_metrics_and_error_types_that_there_are() -> None:
+    rules = (DEPLOY / "prometheus.rules.yml").read_text()
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    metrics = set(re.findall(r"\bdpdpca_\w+", rules))
+    slugs = {slug for found in re.findall(r'slug=~?"([^"]+)"', rules) for slug in found.split("|")}
+    assert {"dpdpca_certificate_seconds_left", "dpdpca_problems_total"} <= metrics
+    assert {"wrong-address", "state-corrupt"} <= slugs
+    assert all(f"`{name}`" in page for name in metrics | slugs)
+
+
 def test_the_reverse_proxy_speaks_to_where_the_proxy_listens(tmp_path: Path) -> None:
     targets = re.findall(r"proxy_pass http://(\S+);", (DEPLOY / "nginx.example.conf").read_text())
     settings = Settings(home=tmp_path)

@@ -8,22 +8,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from certificates import issue
 from folders import paths_below
 from proxy_world import ProxyWorld, free_port, values_of, wait_for
 
 from dpdpca_cli import main as cli
 from dpdpca_http.client import ProxyClient
+from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.signing import IdentityKey
+from dpdpca_proxy.proxy import open_proxy
+from dpdpca_proxy.settings import load_settings
 
 
 @pytest.fixture
@@ -62,6 +61,94 @@ def test_init_makes_a_private_home_once(home: Path, capsys: pytest.CaptureFixtur
     )
     for path in [home, *home.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("https://bücher.example/", "https://xn--bcher-kva.example"),
+        ("HTTPS://Relay.Example.:08443", "https://relay.example:8443"),
+        ("https://relay.example:443", "https://relay.example"),
+        ("https://[2001:DB8:0::1]:8440", "https://[2001:db8::1]:8440"),
+        ("http://LOCALHOST:8440", "http://localhost:8440"),
+    ],
+)
+def test_init_keeps_an_address_as_clients_sign_it(
+    home: Path, capsys: pytest.CaptureFixture[str], given: str, kept: str
+) -> None:
+    assert printed(capsys, "init", "--url", given)["url"] == kept
+    assert f'url = "{kept}"' in (home / "proxy.toml").read_text()
+    proxy = open_proxy(load_settings(home))
+    assert ProxyCard.parse(proxy.card).url == kept
+    client = ProxyClient(given, IdentityKey.generate())
+    host = httpx.URL(client.url).netloc.decode()
+    assert str(proxy.settings.known_addresses.arrived_at([host])) == kept
+    proxy.database.close()
+    # One that an earlier version kept as it was typed is read in the same way.
+    (home / "proxy.toml").write_text(f'url = "{given}"\n')
+    assert load_settings(home).public_url == kept
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "relay.example", "http://relay.example", "http://10.0.0.1:8440", "https://relay.example/dpdpca",
+        "https://user:secret@relay.example", "https://relay.example#x", "https://relay.example?x",
+        "https://relay.example:0", "https://relay.example:99999", "https://127.1", "https://0.0.0.0",
+        "https://relay..example", "https://relay_1.example", "https://[fe80::1%eth0]",
+        "https://💩.example", "",
+    ],
+)  # fmt: skip
+def test_init_refuses_an_address_that_no_client_can_reach(
+    home: Path, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    assert run("init", "--url", url) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("dpdpca: url: ")
+    assert "it comes from DPDPCA_PROXY_URL, from proxy.toml or from an option" in said
+    assert "secret" not in said
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("URL", "https://relay.example/x", "url: an address has no path"),
+        (
+            "ALSO_KNOWN_AS",
+            '["https://relay.example"]',
+            "also_known_as: this is host[:port], without https://",
+        ),
+        ("ALSO_KNOWN_AS", '["relay.example", "127.1"]', "also_known_as: '127.1' looks like an IPv4 address"),
+        (
+            "ALSO_KNOWN_AS",
+            "relay.example:8443",
+            "DPDPCA_PROXY_ALSO_KNOWN_AS is not a list in JSON; write it like",
+        ),
+        ("HOST", "0.0.0.0", "a proxy that listens beyond this machine needs its public address"),
+    ],
+)
+def test_addresses_in_the_environment_are_read_in_the_same_way(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    said: str,
+) -> None:
+    monkeypatch.setenv(f"DPDPCA_PROXY_{variable}", value)
+    assert run("init") == 2
+    assert capsys.readouterr().err.startswith(f"dpdpca: {said}")
+    assert not home.exists()
+
+
+def test_a_plain_address_of_a_listener_with_tls_is_refused(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    issued = issue(tmp_path, "cert")
+    assert run("init", "--url", "http://localhost:8440") == 0
+    assert run("serve", "--tls-cert", str(issued.certificate_file), "--tls-key", str(issued.key_file)) == 2
+    assert "set url to https://localhost:8440" in capsys.readouterr().err
 
 
 def test_a_readable_identity_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,32 +215,6 @@ def test_lists_and_audit_of_a_real_study(
 # The served process
 
 
-def certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "dpdpca test")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
-    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return cert_file, key_file
-
-
 class Served:
     """`dpdpca proxy serve` as a process of its own."""
 
@@ -191,7 +252,8 @@ class Served:
 
 @pytest.fixture
 def served(home: Path, tmp_path: Path) -> Iterator[Served]:
-    cert_file, key_file = certificate(tmp_path)
+    issued = issue(tmp_path, "cert")
+    cert_file, key_file = issued.certificate_file, issued.key_file
     assert run("init") == 0
     trust = ssl.create_default_context(cafile=str(cert_file))
     server = Served(
