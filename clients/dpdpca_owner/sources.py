@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus
 
+from dpdpca_disk.home import expanded
 from dpdpca_owner.matching import match_columns
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError, UsageError
@@ -146,7 +147,7 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
         from dpdpca_owner.sql_source import SqlSource
 
         return SqlSource(location.data, location.query)
-    path = Path(location.data).expanduser()
+    path = expanded(Path(location.data))
     beginning = _beginning(path)
     if beginning.startswith((b"\x93NUMPY", b"PK\x03\x04")):
         from dpdpca_owner.numpy_source import NumpySource

@@ -5,6 +5,7 @@ Neither the URL nor the query nor anything that the database says is repeated in
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy
@@ -27,6 +28,7 @@ class SqlSource(RecordSource):
     def __init__(self, url: str, query: str) -> None:
         with _asking():
             self._engine = sqlalchemy.create_engine(url)
+        _check_file(self._engine)
         self._query = query
         with self._result(1) as result:
             if not result.returns_rows:
@@ -60,6 +62,17 @@ class SqlSource(RecordSource):
                 connection = connection.execution_options(postgresql_readonly=True)
             streaming = connection.execution_options(stream_results=True, max_row_buffer=records)
             yield streaming.execute(sqlalchemy.text(self._query))
+
+
+def _check_file(engine: sqlalchemy.Engine) -> None:
+    """SQLite would make an empty database where the URL names none."""
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    if file and not file.startswith((":memory:", "file:")) and not Path(file).is_file():
+        raise InputError(
+            "no-such-file",
+            "the URL names an SQLite file that is not there",
+            "give its path; in a URL ? is written %3F and % is written %25",
+        )
 
 
 @contextmanager

@@ -6,6 +6,8 @@ from typing import Literal
 
 import platformdirs
 
+from dpdpca_protocol.errors import UsageError
+
 RoleName = Literal["owner", "proxy", "user"]
 
 
@@ -16,12 +18,15 @@ def home_folder(role: RoleName, option: Path | None, environment: Mapping[str, s
         role: whose state.
         option: what the command line says; wins over everything else.
         environment: usually `os.environ`; an empty value counts as absent.
+
+    Raises:
+        UsageError: `bad-path`, see `expanded`.
     """
     if option is not None:
-        return option.expanduser()
+        return expanded(option)
     named = environment.get(f"DPDPCA_{role.upper()}_HOME")
     if named:
-        return Path(named).expanduser()
+        return expanded(Path(named))
     return platformdirs.user_config_path("dpdpca", appauthor=False) / role
 
 
@@ -35,5 +40,21 @@ def witness_folder(environment: Mapping[str, str]) -> Path:
     """
     named = environment.get("DPDPCA_OWNER_WITNESS")
     if named:
-        return Path(named).expanduser()
+        return expanded(Path(named))
     return platformdirs.user_state_path("dpdpca", appauthor=False) / "owner-ledgers"
+
+
+def expanded(path: Path) -> Path:
+    """`path` with a leading ~ or ~USER spelt out.
+
+    Raises:
+        UsageError: `bad-path`, there is no such user.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            "bad-path",
+            f"{path} begins with ~ and there is no such user",
+            "name a folder of that name by its whole path, from / on",
+        ) from error

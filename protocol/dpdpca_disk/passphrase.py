@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from dpdpca_disk.home import expanded
 from dpdpca_disk.identity import IdentityFiles
 from dpdpca_protocol.errors import AuthenticationError, PolicyError, UsageError
 
@@ -23,7 +24,7 @@ def read_passphrase(
     if named is None:
         return None
     try:
-        passphrase = named.expanduser().read_bytes().strip()
+        passphrase = expanded(named).read_bytes().strip()
     except OSError as error:
         raise UsageError(
             "no-passphrase-file", f"the passphrase file {named} cannot be read", "check its name and mode"

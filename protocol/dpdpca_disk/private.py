@@ -6,6 +6,7 @@ rename, fsync of the folder. Modes do not depend on the umask.
 
 import os
 import secrets
+import shlex
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +40,7 @@ def private_dir(path: Path) -> Path:
         raise PolicyError(
             "folder-not-private",
             f"others may write into {path}",
-            f"run: chmod go-w '{path}', or name another folder",
+            f"run: chmod go-w {shlex.quote(str(path))}, or name another folder",
         )
     return path
 
@@ -73,6 +74,32 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def make_private(path: Path) -> None:
+    """An empty file of mode 0600 at `path`, for a library that writes it later; one that is there is kept.
+
+    Raises:
+        OSError: the disk says no.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+    except FileExistsError:
+        # Not opened: closing it again would drop the locks that this process has on it.
+        close_to_others(path)
+        return
+    try:
+        os.fchmod(descriptor, _FILE_MODE)
+    finally:
+        os.close(descriptor)
+    _sync_folder(path.parent)
+
+
+def close_to_others(path: Path) -> None:
+    """Gives the file at `path`, if there is one, mode 0600."""
+    with suppress(FileNotFoundError):
+        if stat.S_IMODE(path.stat().st_mode) != _FILE_MODE:
+            path.chmod(_FILE_MODE)
+
+
 def read_private(path: Path) -> bytes:
     """The bytes at `path`, if nobody but its owner can read or change them.
 
@@ -88,7 +115,9 @@ def read_private(path: Path) -> bytes:
         # The open file is asked, not the name, so that nobody swaps it between the question and the reading.
         if os.fstat(file.fileno()).st_mode & _OTHERS_MAY_READ:
             raise PolicyError(
-                "file-not-private", f"others may read or change {path}", f"run: chmod 600 '{path}'"
+                "file-not-private",
+                f"others may read or change {path}",
+                f"run: chmod 600 {shlex.quote(str(path))}",
             )
         return file.read()
 

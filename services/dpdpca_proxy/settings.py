@@ -74,7 +74,8 @@ class Settings(BaseSettings):
     @property
     def witness_path(self) -> Path:
         """Where the proxy's generation is kept."""
-        home = self.home.absolute()
+        # The folder's own name: "..", say, is none.
+        home = self.home.absolute() if self.home.name != ".." else self.home.resolve()
         return self.generation_file or home.with_name(f"{home.name}-generation") / "generation.json"
 
     @field_validator("url")

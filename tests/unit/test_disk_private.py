@@ -2,12 +2,13 @@
 
 import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from dpdpca_disk.private import private_dir, read_private, write_private
+from dpdpca_disk.private import close_to_others, make_private, private_dir, read_private, write_private
 from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
 
 
@@ -72,6 +73,35 @@ def test_a_folder_that_others_may_write_into_is_refused_and_a_foreign_one_is_not
         private_dir(shared)
     shared.chmod(0o755)
     assert mode(private_dir(shared)) == 0o755
+
+
+def test_what_to_do_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
+    folder = private_dir(tmp_path / "it's `mine` $HOME")
+    write_private(folder / "key", b"secret")
+    (folder / "key").chmod(0o644)
+    with pytest.raises(PolicyError) as refusal:
+        read_private(folder / "key")
+    subprocess.run(refusal.value.next_step.removeprefix("run: "), shell=True, check=True)
+    assert read_private(folder / "key") == b"secret"
+    folder.chmod(0o777)
+    with pytest.raises(PolicyError) as refusal:
+        private_dir(folder)
+    command = refusal.value.next_step.removeprefix("run: ").partition(", or")[0]
+    subprocess.run(command, shell=True, check=True)
+    assert private_dir(folder) == folder
+
+
+def test_a_file_for_a_library_is_private_from_the_start_and_one_that_is_there_is_kept(
+    tmp_path: Path, umask: int
+) -> None:
+    make_private(tmp_path / "new")
+    assert (mode(tmp_path / "new"), (tmp_path / "new").read_bytes()) == (0o600, b"")
+    (tmp_path / "old").write_bytes(b"content")
+    (tmp_path / "old").chmod(0o644)
+    make_private(tmp_path / "old")
+    assert (mode(tmp_path / "old"), (tmp_path / "old").read_bytes()) == (0o600, b"content")
+    close_to_others(tmp_path / "none")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -20,9 +20,10 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Executable, create_engine, event
+from sqlalchemy import URL, Connection, Executable, create_engine, event
 from sqlalchemy import exc as sqlalchemy_errors
 
+from dpdpca_disk.private import close_to_others, make_private
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_proxy.store.log import check_holds, last_mark, take_written
 from dpdpca_proxy.store.witness import Mark, Witness
@@ -30,6 +31,8 @@ from dpdpca_proxy.store.witness import Mark, Witness
 _BUSY_SECONDS = 20
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WRITING = "dpdpca_writing"
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite keeps beside a database; it gives them the mode of the database."""
 
 _FULL = frozenset({sqlite3.SQLITE_FULL})
 _PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -63,7 +66,11 @@ class Database:
         self.trouble: str | None = None
         """Why the last write failed, where it was the storage's fault; None after one that went well."""
         self._engine = create_engine(
-            f"sqlite:///{path}", pool_size=16, max_overflow=48, connect_args={"timeout": _BUSY_SECONDS}
+            # From parts: in a text, ? and % of the path would mean something else.
+            URL.create("sqlite", database=str(path.absolute())),
+            pool_size=16,
+            max_overflow=48,
+            connect_args={"timeout": _BUSY_SECONDS},
         )
         event.listen(self._engine, "connect", _prepare)
         event.listen(self._engine, "begin", _begin)
@@ -146,6 +153,7 @@ class Database:
         Raises:
             PolicyError: `newer-store`, the file was written by a later version.
         """
+        self._make_file()
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
         with _in_our_words(), self._engine.connect() as connection:
@@ -163,7 +171,12 @@ class Database:
                     )
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
-        self._path.chmod(0o600)
+
+    def _make_file(self) -> None:
+        """The file before its first byte, and what an earlier version left beside it, closed to others."""
+        make_private(self._path)
+        for ending in _BESIDE:
+            close_to_others(self._path.with_name(self._path.name + ending))
 
     def forget_deleted(self) -> None:
         """Empties the write-ahead log, so that what was deleted is in no file of the database.

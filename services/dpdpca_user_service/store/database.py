@@ -14,15 +14,18 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import exc as sqlalchemy_errors
 
+from dpdpca_disk.private import close_to_others, make_private
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
 
 _BUSY_SECONDS = 20
 _CHECKPOINT_MILLISECONDS = 500
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WRITING = "dpdpca_writing"
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite keeps beside a database; it gives them the mode of the database."""
 _PRAGMAS = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -51,7 +54,11 @@ class Database:
         self._writer = threading.Lock()
         self._has_to_forget = True  # what an earlier run left undone is not known
         self._engine = create_engine(
-            f"sqlite:///{path}", pool_size=8, max_overflow=24, connect_args={"timeout": _BUSY_SECONDS}
+            # From parts: in a text, ? and % of the path would mean something else.
+            URL.create("sqlite", database=str(path.absolute())),
+            pool_size=8,
+            max_overflow=24,
+            connect_args={"timeout": _BUSY_SECONDS},
         )
         event.listen(self._engine, "connect", _prepare)
         event.listen(self._engine, "begin", _begin)
@@ -81,9 +88,7 @@ class Database:
         Raises:
             PolicyError: `newer-store`, the file was written by a later version.
         """
-        if not self._path.exists():
-            self._path.touch(0o600)
-        self._path.chmod(0o600)
+        self._make_file()
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
         known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
@@ -97,6 +102,12 @@ class Database:
                 )
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+    def _make_file(self) -> None:
+        """The file before its first byte, and what an earlier version left beside it, closed to others."""
+        make_private(self._path)
+        for ending in _BESIDE:
+            close_to_others(self._path.with_name(self._path.name + ending))
 
     @property
     def has_to_forget(self) -> bool:

@@ -140,6 +140,15 @@ def test_every_file_format_gives_the_same_columns(
 def test_a_query_gives_the_same_columns(tmp_path: Path) -> None:
     write_sqlite(tmp_path / "records.db")
     check(read(f"sqlite:///{tmp_path / 'records.db'}", query="SELECT sex, height, âge FROM records"))
+    (tmp_path / "records.db").rename(tmp_path / "a?b 100%.db")
+    check(read(f"sqlite:///{tmp_path}/a%3Fb 100%25.db", query="SELECT sex, height, âge FROM records"))
+
+
+def test_a_database_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not there") as refusal:
+        read(f"sqlite:///{tmp_path / 'recrods.db'}", query="SELECT 1")
+    assert "recrods" not in str(refusal.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def check(columns: list[NDArray[Any]]) -> None:
