@@ -7,6 +7,8 @@ accepted anywhere on the line.
 import importlib
 import io
 import json
+import logging
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from dpdpca_cli.variables import check_variables
 from dpdpca_protocol.errors import DpdpcaError, UsageError
 
 
@@ -124,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters still shows the rest
             stream.reconfigure(errors="replace")
+    logging.getLogger("dpdpca").addHandler(logging.NullHandler())  # a service says where its lines go
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -132,6 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(words: list[str], debug: bool) -> int:
     try:
+        warning = check_variables(words, os.environ)
+        if warning is not None:
+            _say(warning)
         outcome = typer.main.get_command(app).main(words, prog_name="dpdpca", standalone_mode=False)
     except typer.TyperException as error:
         return _report_usage(error)
@@ -174,10 +181,14 @@ def _report_usage(error: typer.TyperException) -> int:
 
 
 def _fail(line: str, status: int) -> int:
+    _say(line)
+    return status
+
+
+def _say(line: str) -> None:
     """Print `line` as one line without control characters: parts of it may come from a peer."""
     inert = "".join(letter if letter.isprintable() else " " for letter in line)
     typer.echo(f"dpdpca: {inert}", err=True)
-    return status
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dpdpca_protocol.signing import verify_statement
 
 _NEXT_STEP = (
     "do not go on; ask the proxy's operator whether an older copy of its database was put back, and tell the"
-    " others. Only when that is settled, delete the line of this proxy from"
+    " others. Only when that is settled, delete the line of this proxy from this file"
 )
 
 
@@ -90,8 +90,11 @@ class SeenMarks:
             return {}
         except (ValueError, TypeError, AttributeError) as error:
             raise IntegrityError(
-                "state-corrupt", f"{self._path} holds something else than marks", "restore it from a backup"
+                "state-corrupt",
+                "the file of the proxies' generations holds something else",
+                "put it back from a backup",
+                place=str(self._path),
             ) from error
 
     def _alarm(self, slug: str, what: str) -> AuthenticationError:
-        return AuthenticationError(slug, what, f"{_NEXT_STEP} {self._path}")
+        return AuthenticationError(slug, what, _NEXT_STEP, place=str(self._path))

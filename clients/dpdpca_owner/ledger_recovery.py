@@ -142,7 +142,10 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> bool:
     plan, encoded = folder.plan(), folder.manifest()
     if plan is None or encoded is None:
         raise IntegrityError(
-            "state-corrupt", f"{folder.path} holds a share and no manifest", "restore it from a backup"
+            "state-corrupt",
+            "a study's folder holds a share and no manifest",
+            "put it back from a backup",
+            place=str(folder.path),
         )
     with own_file(folder.path / "manifest.json"):
         body = verify_statement("manifest", encoded).body

@@ -42,10 +42,16 @@ def own_file(path: Path) -> Iterator[None]:
     except (MessageError, AuthenticationError) as error:
         raise IntegrityError(
             "state-corrupt",
-            f"{path} is not what this program wrote there",
-            "restore it from a backup, or move it away",
+            "a file of the home is not what this program wrote",
+            "put it back from a backup, or move it away",
+            place=str(path),
         ) from error
     except PolicyError as error:
         if error.slug == "manifest-refused":
-            raise IntegrityError("state-corrupt", f"{path} holds what this version refuses") from error
+            raise IntegrityError(
+                "state-corrupt",
+                "a file of the home holds what this version refuses",
+                "use the version that wrote it",
+                place=str(path),
+            ) from error
         raise

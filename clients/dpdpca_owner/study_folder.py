@@ -100,7 +100,12 @@ class StudyFolder:
         with own_file(path):
             moments, modulus = Digest.parse(body["moments"]), Digest.parse(body["modulus"])
         if type(body["version"]) is not int or not isinstance(body["proxy"], str):
-            raise IntegrityError("state-corrupt", f"{path} is not what this program wrote there")
+            raise IntegrityError(
+                "state-corrupt",
+                "a file of the study is not what this program wrote",
+                "put it back from a backup",
+                place=str(path),
+            )
         return Plan(body["proxy"], body["version"], moments, modulus)
 
     def modulus(self) -> Digest | None:

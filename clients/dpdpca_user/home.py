@@ -191,7 +191,8 @@ class UserHome:
                 raise PolicyError(
                     "proxy-key-changed",
                     "another key is pinned for this address",
-                    f"ask the operator; if it is right, remove the entry from {self.folder / 'proxies.json'}",
+                    "ask the operator; if the new one is right, remove the proxy's entry from this file",
+                    place=str(self.folder / "proxies.json"),
                 )
         self._save_proxy(proxy)
 
@@ -228,8 +229,9 @@ class UserHome:
     def _not_made(self) -> NotFoundError:
         return NotFoundError(
             "not-initialised",
-            f"there is no data user in {self.folder}",
+            "there is no data user in this home",
             "run: dpdpca user init --name NAME",
+            place=str(self.folder),
         )
 
     def _read(self, name: str) -> bytes:
@@ -243,7 +245,10 @@ class UserHome:
             value = json.loads(self._read(name))
         except ValueError as error:
             raise IntegrityError(
-                "state-corrupt", f"{name} in {self.folder} is not JSON", "restore it from a backup"
+                "state-corrupt",
+                "a file of the home is not JSON",
+                "put it back from a backup",
+                place=str(self.folder / name),
             ) from error
         assert isinstance(value, dict)
         return value

@@ -85,8 +85,9 @@ class IdentityFiles:
         if not settled and made and made[0][0].previous != current.public.ed25519:
             raise IntegrityError(
                 "state-corrupt",
-                f"the rotations in {self._home} do not lead to the key in it",
-                "restore the whole folder from one backup",
+                "the rotations in a home do not lead to the key in it",
+                "put the whole home back from one backup",
+                place=str(self._home),
             )
         former = [
             IdentityKey.from_pem(read_private(self._former_path(number)), passphrase)
@@ -147,8 +148,9 @@ class IdentityFiles:
             except (MessageError, AuthenticationError) as error:
                 raise IntegrityError(
                     "state-corrupt",
-                    f"{path} is not what this program wrote there",
-                    "restore it from a backup",
+                    "a rotation of keys is not what this program wrote",
+                    "put it back from a backup",
+                    place=str(path),
                 ) from error
         return made
 

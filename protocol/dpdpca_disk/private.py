@@ -39,8 +39,9 @@ def private_dir(path: Path) -> Path:
     if path.stat().st_mode & _OTHERS_MAY_WRITE:
         raise PolicyError(
             "folder-not-private",
-            f"others may write into {path}",
+            "others may write into a private folder",
             f"run: chmod go-w {shlex.quote(str(path))}, or name another folder",
+            place=str(path),
         )
     return path
 
@@ -110,14 +111,15 @@ def read_private(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError as error:
-        raise NotFoundError("no-such-file", f"there is no file {path}") from error
+        raise NotFoundError("no-such-file", "a file is missing", place=str(path)) from error
     with os.fdopen(descriptor, "rb") as file:
         # The open file is asked, not the name, so that nobody swaps it between the question and the reading.
         if os.fstat(file.fileno()).st_mode & _OTHERS_MAY_READ:
             raise PolicyError(
                 "file-not-private",
-                f"others may read or change {path}",
+                "others may read or change a private file",
                 f"run: chmod 600 {shlex.quote(str(path))}",
+                place=str(path),
             )
         return file.read()
 
@@ -132,7 +134,9 @@ def _link_new(temporary: Path, path: Path) -> None:
     try:
         path.hardlink_to(temporary)
     except FileExistsError as error:
-        raise ConflictError("file-exists", f"{path} exists already and is kept as it is") from error
+        raise ConflictError(
+            "file-exists", "a file exists already and is kept as it is", place=str(path)
+        ) from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -16,12 +16,20 @@ class DpdpcaError(Exception):
         problem: what is wrong, with which value.
         next_step: what the reader should do about it; may be empty.
         retry_after_seconds: for passing conditions, when another try makes sense.
+        place: the file or folder of this machine that it is about. Shown on this machine only: a peer learns
+            neither the place nor the next step, which may name it.
     """
 
     status: ClassVar[int] = 500
 
     def __init__(
-        self, slug: str, problem: str, next_step: str = "", *, retry_after_seconds: int | None = None
+        self,
+        slug: str,
+        problem: str,
+        next_step: str = "",
+        *,
+        retry_after_seconds: int | None = None,
+        place: str | None = None,
     ) -> None:
         if type(self) is DpdpcaError:
             raise TypeError("DpdpcaError is abstract: raise one of its subclasses")
@@ -30,9 +38,21 @@ class DpdpcaError(Exception):
         self.problem = problem
         self.next_step = next_step
         self.retry_after_seconds = retry_after_seconds
+        self.place = place
 
     def __str__(self) -> str:
-        return f"{self.problem}; {self.next_step}" if self.next_step else self.problem
+        place = f" ({self.place})" if self.place else ""
+        return f"{self.problem}{place}; {self.next_step}" if self.next_step else f"{self.problem}{place}"
+
+    @property
+    def advice(self) -> str:
+        """The next step for a peer."""
+        return "the operator of this service must look at it" if self.place else self.next_step
+
+    @property
+    def told(self) -> str:
+        """As the error itself, for a peer."""
+        return f"{self.problem}; {self.advice}" if self.advice else self.problem
 
 
 class UsageError(DpdpcaError):

@@ -81,7 +81,9 @@ def open_at_rest(sealed: bytes, key: bytes, context: bytes) -> bytes:
         return ChaCha20Poly1305(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], context)
     except (InvalidTag, ValueError) as error:
         raise IntegrityError(
-            "state-corrupt", "stored bytes do not open under their key", "restore this role from its backup"
+            "state-corrupt",
+            "stored bytes do not open under their key",
+            "keep a copy of the home, and put the home back from the newest backup",
         ) from error
 
 

@@ -1,7 +1,8 @@
 """What an operator can see: log lines by allow-list, metrics without content, health and readiness.
 
 A log line is one JSON object. Only the fields named in `LOG_FIELDS` are printed, and of messages that other
-libraries log only the template, never the arguments: paths, names, keys and bodies cannot get in by accident.
+libraries log only the template, never the arguments: names, keys, bodies and what a request's path holds
+cannot get in by accident. `file` is one of the service's own, where it is damaged or cannot be written.
 """
 
 import json
@@ -29,6 +30,7 @@ LOG_FIELDS: Final = (
     "incident",
     "error_class",
     "place",
+    "file",
     "study",
     "party",
     "phase",

@@ -21,7 +21,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError, UsageError
+from dpdpca_protocol.errors import (
+    DpdpcaError,
+    IntegrityError,
+    NotFoundError,
+    PolicyError,
+    UnavailableError,
+    UsageError,
+)
 from dpdpca_protocol.wire import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX
 
 _STATUS_BY_SLUG = {
@@ -55,6 +62,8 @@ Observer = Callable[[str], None]
 
 
 def status_of(error: DpdpcaError) -> int:
+    if error.place is not None and isinstance(error, NotFoundError | PolicyError):
+        return IntegrityError.status  # our own files are missing, or open to others: no fault of the peer
     return _STATUS_BY_SLUG.get(error.slug, error.status)
 
 
@@ -65,7 +74,7 @@ def problem_document(error: DpdpcaError) -> dict[str, Any]:
         "title": error.slug.replace("-", " "),
         "status": status_of(error),
         "detail": error.problem,
-        "next_step": error.next_step,
+        "next_step": error.advice,
     }
     if error.retry_after_seconds is not None:
         document["retry_after_seconds"] = error.retry_after_seconds
@@ -76,8 +85,8 @@ def problem_response(error: DpdpcaError, headers: Mapping[str, str] | None = Non
     """The problem document of `error` as a response. A `UsageError` is our own bug and shows nothing."""
     if isinstance(error, UsageError):
         return internal_response(error)
-    if isinstance(error, IntegrityError):
-        _logger.error("integrity", extra={"slug": error.slug})
+    if status_of(error) == IntegrityError.status:
+        _logger.error("integrity", extra={"slug": error.slug, "file": error.place})
     response = _respond(status_of(error), problem_document(error))
     if error.retry_after_seconds is not None:
         response.headers["Retry-After"] = str(error.retry_after_seconds)

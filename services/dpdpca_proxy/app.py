@@ -174,16 +174,16 @@ def _not_ready(app: FastAPI) -> str | None:
     if app.state.jobs.trouble is not None:
         return "the stored state contradicts itself: an operator is needed"
     _probe_storage(app)
-    if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
-        return "the storage refuses to write"
-    if not app.state.tasks or any(task.done() for task in app.state.tasks):
-        return "the jobs are not running"
     try:
         app.state.proxy.database.settle_witness()
         with app.state.proxy.database.reading("readiness") as connection:
             list_studies(connection, ())
     except DpdpcaError as error:
         return error.problem
+    if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
+        return "the storage refuses to write"
+    if not app.state.tasks or any(task.done() for task in app.state.tasks):
+        return "the jobs are not running"
     return None
 
 

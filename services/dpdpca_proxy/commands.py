@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpdpca_disk.words import fingerprint_words
-from dpdpca_protocol.errors import IntegrityError
+from dpdpca_protocol.errors import ConflictError, IntegrityError
 from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_proxy.settings import load_settings
@@ -217,9 +217,9 @@ def accept_loss(
     """Go on with an older copy of the database: every study that is under way fails for good."""
     from dpdpca_proxy.loss import accept_loss as accept
 
-    if not yes:
-        typer.confirm("Every study that is under way will fail and never be released. Go on?", abort=True)
     with _opened(home) as proxy:
+        if not yes:
+            _confirm_loss(proxy)
         failed = [study.hex() for study in accept(proxy)]
     if as_json:
         typer.echo(json.dumps({"failed": failed}))
@@ -227,6 +227,15 @@ def accept_loss(
     for study in failed:
         typer.echo(study)
     typer.echo(f"{len(failed)} studies have failed; their data users must start new ones.", err=True)
+
+
+def _confirm_loss(proxy: "Proxy") -> None:
+    """Says first where the generation file was looked for: it may only be elsewhere."""
+    try:
+        proxy.database.settle_witness()
+    except ConflictError as error:
+        typer.echo(f"{error.problem} ({error.place})", err=True)
+    typer.confirm("Every study that is under way will fail and never be released. Go on?", abort=True)
 
 
 @contextmanager

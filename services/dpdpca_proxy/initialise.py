@@ -55,7 +55,7 @@ def _write_settings(settings: Settings, given: dict[str, str | None]) -> None:
     """Sets the given members of the settings file and leaves its other lines alone."""
     path = private_dir(settings.home) / SETTINGS_FILE
     lines = (
-        path.read_text().splitlines()
+        path.read_text(encoding="utf-8").splitlines()
         if path.exists()
         else ["# Settings of this proxy; see the documentation."]
     )

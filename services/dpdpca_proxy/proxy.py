@@ -18,7 +18,7 @@ from dpdpca_disk.identity import IdentityFiles, IdentityKeys
 from dpdpca_disk.passphrase import unlock
 from dpdpca_disk.private import private_dir
 from dpdpca_protocol.canonical import parse_canonical
-from dpdpca_protocol.errors import ConflictError, IntegrityError, NotFoundError
+from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, NotFoundError, PolicyError
 from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
@@ -80,7 +80,8 @@ class Proxy:
             raise IntegrityError(
                 "state-corrupt",
                 "the proxy's key that this study began with is missing",
-                "restore the whole home folder from one backup",
+                "put the whole home back from one backup",
+                place=str(self.settings.home),
             )
         return key
 
@@ -198,8 +199,16 @@ def _load_terms(database: Database, study: StudyId, least_modulus_bits: int) -> 
         load_study(connection, study)
         encoded = load_blob(connection, study, "manifest")
     assert encoded is not None
-    # The statement was verified, figures and key proof included, before it was stored.
-    manifest = Manifest.parse(parse_canonical(encoded)["body"], least_modulus_bits=least_modulus_bits)
+    try:
+        # The statement was verified, figures and key proof included, before it was stored.
+        manifest = Manifest.parse(parse_canonical(encoded)["body"], least_modulus_bits=least_modulus_bits)
+    except (MessageError, PolicyError) as error:
+        raise IntegrityError(
+            "state-corrupt",
+            "the stored manifest of a study is none any more",
+            "keep a copy of the home, and put the home back from the newest backup",
+            place=str(database.path),
+        ) from error
     return StudyTerms(manifest, PublicKey(mpz(manifest.key.modulus)))
 
 

@@ -21,6 +21,8 @@ def serve(settings: Settings) -> None:
     Raises:
         UsageError: settings that must not be served with, or a certificate that does not load.
         NotFoundError: `not-initialised`.
+        ConflictError: `generation-mismatch`, there is no generation file where the settings say. An older
+            copy of the database is served: its readers are told, and nothing is done.
         UnavailableError: `cannot-listen`.
     """
     ignore_hangup()
@@ -29,7 +31,9 @@ def serve(settings: Settings) -> None:
     certificate = None
     if settings.tls_cert and settings.tls_key:
         certificate = ServedCertificate(settings.tls_cert, settings.tls_key)
-    public = create_app(open_proxy(settings))
+    proxy = open_proxy(settings)
+    proxy.database.check_witness_is_there()
+    public = create_app(proxy)
     operator = create_operator_app(public)
     if certificate is not None:
         loaded = certificate

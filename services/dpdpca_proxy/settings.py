@@ -3,25 +3,27 @@
 Nothing here can weaken the protocol: key sizes, noise and randomness are no settings.
 """
 
+import codecs
+import difflib
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     SettingsError,
-    TomlConfigSettingsSource,
 )
 
 from dpdpca_asgi.addressed import KnownAddresses
-from dpdpca_disk.home import home_folder
+from dpdpca_disk.home import expanded, home_folder
 from dpdpca_protocol.address import Address, is_loopback, parse_address
 from dpdpca_protocol.errors import UsageError
 
@@ -32,7 +34,7 @@ PREFIX = "DPDPCA_PROXY_"
 class Settings(BaseSettings):
     """What an operator can set. `home` is where identity, database and data live."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
 
     home: Path
     name: str = Field("dpdpca proxy", min_length=1, max_length=200, description="How it introduces itself.")
@@ -69,14 +71,17 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         home = Path(str(init_settings()["home"]))
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, home / SETTINGS_FILE)
+        file = InitSettingsSource(settings_cls, read_settings_file(home / SETTINGS_FILE))
+        return init_settings, env_settings, file
 
     @property
     def witness_path(self) -> Path:
         """Where the proxy's generation is kept."""
+        if self.generation_file is not None:
+            return expanded(self.generation_file)
         # The folder's own name: "..", say, is none.
         home = self.home.absolute() if self.home.name != ".." else self.home.resolve()
-        return self.generation_file or home.with_name(f"{home.name}-generation") / "generation.json"
+        return home.with_name(f"{home.name}-generation") / "generation.json"
 
     @field_validator("url")
     @classmethod
@@ -168,9 +173,9 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
     folder = home_folder("proxy", home, os.environ)
     given = {name: value for name, value in options.items() if value is not None}
     try:
-        return Settings(home=folder, **given)  # type: ignore[arg-type] # pydantic judges the values
+        settings = Settings(home=folder, **given)  # type: ignore[arg-type] # pydantic judges the values
     except ValidationError as error:
-        names = sorted({str(item["loc"][0]) for item in error.errors() if item["loc"]})
+        names = sorted({_named(item) for item in error.errors() if item["loc"]})
         raise UsageError(
             "bad-settings",
             f"not a valid setting: {', '.join(names)}",
@@ -182,5 +187,68 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
             f"{PREFIX}ALSO_KNOWN_AS is not a list in JSON",
             'write it like ["relay.example:8443"], in single quotes where a shell reads it',
         ) from error
+    _check_generation_file(settings)
+    return settings
+
+
+def read_settings_file(path: Path) -> dict[str, Any]:
+    """What a settings file says; nothing where there is none.
+
+    Raises:
+        UsageError: `bad-settings`, it cannot be read, or is not TOML in UTF-8.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise _unreadable(
+            path, f"cannot be read ({error.strerror})", "check what it is, and its mode"
+        ) from error
+    if content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        kind = "UTF-8" if content.startswith(codecs.BOM_UTF8) else "UTF-16 or UTF-32"
+        raise _unreadable(path, f"begins with the byte-order mark of {kind}", "store it as UTF-8 without one")
+    if b"\0" in content:
+        raise _unreadable(path, "holds NUL bytes, so it is no text in UTF-8", "store it as UTF-8")
+    try:
+        return tomllib.loads(content.decode())
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _unreadable(path, f"is not UTF-8 in line {line}", "store it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
-        raise UsageError("bad-settings", f"{SETTINGS_FILE} is not valid TOML", "correct it") from error
+        raise _unreadable(path, f"is not TOML: {_place(error)}", "correct it") from error
+
+
+def _unreadable(path: Path, problem: str, next_step: str) -> UsageError:
+    return UsageError("bad-settings", f"{path} {problem}", next_step)
+
+
+def _place(error: tomllib.TOMLDecodeError) -> str:
+    """Where, in the parser's words, and never what stands there."""
+    return str(error).rpartition("(")[2].removesuffix(")")
+
+
+def _named(item: Mapping[str, Any]) -> str:
+    name = str(item["loc"][0])
+    near = (
+        difflib.get_close_matches(name, Settings.model_fields, 1) if name not in Settings.model_fields else []
+    )
+    return f"{name} (is it {near[0]}?)" if near else name
+
+
+def _check_generation_file(settings: Settings) -> None:
+    if settings.generation_file is None:
+        return
+    path = settings.witness_path
+    if not path.is_absolute():
+        raise UsageError(
+            "bad-settings",
+            f"generation_file is {path}, which depends on the working folder",
+            "name it from / on",
+        )
+    if settings.home.resolve() in path.resolve().parents:
+        raise UsageError(
+            "bad-settings",
+            f"generation_file is {path}, in the home, and so in its backups",
+            "move the file to a folder beside the home, and name that",
+        )

@@ -154,7 +154,7 @@ def advance_chain(service: UserService, chain: ChainRow) -> bool:
     except (ConflictError, UnavailableError):
         raise
     except DpdpcaError as error:
-        service.chains.end(chain, ChainState.FAILED, service.now(), error.slug[:60], str(error)[:1000])
+        service.chains.end(chain, ChainState.FAILED, service.now(), error.slug[:60], error.told[:1000])
         return True
 
 

@@ -120,7 +120,7 @@ class Driver:
         self._due[chain.id] = time.monotonic() + self._poll
 
     def _fail(self, row_id: str, reason: DpdpcaError) -> None:
-        _logger.warning("failed", extra={"study": row_id, "slug": reason.slug})
+        _logger.warning("failed", extra={"study": row_id, "slug": reason.slug, "file": reason.place})
         try:
             row = self._service.store.find(row_id)
             following = Stage.CANCELLED if reason.slug == "study-cancelled" else Stage.FAILED
@@ -130,7 +130,7 @@ class Driver:
                     following,
                     self._service.now(),
                     problem_slug=reason.slug[:60],
-                    problem=str(reason)[:1000],
+                    problem=reason.told[:1000],
                 )
         except DpdpcaError as error:
             self._due[row_id] = time.monotonic() + self._poll
@@ -142,8 +142,8 @@ class Driver:
         failures = self._failures[row.id] = self._failures.get(row.id, 0) + 1
         wait = min(self._poll * 2.0 ** min(failures - 1, 10), _LONGEST_WAIT_SECONDS)
         self._due[row.id] = time.monotonic() + max(wait, error.retry_after_seconds or 0)
-        _logger.info("waiting", extra={"study": row.id, "slug": error.slug})
+        _logger.info("waiting", extra={"study": row.id, "slug": error.slug, "file": error.place})
         try:
-            self._service.store.note(row, problem_slug=error.slug[:60], problem=str(error)[:1000])
+            self._service.store.note(row, problem_slug=error.slug[:60], problem=error.told[:1000])
         except DpdpcaError:
             _logger.warning("store", extra={"study": row.id})

@@ -85,7 +85,8 @@ class UserService:
             raise IntegrityError(
                 "state-corrupt",
                 "the stored secret key is not that of the study's manifest",
-                "restore the whole home folder from one backup",
+                "put the whole home back from one backup",
+                place=str(self.settings.home),
             )
         return secret
 
@@ -104,7 +105,8 @@ class UserService:
             raise IntegrityError(
                 "state-corrupt",
                 "the key that this study began with is missing",
-                "restore the whole home folder from one backup",
+                "put the whole home back from one backup",
+                place=str(self.settings.home),
             )
         return key, statement.body["proxy"]["ed25519"]
 

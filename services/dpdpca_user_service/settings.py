@@ -21,7 +21,7 @@ PREFIX = "DPDPCA_USER_"
 class Settings(BaseSettings):
     """What whoever runs the service can set."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, frozen=True)
 
     home: Path
     host: str = "127.0.0.1"

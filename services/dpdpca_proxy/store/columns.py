@@ -1,13 +1,33 @@
 """How identifiers and times stand in a column: as the text that people and messages use."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Dialect, String
 from sqlalchemy.types import TypeDecorator
 
+from dpdpca_protocol.errors import IntegrityError, MessageError
 from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+
+
+@contextmanager
+def as_written() -> Iterator[None]:
+    """What does not read back as it was written is damage, whoever asked for it.
+
+    Raises:
+        IntegrityError: `state-corrupt`.
+    """
+    try:
+        yield
+    except (MessageError, TypeError, ValueError) as error:
+        raise IntegrityError(
+            "state-corrupt",
+            "a stored row is not what this program wrote",
+            "keep a copy of the home, and put the home back from the newest backup",
+        ) from error
 
 
 class _DigestColumn(TypeDecorator[Any]):
@@ -21,7 +41,8 @@ class _DigestColumn(TypeDecorator[Any]):
         return None if value is None else self.kind(value).hex()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Digest | None:
-        return None if value is None else self.kind.parse(value)
+        with as_written():
+            return None if value is None else self.kind.parse(value)
 
 
 class DigestColumn(_DigestColumn):
@@ -50,4 +71,5 @@ class TimeColumn(TypeDecorator[datetime]):
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         if value is None:
             return None
-        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        with as_written():
+            return datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

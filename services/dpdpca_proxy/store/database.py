@@ -7,7 +7,6 @@ commits, and the witness is told after it. What the database cannot do is said i
 taxonomy.
 """
 
-import errno
 import logging
 import sqlite3
 import threading
@@ -34,13 +33,20 @@ _WRITING = "dpdpca_writing"
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a database; it gives them the mode of the database."""
 
-_FULL = frozenset({sqlite3.SQLITE_FULL})
-_PASSING = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_FAILING = frozenset(
-    {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM}
-)
-_STORAGE_SLUGS = frozenset({"storage-full", "storage-failing"})
-_CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT})
+_PASSING: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_FAILING: Final = {
+    sqlite3.SQLITE_IOERR: "cannot be read or written",
+    sqlite3.SQLITE_READONLY: "cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_NOMEM: "has no memory left",
+}
+_CORRUPT: Final = {
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is no database any more",
+    sqlite3.SQLITE_CONSTRAINT: "contradicts itself",
+}
+_RESTORE: Final = "stop the service, keep a copy of its home, and put the home back from the newest backup"
+_STORAGE_SLUGS: Final = frozenset({"storage-full", "storage-failing"})
 
 _logger = logging.getLogger("dpdpca.store")
 
@@ -59,7 +65,7 @@ class Database:
     def __init__(
         self, path: Path, observe: Observer = lambda name: None, witness: Witness | None = None
     ) -> None:
-        self._path = path
+        self.path = path
         self._observe = observe
         self._witness = witness
         self._writer = threading.Lock()
@@ -91,7 +97,7 @@ class Database:
         """
         mark: Mark | None = None
         try:
-            with self._writer, _in_our_words(), self._engine.connect() as connection:
+            with self._writer, _in_our_words(self.path), self._engine.connect() as connection:
                 connection = connection.execution_options(**{_WRITING: True})
                 with connection.begin():
                     try:
@@ -99,7 +105,7 @@ class Database:
                     finally:
                         mark = take_written(connection)
                     if mark is not None and self._witness is not None and not accepting_loss:
-                        check_holds(connection, self._witness.read())
+                        check_holds(connection, self._witness.read(), self._witness.path)
             if mark is not None:
                 self._tell(mark, anew=accepting_loss)
         except UnavailableError as error:
@@ -120,7 +126,7 @@ class Database:
             return
         seen = self._witness.read()
         with self.reading("what has the witness to know") as connection:
-            check_holds(connection, seen)
+            check_holds(connection, seen, self._witness.path)
             last = last_mark(connection)
         if seen is None or seen.generation < last.generation:
             self._tell(last, anew=False)
@@ -132,19 +138,25 @@ class Database:
         except DpdpcaError:
             return None
 
+    def check_witness_is_there(self) -> None:
+        """That there is a witness, unless this proxy never did anything.
+
+        Raises:
+            ConflictError: `generation-mismatch`. Often it is only looked for at the wrong place.
+            UnavailableError: it cannot be read.
+        """
+        if self._witness is not None and self._witness.read() is None:
+            with self.reading("is the database new") as connection:
+                check_holds(connection, None, self._witness.path)
+
     def _tell(self, mark: Mark, *, anew: bool) -> None:
-        if self._witness is None:
-            return
-        try:
+        if self._witness is not None:
             (self._witness.replace if anew else self._witness.raise_to)(mark)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-            raise _translated(sqlite3.SQLITE_FULL if full else sqlite3.SQLITE_IOERR) from error
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Connection]:
         """One consistent view; raises like `transaction`."""
-        with _in_our_words(), self._engine.connect() as connection, connection.begin():
+        with _in_our_words(self.path), self._engine.connect() as connection, connection.begin():
             yield connection
 
     def upgrade(self) -> None:
@@ -156,7 +168,7 @@ class Database:
         self._make_file()
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-        with _in_our_words(), self._engine.connect() as connection:
+        with _in_our_words(self.path), self._engine.connect() as connection:
             connection = connection.execution_options(**{_WRITING: True})
             with connection.begin():
                 known = {
@@ -174,9 +186,9 @@ class Database:
 
     def _make_file(self) -> None:
         """The file before its first byte, and what an earlier version left beside it, closed to others."""
-        make_private(self._path)
+        make_private(self.path)
         for ending in _BESIDE:
-            close_to_others(self._path.with_name(self._path.name + ending))
+            close_to_others(self.path.with_name(self.path.name + ending))
 
     def forget_deleted(self) -> None:
         """Empties the write-ahead log, so that what was deleted is in no file of the database.
@@ -184,7 +196,7 @@ class Database:
         Raises:
             UnavailableError: `busy`, readers kept the log for longer than we wait.
         """
-        with self._writer, _in_our_words():
+        with self._writer, _in_our_words(self.path):
             raw = self._engine.raw_connection()
             try:
                 cursor = raw.cursor()
@@ -226,32 +238,50 @@ def _begin(connection: Connection) -> None:
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
+def _in_our_words(path: Path) -> Iterator[None]:
     try:
         yield
+    except IntegrityError as error:
+        error.place = error.place or str(path)  # what does not read as it was written, stands here
+        raise
     except sqlalchemy_errors.DBAPIError as error:
-        code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        raise _translated(code) from error
+        raise _translated(error.orig, path) from error
+    except sqlite3.Error as error:
+        raise _translated(error, path) from error
     except sqlalchemy_errors.TimeoutError as error:
         raise UnavailableError(
             "busy", "the database has no free connection", "try again", retry_after_seconds=2
         ) from error
 
 
-def _translated(code: int) -> DpdpcaError:
-    _logger.error("database", extra={"count": code})
-    if code in _FULL:
+def _translated(error: BaseException | None, path: Path) -> DpdpcaError:
+    """What an error of SQLite means, of the database at `path`."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    _logger.error("database", extra={"count": code, "file": path})
+    place = str(path)
+    if code == sqlite3.SQLITE_FULL:
         return UnavailableError(
-            "storage-full", "the service has no room left", "try again later", retry_after_seconds=60
+            "storage-full",
+            "the database has no room left",
+            "make room on its disk; nothing else is needed",
+            retry_after_seconds=60,
+            place=place,
         )
     if code in _PASSING:
         return UnavailableError("busy", "the database is busy", "try again", retry_after_seconds=2)
     if code in _FAILING:
         return UnavailableError(
-            "storage-failing", "the storage refuses to work", "try again later", retry_after_seconds=60
+            "storage-failing",
+            f"the database {_FAILING[code]}",
+            "look at its disk, and at owner and mode of the file and its folder, and try again",
+            retry_after_seconds=60,
+            place=place,
         )
     if code in _CORRUPT:
-        return IntegrityError(
-            "state-corrupt", "the stored state contradicts itself", "an operator must look at this service"
-        )
-    return IntegrityError("state-corrupt", "the database refused a statement", "report this as a bug")
+        return IntegrityError("state-corrupt", f"the database {_CORRUPT[code]}", _RESTORE, place=place)
+    return IntegrityError(
+        "state-corrupt",
+        "the database refused a statement",
+        "see that it is this role's own database; if so, report this as a bug",
+        place=place,
+    )

@@ -18,6 +18,7 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.sealing import open_at_rest, seal_at_rest
 
 _CONTEXT = b"dpdpca/at-rest/v1/"
+_RESTORE = "stop the service, keep a copy of its home, and put the home back from the newest backup"
 
 
 def chunk_name(study: StudyId, owner: PartyId, version: int, position: int, digest: Digest) -> str:
@@ -86,7 +87,7 @@ class FileStore:
                 return file.readall()
         except FileNotFoundError as error:
             raise IntegrityError(
-                "state-corrupt", "a stored file is missing", "restore the data folder from its backup"
+                "state-corrupt", "a stored file is missing", _RESTORE, place=str(self.root / name)
             ) from error
 
     def exists(self, name: str) -> bool:
@@ -96,7 +97,11 @@ class FileStore:
         self.write(name, seal_at_rest(content, key, _CONTEXT + name.encode(), randomness))
 
     def read_sealed(self, name: str, key: bytes) -> bytes:
-        return open_at_rest(self.read(name), key, _CONTEXT + name.encode())
+        try:
+            return open_at_rest(self.read(name), key, _CONTEXT + name.encode())
+        except IntegrityError as error:
+            error.place = str(self.root / name)
+            raise
 
     def remove(self, name: str) -> None:
         """Removes a file or a folder with all it holds; nothing happens where there is nothing."""

@@ -6,6 +6,7 @@ is the proxy's generation. Entries hold digests only: `subject` is that of the s
 
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 
 from sqlalchemy import Connection, insert, select
 
@@ -48,31 +49,34 @@ def last_mark(connection: Connection) -> Mark:
     return START if row is None else Mark(row.position, row.digest)
 
 
-def check_holds(connection: Connection, witness: Mark | None) -> None:
-    """That the log holds what the witness has seen.
+def check_holds(connection: Connection, witness: Mark | None, place: Path) -> None:
+    """That the log holds what the witness, whose file is at `place`, has seen.
 
     Raises:
         ConflictError: `generation-mismatch`.
     """
-    if witness == START or (witness is None and last_mark(connection) == START):
+    present = last_mark(connection).generation
+    if witness == START or (witness is None and not present):
         return
     if witness is None:
-        problem = "there is no file of the proxy's generation, and its database is not new"
-    else:
-        at = log.c.position == witness.generation
-        if connection.execute(select(log.c.digest).where(at)).scalar_one_or_none() == witness.head:
-            return
-        present = last_mark(connection).generation
-        problem = (
-            f"the database stands at generation {present} and this proxy had come to {witness.generation}:"
-            " it was put back from an older copy"
-            if present < witness.generation
-            else f"the database holds another history than this proxy's up to generation {witness.generation}"
+        raise ConflictError(
+            "generation-mismatch",
+            f"there is no generation file, and the database stands at generation {present}",
+            "if the file is elsewhere, name it there (generation_file) or bring it here; only if it is lost:"
+            " dpdpca proxy accept-loss",
+            place=str(place),
         )
+    at = log.c.position == witness.generation
+    if connection.execute(select(log.c.digest).where(at)).scalar_one_or_none() == witness.head:
+        return
     raise ConflictError(
         "generation-mismatch",
-        problem,
-        "the operator must put the newer database back, or accept the loss: dpdpca proxy accept-loss",
+        f"the database stands at generation {present} and this proxy had come to {witness.generation}:"
+        " it was put back from an older copy"
+        if present < witness.generation
+        else f"the database holds another history than this proxy's up to generation {witness.generation}",
+        "put the newer database back, or accept the loss: dpdpca proxy accept-loss",
+        place=str(place),
     )
 
 

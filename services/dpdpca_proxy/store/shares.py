@@ -10,6 +10,7 @@ from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.signing import Statement
 from dpdpca_protocol.study import ShareState
+from dpdpca_proxy.store.columns import as_written
 from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.tables import chunks, contradictions, shares, statements
 
@@ -63,7 +64,8 @@ def find_share(connection: Connection, study: StudyId, owner: PartyId) -> ShareR
     ).one_or_none()
     if row is None:
         return ShareRow(study, owner)
-    return ShareRow(study, owner, ShareState(row.state), row.signed_version, row.upload_version)
+    with as_written():
+        return ShareRow(study, owner, ShareState(row.state), row.signed_version, row.upload_version)
 
 
 def list_shares(connection: Connection, study: StudyId) -> list[ShareRow]:
@@ -72,10 +74,11 @@ def list_shares(connection: Connection, study: StudyId) -> list[ShareRow]:
         .where(shares.c.study == study)
         .order_by(shares.c.owner)
     )
-    return [
-        ShareRow(study, row.owner, ShareState(row.state), row.signed_version, row.upload_version)
-        for row in rows
-    ]
+    with as_written():
+        return [
+            ShareRow(study, row.owner, ShareState(row.state), row.signed_version, row.upload_version)
+            for row in rows
+        ]
 
 
 def set_share(connection: Connection, row: ShareRow, state: ShareState, **columns: Any) -> None:

@@ -14,6 +14,7 @@ from dpdpca_protocol.share import CohortMember
 from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.study import ReleaseKind, ShareState, StudyEvent, StudyState, next_study_state
 from dpdpca_protocol.transcript import FIRST, Event
+from dpdpca_proxy.store.columns import as_written
 from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.tables import (
@@ -62,8 +63,9 @@ _COLUMNS = [studies.c[name] for name in _FIELDS]
 
 def _row(values: Any) -> StudyRow:
     fields = dict(zip(_FIELDS, values, strict=True))
-    fields["state"] = StudyState(fields["state"])
-    fields["release_kind"] = ReleaseKind(fields["release_kind"])
+    with as_written():
+        fields["state"] = StudyState(fields["state"])
+        fields["release_kind"] = ReleaseKind(fields["release_kind"])
     return StudyRow(**fields)
 
 

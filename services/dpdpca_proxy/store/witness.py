@@ -5,7 +5,9 @@ draw a noise that was drawn, or take back a share that was taken back. The mark 
 after each commit that must not be undone, and before anything that rests on it leaves.
 """
 
+import errno
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +16,13 @@ from pathlib import Path
 
 from dpdpca_disk.private import private_dir, read_private, write_private
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError, UnavailableError
+from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError, PolicyError, UnavailableError
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.log import EMPTY
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_logger = logging.getLogger("dpdpca.store")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,40 +55,55 @@ class Witness:
             UnavailableError: `storage-failing`, it cannot be read.
         """
         try:
-            body = parse_canonical(read_private(self.path))
+            with self._in_our_words("read"):
+                body = parse_canonical(read_private(self.path))
             if set(body) == {"generation", "head"} and type(body["generation"]) is int:
                 return Mark(body["generation"], Digest.parse(body["head"]))
         except NotFoundError:
             return None
         except MessageError:
             pass
-        except OSError as error:
-            raise UnavailableError(
-                "storage-failing",
-                "the file of the proxy's generation cannot be read",
-                "try again later",
-                retry_after_seconds=60,
-            ) from error
         raise ConflictError(
             "generation-mismatch",
-            "the file of the proxy's generation holds something else",
-            "the operator must look at it: see the section on backups of the operator's guide",
+            "the generation file holds something else than a generation",
+            "see that generation_file names the right one; only if it is lost: dpdpca proxy accept-loss",
+            place=str(self.path),
         )
 
     def raise_to(self, mark: Mark) -> None:
-        """The file says `mark` or a later one when this returns, and that is on the disk."""
-        with self._locked():
+        """The file says `mark` or a later one when this returns, and that is on the disk.
+
+        Raises:
+            UnavailableError: `storage-full`, `storage-failing`.
+        """
+        with self._in_our_words("written"), self._locked():
             present = self.read()
             if present is None or present.generation < mark.generation:
                 self._write(mark)
 
     def replace(self, mark: Mark) -> None:
         """As `raise_to`, whatever the file held."""
-        with self._locked():
+        with self._in_our_words("written"), self._locked():
             self._write(mark)
 
     def _write(self, mark: Mark) -> None:
         write_private(self.path, canonical_json({"generation": mark.generation, "head": mark.head.hex()}))
+
+    @contextmanager
+    def _in_our_words(self, act: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, PolicyError) as error:
+            full = isinstance(error, OSError) and error.errno in _FULL
+            reason = error.strerror if isinstance(error, OSError) else error.problem
+            _logger.error("generation", extra={"error_class": type(error).__name__, "file": self.path})
+            raise UnavailableError(
+                "storage-full" if full else "storage-failing",
+                f"the generation file cannot be {act}: {reason}",
+                "make room on its disk" if full else "look at owner and mode of the file and its folder",
+                retry_after_seconds=60,
+                place=str(self.path),
+            ) from error
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.fields import time_text
-from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.database import Database, as_written
 from dpdpca_user_service.store.tables import chains
 
 
@@ -105,15 +105,17 @@ class ChainStore:
         """Raises NotFoundError if there is none."""
         with self._database.reading() as connection:
             found = connection.execute(select(chains).where(chains.c.id == chain_id)).one_or_none()
-        if found is None:
-            raise NotFoundError("not-found", "there is no such chain here", "see: dpdpca user study chains")
-        return _chain(found)
+            if found is None:
+                raise NotFoundError(
+                    "not-found", "there is no such chain here", "see: dpdpca user study chains"
+                )
+            return _chain(found)
 
     def all(self) -> list[ChainRow]:
         """Newest first."""
         with self._database.reading() as connection:
             rows = connection.execute(select(chains).order_by(chains.c.created_at.desc(), chains.c.id)).all()
-        return [_chain(row) for row in rows]
+            return [_chain(row) for row in rows]
 
     def running(self) -> list[ChainRow]:
         return [chain for chain in self.all() if chain.state is ChainState.RUNNING]
@@ -170,10 +172,11 @@ def _written(rounds: "tuple[ChainRound, ...] | list[ChainRound]") -> str:
 
 def _chain(found: Row[Any]) -> ChainRow:
     values = dict(found._mapping)
-    values["base"] = json.loads(values["base"])
-    values["state"] = ChainState(values["state"])
-    values["rounds"] = tuple(
-        ChainRound(each["row"], each["release"], each["rho_share"], tuple(each["reasons"]), each["draft"])
-        for each in json.loads(values["rounds"])
-    )
+    with as_written():
+        values["base"] = json.loads(values["base"])
+        values["state"] = ChainState(values["state"])
+        values["rounds"] = tuple(
+            ChainRound(each["row"], each["release"], each["rho_share"], tuple(each["reasons"]), each["draft"])
+            for each in json.loads(values["rounds"])
+        )
     return ChainRow(**values)

@@ -3,6 +3,7 @@
 A transaction that has returned is on the disk; writers take their turn.
 """
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,13 @@ from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import exc as sqlalchemy_errors
 
 from dpdpca_disk.private import close_to_others, make_private
-from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
+from dpdpca_protocol.errors import (
+    DpdpcaError,
+    IntegrityError,
+    MessageError,
+    PolicyError,
+    UnavailableError,
+)
 
 _BUSY_SECONDS = 20
 _CHECKPOINT_MILLISECONDS = 500
@@ -34,23 +41,29 @@ _PRAGMAS = (
     f"busy_timeout={_BUSY_SECONDS * 1000}",
     "trusted_schema=OFF",
 )
-_PASSING = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_NOMEM,
-    }
-)
+_FAILING: Final = {
+    sqlite3.SQLITE_BUSY: "is busy",
+    sqlite3.SQLITE_LOCKED: "is busy",
+    sqlite3.SQLITE_IOERR: "cannot be read or written",
+    sqlite3.SQLITE_READONLY: "cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_NOMEM: "has no memory left",
+}
+_CORRUPT: Final = {
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is no database any more",
+    sqlite3.SQLITE_CONSTRAINT: "contradicts itself",
+}
+_RESTORE: Final = "stop the service, keep a copy of its home, and put the home back from the newest backup"
+
+_logger = logging.getLogger("dpdpca.store")
 
 
 class Database:
     """One database file. `path` is made by `upgrade` if it is not there."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._writer = threading.Lock()
         self._has_to_forget = True  # what an earlier run left undone is not known
         self._engine = create_engine(
@@ -71,7 +84,7 @@ class Database:
             UnavailableError: `storage-full` or `storage-failing`; nothing was changed.
             IntegrityError: `state-corrupt`.
         """
-        with self._writer, _in_our_words(), self._engine.connect() as connection:
+        with self._writer, _in_our_words(self.path), self._engine.connect() as connection:
             connection = connection.execution_options(**{_WRITING: True})
             with connection.begin():
                 yield connection
@@ -79,7 +92,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One consistent view; raises like `transaction`."""
-        with _in_our_words(), self._engine.connect() as connection, connection.begin():
+        with _in_our_words(self.path), self._engine.connect() as connection, connection.begin():
             yield connection
 
     def upgrade(self) -> None:
@@ -105,9 +118,9 @@ class Database:
 
     def _make_file(self) -> None:
         """The file before its first byte, and what an earlier version left beside it, closed to others."""
-        make_private(self._path)
+        make_private(self.path)
         for ending in _BESIDE:
-            close_to_others(self._path.with_name(self._path.name + ending))
+            close_to_others(self.path.with_name(self.path.name + ending))
 
     @property
     def has_to_forget(self) -> bool:
@@ -123,7 +136,7 @@ class Database:
             Whether it is done; `has_to_forget` says the same until the next call.
         """
         self._has_to_forget = True
-        with self._writer, suppress(UnavailableError), _in_our_words():
+        with self._writer, suppress(UnavailableError), _in_our_words(self.path):
             raw = self._engine.raw_connection()
             try:
                 cursor = raw.cursor()
@@ -155,23 +168,59 @@ def _begin(connection: Connection) -> None:
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
+def as_written() -> Iterator[None]:
+    """Within `reading`: what does not read back as it was written is damage, whoever asked for it.
+
+    Raises:
+        IntegrityError: `state-corrupt`.
+    """
     try:
         yield
+    except (MessageError, KeyError, TypeError, ValueError) as error:
+        raise IntegrityError(
+            "state-corrupt", "a stored row is not what this program wrote", _RESTORE
+        ) from error
+
+
+@contextmanager
+def _in_our_words(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        error.place = error.place or str(path)  # what does not read as it was written, stands here
+        raise
     except sqlalchemy_errors.DBAPIError as error:
-        raise _translated(error.orig) from error
+        raise _translated(error.orig, path) from error
     except sqlite3.Error as error:
-        raise _translated(error) from error
+        raise _translated(error, path) from error
 
 
-def _translated(error: BaseException | None) -> DpdpcaError:
+def _translated(error: BaseException | None, path: Path) -> DpdpcaError:
+    """What an error of SQLite means, of the database at `path`."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    _logger.error("database", extra={"count": code, "file": path})
+    place = str(path)
     if code == sqlite3.SQLITE_FULL:
         return UnavailableError(
-            "storage-full", "the service has no room left", "make room", retry_after_seconds=60
+            "storage-full",
+            "the database has no room left",
+            "make room on its disk; nothing else is needed",
+            retry_after_seconds=60,
+            place=place,
         )
-    if code in _PASSING:
+    if code in _FAILING:
         return UnavailableError(
-            "storage-failing", "the storage refuses to work", "try again later", retry_after_seconds=10
+            "storage-failing",
+            f"the database {_FAILING[code]}",
+            "look at its disk, and at owner and mode of the file and its folder, and try again",
+            retry_after_seconds=10,
+            place=place,
         )
-    return IntegrityError("state-corrupt", "the stored state contradicts itself", "restore it from a backup")
+    if code in _CORRUPT:
+        return IntegrityError("state-corrupt", f"the database {_CORRUPT[code]}", _RESTORE, place=place)
+    return IntegrityError(
+        "state-corrupt",
+        "the database refused a statement",
+        "see that it is this role's own database; if so, report this as a bug",
+        place=place,
+    )

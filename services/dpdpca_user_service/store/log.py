@@ -6,6 +6,7 @@ from sqlalchemy import Connection, insert, select
 
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.log import EMPTY, LogEntry
+from dpdpca_user_service.store.database import as_written
 from dpdpca_user_service.store.tables import log
 
 _COLUMNS = (log.c.position, log.c.previous, log.c.time, log.c.kind, log.c.subject)
@@ -24,7 +25,8 @@ def head_of(connection: Connection) -> Digest:
 def entries(connection: Connection) -> list[LogEntry]:
     """All of it, oldest first, as it is stored."""
     rows = connection.execute(select(*_COLUMNS).order_by(log.c.position))
-    return [LogEntry.parse(dict(row._mapping)) for row in rows]
+    with as_written():
+        return [LogEntry.parse(dict(row._mapping)) for row in rows]
 
 
 def _last(connection: Connection) -> tuple[int, Digest]:
@@ -32,4 +34,5 @@ def _last(connection: Connection) -> tuple[int, Digest]:
     last = connection.execute(
         select(log.c.position, log.c.digest).order_by(log.c.position.desc()).limit(1)
     ).one_or_none()
-    return (0, EMPTY) if last is None else (last.position, Digest.parse(last.digest))
+    with as_written():
+        return (0, EMPTY) if last is None else (last.position, Digest.parse(last.digest))

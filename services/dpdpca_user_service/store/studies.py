@@ -8,13 +8,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from dpdpca_protocol.errors import ConflictError, NotFoundError
+from dpdpca_protocol.errors import ConflictError, IntegrityError, NotFoundError
 from dpdpca_protocol.fields import time_text
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.log import LogEntry
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
-from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.database import Database, as_written
 from dpdpca_user_service.store.log import append_entry, entries, head_of
 from dpdpca_user_service.store.tables import chunks, studies
 
@@ -115,9 +115,9 @@ class StudyStore:
             found = connection.execute(
                 select(*_LIGHT).where((studies.c.id == name) | (studies.c.study == name))
             ).one_or_none()
-        if found is None:
-            raise NotFoundError("not-found", "there is no such study here", "see: dpdpca user list")
-        return _row(found)
+            if found is None:
+                raise NotFoundError("not-found", "there is no such study here", "see: dpdpca user list")
+            return _row(found)
 
     def all(self) -> list[StudyRow]:
         """Newest first."""
@@ -125,7 +125,7 @@ class StudyStore:
             rows = connection.execute(
                 select(*_LIGHT).order_by(studies.c.created_at.desc(), studies.c.id)
             ).all()
-        return [_row(row) for row in rows]
+            return [_row(row) for row in rows]
 
     def unfinished(self) -> list[StudyRow]:
         """Those that the driver still has something to do for."""
@@ -147,7 +147,13 @@ class StudyStore:
     def need(self, row_id: str, name: str) -> bytes:
         """The blob, which the study's stage says is there."""
         value = self.blob(row_id, name)
-        assert value is not None, f"{name} is missing"
+        if value is None:
+            raise IntegrityError(
+                "state-corrupt",
+                f"the stored {name} of a study is missing",
+                "keep a copy of the home, and put the home back from the newest backup",
+                place=str(self.database.path),
+            )
         return value
 
     def move(
@@ -221,8 +227,9 @@ class StudyStore:
 
 def _row(found: Row[Any]) -> StudyRow:
     values = dict(found._mapping)
-    values["stage"] = Stage(values["stage"])
-    values["study"] = None if values["study"] is None else StudyId.parse(values["study"])
-    values["facts"] = json.loads(values["facts"])
-    values["seconds"] = json.loads(values["seconds"])
+    with as_written():
+        values["stage"] = Stage(values["stage"])
+        values["study"] = None if values["study"] is None else StudyId.parse(values["study"])
+        values["facts"] = json.loads(values["facts"])
+        values["seconds"] = json.loads(values["seconds"])
     return StudyRow(**values)
