@@ -14,7 +14,7 @@ test: lint ## everything that needs neither root nor Debian packages
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some 80 minutes on two cores
 	$(BIN)/pytest -n 2 -m nightly
 
-test-system: .venv/dev.stamp ## a browser and a container engine; .ci/run installs what they need
+test-system: .venv/dev.stamp ## a browser, nginx and a container engine; .ci/run installs what they need
 	$(BIN)/pytest -m system
 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core

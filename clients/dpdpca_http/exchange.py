@@ -28,10 +28,10 @@ from dpdpca_protocol.errors import (
     UnavailableError,
 )
 from dpdpca_protocol.signing import IdentityKey
-from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES, WINDOW_SECONDS
+from dpdpca_protocol.wire import HEARTBEAT_SECONDS, JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES, WINDOW_SECONDS
 
 _TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS)
-_STREAM_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS, read=120.0)
+_STREAM_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS, read=3 * HEARTBEAT_SECONDS)
 _PASSING = frozenset({408, 429, 502, 503, 504, 507})
 
 
@@ -118,6 +118,8 @@ class Exchange:
         try:
             with self._open(call, _STREAM_TIMEOUT) as response:
                 yield _lines(response)
+        except (httpx.ReadTimeout, httpx.RemoteProtocolError) as error:
+            raise self._without_events(error) from error
         except httpx.TransportError as error:
             raise explain_failure(error, self._peer, self._now()) from error
         except _PassingError as answer:
@@ -138,7 +140,8 @@ class Exchange:
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise MessageError("malformed", "the proxy's answer is compressed, which was not asked for")
-            if not response.is_success:
+            # A page for people is of another site, or of a network that wants a login, whatever its status.
+            if not response.is_success or response.headers.get("content-type", "").startswith("text/html"):
                 raise self._failure(response)
             yield response
         finally:
@@ -150,6 +153,7 @@ class Exchange:
             response.headers.get("content-type", ""),
             _read(response, STATEMENT_LIMIT_BYTES),
             response.headers.get("retry-after"),
+            int(response.request.headers.get("content-length", 0)),
         )
         if isinstance(failure, AuthenticationError) and failure.slug == "stale-request":
             failure = self._explain_clocks(failure, response.headers.get("date"))
@@ -177,6 +181,22 @@ class Exchange:
             f" (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} UTC),"
             f" and {WINDOW_SECONDS} s are allowed",
             "set the clock that is wrong, best by NTP, and try again",
+        )
+
+    def _without_events(self, error: httpx.TransportError) -> UnavailableError:
+        """Of a stream that is silent, or ends otherwise than by the proxy's will."""
+        if isinstance(error, httpx.ReadTimeout):
+            return UnavailableError(
+                "no-events",
+                f"{self.url} is silent, where a proxy says something every {HEARTBEAT_SECONDS:.0f} s",
+                "something before the proxy holds events back: in nginx proxy_buffering must be off for them;"
+                " until then ask for the study itself",
+            )
+        return UnavailableError(
+            "no-events",
+            f"{self.url} broke its events off",
+            "listen again; something before the proxy must bear a silence of"
+            f" {HEARTBEAT_SECONDS:.0f} s and more: in nginx proxy_read_timeout",
         )
 
 

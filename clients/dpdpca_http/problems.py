@@ -19,7 +19,7 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     printable,
 )
-from dpdpca_protocol.wire import PROBLEM_TYPE_PREFIX
+from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES, PROBLEM_TYPE_PREFIX
 
 _BY_STATUS: dict[int, type[DpdpcaError]] = {
     400: MessageError,
@@ -48,20 +48,52 @@ _BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
 }
 
 
-def error_from_response(status: int, media_type: str, content: bytes, retry_after: str | None) -> DpdpcaError:
-    """The error that a response of `status` ≥ 400 stands for.
+_BETWEEN = "something before the proxy"
+_BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
+    301: ("the address points elsewhere", "give the address of the proxy itself: no redirect is followed"),
+    400: (f"{_BETWEEN} does not understand the request", "check the address, and https in it"),
+    404: (
+        "something else than a proxy answers at this address",
+        "check the address; a proxy needs a host name or a port of its own and cannot stand under a path",
+    ),
+    408: (
+        f"sending took longer than {_BETWEEN} allows",
+        "its operator can raise client_body_timeout (nginx)",
+    ),
+    429: (
+        f"{_BETWEEN} takes no more requests now",
+        "try again later; its operator can raise limit_req (nginx)",
+    ),
+    502: (
+        f"{_BETWEEN} does not reach it",
+        "its operator must see that the proxy runs and listens where proxy_pass (nginx) points",
+    ),
+    503: (f"{_BETWEEN} takes no more requests now, or the proxy is stopped", "try again later"),
+    504: (
+        f"{_BETWEEN} has waited in vain for its answer",
+        "try again later; its operator can raise proxy_read_timeout (nginx)",
+    ),
+}
+"""Status of an answer that no proxy gave → what it means, and what to do."""
+
+
+def error_from_response(
+    status: int, media_type: str, content: bytes, retry_after: str | None, sent_bytes: int = 0
+) -> DpdpcaError:
+    """The error that a response of `status` ≥ 300, or one that no proxy gave, stands for.
 
     Args:
         status: HTTP status.
         media_type: of the Content-Type header, may be empty.
         content: the body, untrusted; its text is made printable and cut.
         retry_after: the Retry-After header; only its form in seconds is used.
+        sent_bytes: length of the request's body.
     """
     problem = _problem(content)
     wait = _seconds(problem.get("retry_after_seconds"), retry_after)
     kind = problem.get("type")
     if not isinstance(kind, str) or not kind.startswith(PROBLEM_TYPE_PREFIX):
-        return _foreign(status, media_type, wait)
+        return _foreign(status, media_type, wait, sent_bytes)
     slug = printable(kind.removeprefix(PROBLEM_TYPE_PREFIX), 60)
     raised = _BY_SLUG.get((status, slug)) or _BY_STATUS.get(
         status, MessageError if status < 500 else IntegrityError
@@ -92,11 +124,18 @@ def _seconds(member: Any, header: str | None) -> int | None:
     return None
 
 
-def _foreign(status: int, media_type: str, wait: int | None) -> DpdpcaError:
+def _foreign(status: int, media_type: str, wait: int | None, sent_bytes: int) -> DpdpcaError:
     """Something on the way answered, or it is no proxy of ours."""
-    what = (
-        f"the address answered {status} ({printable(media_type, 60) or 'no media type'}), not as a proxy does"
+    answer = f"answer {status}, {printable(media_type, 60) or 'no media type'}"
+    if status == 413:
+        return LimitError(
+            "too-large-on-the-way",
+            f"{_BETWEEN} refuses a body of {sent_bytes:,} bytes ({answer})",
+            f"its operator must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB: client_max_body_size (nginx)",
+        )
+    meaning, next_step = _BY_SOMETHING_ELSE.get(
+        301 if 300 <= status < 400 else status, _BY_SOMETHING_ELSE[404]
     )
-    if status in (429, 502, 503, 504):
-        return UnavailableError("gateway", what, "try again later", retry_after_seconds=wait)
-    return MessageError("not-a-proxy", what, "check the address: a proxy is at the root of its host and port")
+    if status in (408, 429, 502, 503, 504):
+        return UnavailableError("gateway", f"{meaning} ({answer})", next_step, retry_after_seconds=wait)
+    return MessageError("not-a-proxy", f"{meaning} ({answer})", next_step)

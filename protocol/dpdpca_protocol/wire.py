@@ -9,6 +9,9 @@ NONCE_BYTES = 16
 WINDOW_SECONDS = 300
 """How far a request's `created` may be from the verifier's clock, either way."""
 
+HEARTBEAT_SECONDS = 10.0
+"""A stream of events says at least a comment this often."""
+
 JSON_MEDIA_TYPE = "application/json"
 CHUNK_MEDIA_TYPE = "application/octet-stream"
 PROBLEM_MEDIA_TYPE = "application/problem+json"

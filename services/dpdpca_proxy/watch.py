@@ -11,12 +11,12 @@ from typing import Any
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import NotFoundError, UnavailableError
 from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.wire import HEARTBEAT_SECONDS
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.studies import summaries
 
 LOOK_SECONDS = 0.5
-HEARTBEAT_SECONDS = 10.0
 
 Summaries = dict[str, dict[str, Any]]
 

@@ -113,6 +113,7 @@ def test_every_request_is_signed_over_all_that_the_proxy_demands() -> None:
         (problem(413, "too-large"), LimitError, "too-large"),
         (problem(418, "a-new-one"), MessageError, "a-new-one"),
         (httpx.Response(404, html="<h1>nginx</h1>"), MessageError, "not-a-proxy"),
+        (httpx.Response(200, html="<h1>Log in</h1>"), MessageError, "not-a-proxy"),
         (httpx.Response(301, headers={"location": "https://evil.example/"}), MessageError, "not-a-proxy"),
     ],
 )
@@ -124,6 +125,47 @@ def test_a_problem_document_becomes_the_class_that_was_raised(
         proxy.share(STUDY)
     assert caught.value.slug == slug
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "cause"),
+    [
+        (301, MessageError, "points elsewhere"),
+        (400, MessageError, "https"),
+        (404, MessageError, "under a path"),
+        (408, UnavailableError, "client_body_timeout"),
+        (413, LimitError, "client_max_body_size"),
+        (429, UnavailableError, "limit_req"),
+        (500, MessageError, "something else than a proxy"),
+        (502, UnavailableError, "proxy_pass"),
+        (503, UnavailableError, "takes no more requests"),
+        (504, UnavailableError, "proxy_read_timeout"),
+    ],
+)
+def test_what_something_before_the_proxy_answers_is_named(
+    status: int, kind: type[DpdpcaError], cause: str
+) -> None:
+    page = httpx.Response(status, html=f"<h1>{status}</h1><hr>nginx/1.22.1")
+    with client(lambda _: page, Waits(seconds=1)) as proxy, pytest.raises(kind) as caught:
+        proxy.put_chunk(STUDY, 1, 0, bytes(2345))
+    assert cause in str(caught.value)
+    assert f"answer {status}, text/html" in caught.value.problem
+    assert ("2,345 bytes" in caught.value.problem) == (status == 413)
+
+
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        (httpx.ReadTimeout("silent"), "proxy_buffering"),
+        (httpx.RemoteProtocolError("cut"), "proxy_read_timeout"),
+        (httpx.ConnectError("refused"), "cannot be reached"),
+    ],
+)
+def test_a_stream_of_events_that_fails_says_why(failure: Exception, cause: str) -> None:
+    answer, seen = replies(failure)
+    with client(answer) as proxy, pytest.raises(UnavailableError, match=cause):
+        list(proxy.events(STUDY))
+    assert seen[0].extensions["timeout"]["read"] == 30
 
 
 def test_what_a_problem_says_cannot_act_on_a_terminal() -> None:

@@ -105,10 +105,14 @@ class Federation:
     Args:
         folder: of this federation alone.
         relay_port: a second port under which the proxy is known, for a relay in front of it.
+        public_url: https address of what ends TLS in front of the proxy, for all parties; default: none does.
+        ca_file: PEM file of the authority that everybody trusts.
     """
 
     folder: Path
     relay_port: int = field(default_factory=free_port)
+    public_url: str | None = None
+    ca_file: Path | None = None
     port: int = field(default_factory=free_port)
     operator_port: int = field(default_factory=free_port)
     _homes: int = 0
@@ -129,14 +133,15 @@ class Federation:
             {
                 **self.proxy_machine.environment,
                 "DPDPCA_PROXY_ALSO_KNOWN_AS": json.dumps([f"127.0.0.1:{self.relay_port}"]),
+                "DPDPCA_PROXY_BEHIND_TLS": json.dumps(self.public_url is not None),
             },
             self.logs / "proxy-serve.log",
-            f"{self.url}/readyz",
+            f"http://127.0.0.1:{self.port}/readyz",
         )
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return self.public_url or f"http://127.0.0.1:{self.port}"
 
     @property
     def relay_url(self) -> str:
@@ -222,7 +227,9 @@ class Federation:
 
     def client(self, key: IdentityKey) -> ProxyClient:
         """A client that does not try again: tests want the first answer."""
-        return ProxyClient(self.url, key, self.proxy_key, patience=Patience(seconds=0.0))
+        return ProxyClient(
+            self.url, key, self.proxy_key, patience=Patience(seconds=0.0), ca_file=self.ca_file
+        )
 
     def requests(self, method: str, route: str) -> int:
         """How many requests of this route the proxy has answered since it started, by its own metrics."""
@@ -255,6 +262,8 @@ class Federation:
         # Whatever looks for the person's own folders must not find those of whoever runs the tests.
         environment |= {"HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder / "config")}
         environment[f"DPDPCA_{role.upper()}_HOME"] = str(home)
+        if self.ca_file is not None:
+            environment["DPDPCA_CA_FILE"] = str(self.ca_file)
         return Machine(role, home, environment, self.logs)
 
 
@@ -264,8 +273,8 @@ def _hospital(number: int) -> str:
 
 
 @contextmanager
-def federation_in(folder: Path) -> Iterator[Federation]:
-    federation = Federation(folder)
+def federation_in(folder: Path, **options: Any) -> Iterator[Federation]:
+    federation = Federation(folder, **options)
     try:
         federation.serve(federation.proxy)
         yield federation
