@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpdpca_owner.fingerprint import as_text
 from dpdpca_owner.matching import match_columns
 from dpdpca_owner.sources import Listener, RecordSource
-from dpdpca_protocol.columns import Column
+from dpdpca_protocol.columns import MISSING_WORDS, Column
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.features import Feature
 
@@ -32,8 +32,7 @@ _RAGGED = re.compile(r"(?:Row #([0-9]+): )?Expected [0-9]+ columns, got ([0-9]+)
 _HEADER_BYTES = 1 << 23
 _BLOCK_BYTES = 1 << 20
 """Least size of a block; the reader holds a few dozen of them. A record must fit into one."""
-_MISSING = pa.array(["", "na", "n/a", "nan", "null", "none"])
-"""Fields that stand for a missing number, in any case."""
+_MISSING = pa.array(MISSING_WORDS)
 
 
 class CsvSource(RecordSource):

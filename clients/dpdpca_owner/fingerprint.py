@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpdpca_protocol.columns import MISSING_WORDS
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.ledger_charge import Content
 
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
-_MISSING = pa.array(["", "na", "n/a", "nan", "null", "none", "inf", "-inf", "+inf"])
+_MISSING = pa.array([*MISSING_WORDS, "inf", "-inf", "+inf"])
 _TRUTH = pa.array(["true", "false"])
 _IS_NUMBER = np.uint64(1 << 32)
 _IS_TEXT = 1 << 63

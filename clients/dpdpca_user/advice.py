@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
+from dpdpca_protocol.draft import default_delta
+from dpdpca_protocol.figures import figures_of
 from dpdpca_protocol.histograms import feature_scale, quantile
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.mechanisms import Calibration
@@ -11,17 +14,22 @@ from dpdpca_protocol.planning import usual_norm
 from dpdpca_protocol.prestudy import PreStudyResult
 from dpdpca_protocol.statements import proved_privacy
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.sample import room_for
 
 _HIGH_CLIP = 0.7
 _RULE_CLIP = 0.35
 _WIDE = 5.0
+_NARROW = 1e-6
+"""Width of bounds beside their size, below which they are hardly meant."""
+_COSTLY = 1.05
+"""Times the noise from which max_records is worth a word."""
 _MANY = 20
 _MASKED_OVER_JOINT = {False: "2.3 to 2.8", True: "1.4 to 1.7"}
 """c of `planning` by nonnegative, at a/K of 0.43 and 0.05."""
 
 
 def advice(manifest: Manifest, records: int | None = None) -> list[str]:
-    """What can be said from the draft alone."""
+    """What can be said from the draft alone, and from how many records are expected."""
     return list(_advice(manifest, records))
 
 
@@ -29,6 +37,7 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
     figures = manifest.figures
     if manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT, ReleaseKind.PAIRS):
         yield from _clip_advice(manifest)
+    yield from _narrow_advice(manifest)
     from_zero = [
         f"{feature.name} {float(feature.origin):g}"
         for feature in manifest.features
@@ -59,8 +68,41 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
         )
     if epsilon is not None and epsilon > 3:
         yield f"ε = {float(epsilon):g} is a weak promise to one record"
-    if records is not None and records > manifest.max_records:
+    if "…" in (manifest.title, manifest.purpose):
+        yield "owners read title and purpose before they consent: write them"
+    if records is not None:
+        yield from _count_advice(manifest, records)
+
+
+def _count_advice(manifest: Manifest, records: int) -> Iterator[str]:
+    if records > manifest.max_records:
         yield f"{records} records are more than max_records, {manifest.max_records}"
+        return
+    enough = room_for(records)
+    if enough >= manifest.max_records or manifest.delta != default_delta(manifest.max_records):
+        return
+    terms = replace(manifest.terms, max_records=enough, delta=default_delta(enough))
+    factor = float(manifest.noise_scale / figures_of(terms).noise_scale)
+    if factor >= _COSTLY:
+        yield (
+            f"max_records {manifest.max_records:,} is far above {records:,} records: delta follows from it,"
+            f" and the noise is {factor:.2f} times that of max_records = {enough}"
+        )
+
+
+def _narrow_advice(manifest: Manifest) -> Iterator[str]:
+    narrow = [
+        feature.name
+        for feature in manifest.features
+        if feature.lower is not None
+        and feature.upper is not None
+        and feature.upper - feature.lower < _NARROW * max(abs(feature.lower), abs(feature.upper))
+    ]
+    if narrow:
+        yield (
+            "bounds less than a millionth of their size apart: "
+            f"{', '.join(narrow[:_MANY])}. Values outside are cut to them: is that what the quantity can be?"
+        )
 
 
 def _clip_advice(manifest: Manifest) -> Iterator[str]:
@@ -75,27 +117,31 @@ def _clip_advice(manifest: Manifest) -> Iterator[str]:
 
 
 def sample_advice(manifest: Manifest, sample: Mapping[str, Sequence[float]]) -> list[str]:
-    """Bounds much wider than needed, and centres far from what is typical, by a sample that is no secret.
+    """Bounds too wide or too narrow, and centres far from what is typical, by a sample that is no secret.
 
     Args:
         manifest: of the draft.
         sample: finite numbers by column.
     """
-    wide, off = [], []
+    wide, off, outside = [], [], []
     for feature in manifest.features:
         values = sample.get(feature.name, ())
-        if feature.is_categorical or not values:
+        if feature.lower is None or feature.upper is None or not values:
             continue
+        if beyond := sum(not feature.lower <= value <= feature.upper for value in values):
+            outside.append(f"{feature.name} ({beyond} of {len(values)})")
         half, spread = float(feature.half_range), (max(values) - min(values)) / 2
+        if spread == 0:
+            continue
         if half > _WIDE * spread:
-            wide.append(f"{feature.name} ({half / spread:.0f} times)" if spread > 0 else feature.name)
+            wide.append(f"{feature.name} ({half / spread:.0f} times)")
         typical = median(values)
         if abs(typical - float(feature.origin)) > half / 2:
             off.append(f"{feature.name} ({typical:g}, not {float(feature.origin):g})")
-    return list(_found(wide, off))
+    return list(_found(wide, off, outside))
 
 
-def _found(wide: Sequence[str], off: Sequence[str]) -> Iterator[str]:
+def _found(wide: Sequence[str], off: Sequence[str], outside: Sequence[str]) -> Iterator[str]:
     if wide:
         yield (
             "bounds much wider than the sample needs: "
@@ -104,6 +150,8 @@ def _found(wide: Sequence[str], off: Sequence[str]) -> Iterator[str]:
         )
     if off:
         yield f"typical values of the sample lie far from the centre: {', '.join(off[:_MANY])}"
+    if outside:
+        yield f"values of the sample lie outside the bounds and would be cut: {', '.join(outside[:_MANY])}"
 
 
 def result_advice(results: Sequence[PreStudyResult]) -> list[str]:

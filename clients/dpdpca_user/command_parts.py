@@ -32,6 +32,9 @@ Passphrase = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or the id of its draft.")]
 DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="A draft: TOML, or JSON by its name.")]
+Records = Annotated[
+    int | None, typer.Option("--records", min=1, help="How many records the owners have together.")
+]
 
 _KEY_BITS = 3072
 

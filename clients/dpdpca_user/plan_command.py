@@ -12,6 +12,7 @@ from dpdpca_user.command_parts import (
     AsJson,
     DraftFile,
     Home,
+    Records,
     Service,
     lint_draft,
     open_client,
@@ -34,9 +35,7 @@ _REHEARSED = (1, 2, 5)
 
 def plan(
     draft: DraftFile,
-    records: Annotated[
-        int | None, typer.Option(min=1, help="How many records the owners have together.")
-    ] = None,
+    records: Records = None,
     spectrum: Annotated[
         str | None,
         typer.Option(help="Variances known from elsewhere: a file of numbers, or 0.4,0.2,0.1 as shares."),

@@ -11,8 +11,10 @@ from dpdpca_user.command_parts import (
     AsJson,
     DraftFile,
     Home,
+    Records,
     Service,
     Study,
+    inert,
     lint_draft,
     open_client,
     read_draft,
@@ -26,9 +28,12 @@ from dpdpca_user.run_command import study_chains, study_run
 study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=True)
 
 
-@study_app.command("init", epilog="Example: dpdpca user study init --from sample.csv --out draft.toml")
+@study_app.command(
+    "init", epilog="Example: dpdpca user study init --from sample.csv --records 20000 --out draft.toml"
+)
 def study_init(
     sample: Annotated[Path, typer.Option("--from", help="CSV file with a header; nobody's private data.")],
+    records: Records = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write the draft here; default: print it.")
     ] = None,
@@ -36,18 +41,20 @@ def study_init(
     """Write a first draft with the columns of a sample. Its bounds must be replaced by knowledge."""
     from dpdpca_user.sample import WARNING, draft_from_sample
 
-    text = draft_from_sample(sample)
+    draft = draft_from_sample(sample, records)
     if out is None:
-        typer.echo(text, nl=False)
+        typer.echo(draft.text, nl=False)
     else:
         try:
             with out.open("x", encoding="utf-8") as file:
-                file.write(text)
+                file.write(draft.text)
         except FileExistsError as error:
             raise UsageError(
                 "file-exists", f"{out} exists already and is kept", "name another file"
             ) from error
     typer.echo(f"note: {WARNING}", err=True)
+    if draft.left_open:
+        typer.echo(f"note: fill in by hand: {inert(', '.join(draft.left_open))}", err=True)
 
 
 @study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")
@@ -56,6 +63,7 @@ def study_lint(
     sample: Annotated[
         Path | None, typer.Option(help="CSV file with a header, nobody's private data: are bounds too wide?")
     ] = None,
+    records: Records = None,
     as_json: AsJson = False,
 ) -> None:
     """Check a draft against every rule that needs no key, and say what could be better."""
@@ -63,7 +71,7 @@ def study_lint(
     from dpdpca_user.sample import numbers_of_sample
 
     manifest = lint_draft(read_draft(draft))
-    said = advice(manifest)
+    said = advice(manifest, records)
     if sample is not None:
         said += sample_advice(manifest, numbers_of_sample(sample))
     facts = {

@@ -20,6 +20,9 @@ from dpdpca_protocol.features import Feature, column_key
 
 Column = NDArray[Any] | Sequence[Any]
 
+MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
+"""Fields of text files that stand for a missing number, in any case."""
+
 
 def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> list[NDArray[Any]]:
     """The features' columns in the manifest's order, found by name; extra columns are ignored.

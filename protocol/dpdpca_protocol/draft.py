@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpdpca_protocol.blocks import OF_PAIRS, PRE_STUDY_BLOCKS, BlockName
+from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.features import Feature
 from dpdpca_protocol.fields import (
     check_members,
@@ -22,6 +23,7 @@ from dpdpca_protocol.fields import (
     malformed,
     read_choice,
     refused,
+    text_problem,
     time_text,
 )
 from dpdpca_protocol.figures import NoiseBy, default_fraction_bits, figures_of
@@ -185,6 +187,8 @@ def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
         if not isinstance(feature, Mapping):
             malformed(where, "a table")
         kind = feature.get("kind", "categorical" if "levels" in feature else "numeric")
+        if kind == "numeric" and not {"lower", "upper"} <= feature.keys():
+            raise _without_bounds(where, feature.get("name"))
         completed = {**feature, "kind": kind}
         if from_lower and "lower" in completed:
             completed.setdefault("centre", completed["lower"])
@@ -201,6 +205,15 @@ def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
             ]
         features.append(completed)
     return features
+
+
+def _without_bounds(where: str, name: Any) -> MessageError:
+    shown = f" ({name})" if isinstance(name, str) and not text_problem(name, 200) else ""
+    return MessageError(
+        "malformed",
+        f"{where}{shown} lacks bounds",
+        "write as lower and upper what this quantity can be, from knowledge of it and not from the data",
+    )
 
 
 def _fraction_bits(features: list[dict[str, Any]], clip_norm: Fraction, blocks: Mapping[str, str]) -> int:

@@ -218,21 +218,37 @@ def test_lint_accepts_a_good_draft_and_names_the_fault_of_a_bad_one(run: Run, dr
         assert err.count("\n") == 1
 
 
-def test_a_sample_gives_a_draft_that_lints_after_its_bounds_are_seen_to(run: Run, tmp_path: Path) -> None:
+def test_a_sample_gives_a_draft_that_lints_once_what_it_leaves_open_is_filled_in(
+    run: Run, tmp_path: Path
+) -> None:
     sample = tmp_path / "sample.csv"
     sample.write_text('\ufeffage;"the ""sex""";const\n31;f;5\n 78 ;m;5\n;f;nan\n', encoding="utf-8")
-    status, _, err = run("study", "init", "--from", str(sample), "--out", "made.toml")
-    assert status == 0
+    init = ("study", "init", "--from", str(sample))
+    status, out, err = run(*init, "--records", "20000", "--out", "made.toml")
+    assert (status, out) == (0, "")
     assert "Replace them" in err
+    assert "fill in by hand: bounds of const" in err
     text = (tmp_path / "made.toml").read_text()
     assert text.startswith("# Bounds and levels below are read off the sample")
-    assert "from the sample: replace" in text
+    assert "max_records = 24000 " in text
+    status, _, err = run("study", "lint", "made.toml")
+    assert (status, "(const) lacks bounds" in err) == (1, True)
+    (tmp_path / "made.toml").write_text(
+        text.replace("# lower =  ", "lower = 0  ").replace("# upper =", "upper = 9")
+    )
     assert run("study", "lint", "made.toml")[0] == 0
-    assert run("study", "init", "--from", str(sample), "--out", "made.toml")[0] == 2
-    assert run("study", "init", "--from", str(sample))[1] == text
-    for content in ("", "a,b\n", "a,a\n1,2\n", "a,b\n1\n", "a\n" + "\n".join(f"t{i}" for i in range(60))):
+    assert run(*init, "--out", "made.toml")[0] == 2
+    assert run(*init, "--records", "20000")[1] == text
+    assert "fill in by hand: max_records, bounds of const" in run(*init)[2]
+    for content in ("", "a,b\n", "a,a\n1,2\n", "a,b\n1\n"):
         sample.write_text(content)
-        assert run("study", "init", "--from", str(sample))[0] == 1
+        assert run(*init)[0] == 1
+
+
+def test_lint_tells_what_max_records_costs(run: Run, draft: str) -> None:
+    status, out, _ = run("study", "lint", draft, "--records", "300", "--json")
+    assert status == 0
+    assert [line for line in json.loads(out)["advice"] if "max_records 5,000 is far above 300" in line]
 
 
 def test_where_the_service_is() -> None:

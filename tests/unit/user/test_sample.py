@@ -1,0 +1,194 @@
+"""A first draft from a sample: what it writes, what it leaves open, and what it refuses with a reason."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpdpca_protocol.errors import InputError, MessageError
+from dpdpca_user.advice import advice, sample_advice
+from dpdpca_user.command_parts import lint_draft
+from dpdpca_user.sample import FirstDraft, draft_from_sample, numbers_of_sample, room_for
+
+
+def drafted(folder: Path, *columns: tuple[str, ...], records: int | None = 5000) -> FirstDraft:
+    """The draft of a sample with these columns, each its header and its fields."""
+    path = folder / "sample.csv"
+    path.write_text("".join(";".join(row) + "\n" for row in zip(*columns, strict=True)), encoding="utf-8")
+    return draft_from_sample(path, records)
+
+
+def feature(draft: FirstDraft, name: str) -> dict[str, Any]:
+    (found,) = (each for each in tomllib.loads(draft.text)["features"] if each["name"] == name)
+    return dict(found)
+
+
+AGE = ("age", "31", "78", "40")
+
+
+@pytest.mark.parametrize(
+    ("fields", "lower", "upper"),
+    [
+        (("31", "78"), 30, 80),
+        (("-3", "7.5"), -10, 10),
+        (("1000000", "1000001"), 1_000_000, 2_000_000),
+        (("-1000001", "-1000000"), -2_000_000, -1_000_000),
+        (("1e28", "3e28"), 1e28, 3e28),
+        (("0.00011", "0.00019"), 0.0001, 0.0002),
+        (("0", "inf", "1"), 0, 1),
+        (("0", "", "1"), 0, 1),
+        (("0", "N/A", "1"), 0, 1),
+    ],
+)
+def test_bounds_are_the_sample_s_rounded_outward(
+    tmp_path: Path, fields: tuple[str, ...], lower: float, upper: float
+) -> None:
+    draft = drafted(tmp_path, ("x", *fields), AGE[: len(fields) + 1])
+    found = feature(draft, "x")
+    assert (found["lower"], found["upper"]) == pytest.approx((lower, upper), rel=1e-9)
+    assert draft.left_open == ()
+    assert (f"without a finite number: 1 of {len(fields)}" in draft.text) == (len(fields) == 3)
+    lint_draft(tomllib.loads(draft.text))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (("5", "5", "5"), "one value only"),
+        (("0", "0", "-0.0"), "one value only"),
+        (("5", "", "nan"), "one value only"),
+        (("7",), "one value only"),
+        (("", "na", "inf"), "no number"),
+        (("1e40", "2e40"), "another unit"),
+        (("1e-35", "2e-35"), "another unit"),
+        (("1.7e308", "-1.7e308"), "another unit"),
+    ],
+)
+def test_bounds_are_left_open_where_the_sample_tells_nothing_of_them(
+    tmp_path: Path, fields: tuple[str, ...], reason: str
+) -> None:
+    draft = drafted(tmp_path, AGE[: len(fields) + 1], ("x", *fields))
+    assert "bounds of x" in draft.left_open
+    assert reason in draft.text
+    assert feature(draft, "x") == {"name": "x"}
+    filled = draft.text
+    if len(fields) > 1:
+        with pytest.raises(MessageError, match=r"features\[1\] \(x\) lacks bounds"):
+            lint_draft(tomllib.loads(filled))
+    filled = filled.replace("# lower =  ", "lower = 0  ").replace("# upper =", "upper = 1")
+    assert lint_draft(tomllib.loads(filled)).features[1].upper == 1
+
+
+def test_max_records_follows_from_what_is_expected_and_not_from_the_sample(tmp_path: Path) -> None:
+    long = ("x", *("1", "2") * 6000)
+    assert tomllib.loads(drafted(tmp_path, long).text)["max_records"] == 6000
+    silent = drafted(tmp_path, long, records=None)
+    assert silent.left_open == ("max_records",)
+    with pytest.raises(MessageError, match="lacks max_records"):
+        lint_draft(tomllib.loads(silent.text))
+    lint_draft(tomllib.loads(silent.text.replace("# max_records =  ", "max_records = 6000  ")))
+
+
+def test_room_is_a_fifth_rounded_up_to_two_digits() -> None:
+    expected = {1: 1, 5: 6, 99: 120, 100: 120, 5000: 6000, 20_000: 24_000, 123_456: 150_000}
+    assert {records: room_for(records) for records in expected} == expected
+    assert all(records + records // 5 <= room_for(records) < 1.32 * records + 1 for records in range(1, 3000))
+
+
+def test_codes_truth_values_and_names_of_records_are_pointed_at(tmp_path: Path) -> None:
+    count = 20
+    draft = drafted(
+        tmp_path,
+        ("ward", *("1", "2", "3", "2") * 5),
+        ("smokes", *("true", "false") * 10),
+        ("patient", *(f"P{index}" for index in range(count))),
+        ("weight", *(f"{60 + index}.5" for index in range(count))),
+    )
+    assert draft.text.count("if these numbers are codes") == 1
+    assert 'levels = ["1", "2", "3"]' in draft.text
+    assert feature(draft, "smokes")["levels"] == ["false", "true"]
+    assert "owners whose column is boolean" in draft.text
+    assert draft.text.count("leave out what names a record") == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (("2024-01-31", "2023-12-01"), "dates or times"),
+        (("31.12.1999", "", "1.2.2001"), "dates or times"),
+        (("12/31/1999 10:00", "1/2/2001 11:30"), "dates or times"),
+        (("08:15", "23:59:01"), "dates or times"),
+        (("1,234", "900"), "separators of thousands"),
+        (("1.234.567", "5"), "separators of thousands"),
+        (("1 234", "900"), "separators of thousands"),
+        (("1'234.5", "900"), "separators of thousands"),
+        (("3,5", "4,25"), "decimal comma"),
+        ((*map(str, range(10)), "-"), "one word in all other rows"),
+        (tuple(f"t{index}" for index in range(51)), "51 different values"),
+    ],
+)
+def test_a_column_that_is_no_feature_is_refused_with_what_it_is(
+    tmp_path: Path, fields: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason) as refused:
+        drafted(tmp_path, ("x", *fields), ("y", *map(str, range(len(fields)))))
+    assert "'x'" in refused.value.problem
+    assert refused.value.next_step
+    assert not any(field in str(refused.value) for field in fields if len(field) > 2)
+
+
+def test_words_for_a_missing_number_are_those_of_the_owners_files(tmp_path: Path) -> None:
+    path = tmp_path / "sample.csv"
+    path.write_text("x,y\n1,NA\nNone,2\nNULL,\nnan,n/a\n3,4\n")
+    assert numbers_of_sample(path) == {"x": [1.0, 3.0], "y": [2.0, 4.0]}
+
+
+def manifest_of(**changes: Any) -> Any:
+    draft = {
+        "title": "T",
+        "purpose": "P",
+        "release": "joint",
+        "epsilon": 1,
+        "clip_norm": 1,
+        "missing": "midpoint",
+        "max_records": 100_000,
+        "features": [{"name": name, "lower": 0, "upper": 100, "centre": 40} for name in "abc"],
+    }
+    return lint_draft(draft | changes)
+
+
+def test_max_records_far_above_the_records_is_told_with_what_it_costs() -> None:
+    far, near = manifest_of(), manifest_of(max_records=6000)
+    factor = far.noise_scale / near.noise_scale
+    assert 1.17 < factor < 1.19
+    (said,) = (line for line in advice(far, 5000) if "max_records" in line)
+    assert f"{float(factor):.2f} times that of max_records = 6000" in said
+    for silent in (advice(near, 5000), advice(far), advice(far, 80_000), advice(near, 4000)):
+        assert not [line for line in silent if "max_records" in line]
+    # With a delta of its own the noise does not hang on max_records.
+    assert not [line for line in advice(manifest_of(delta="1e-9"), 5000) if "max_records" in line]
+    assert [line for line in advice(near, 7000) if "more than max_records" in line]
+
+
+def test_bounds_that_are_narrow_beside_their_size_are_told() -> None:
+    features = [
+        {"name": "narrow", "lower": 5, "upper": "5.000000001"},
+        {"name": "year", "lower": 2000, "upper": 2030},
+        {"name": "tiny", "lower": 0, "upper": "0.000000001"},
+    ]
+    (said,) = (line for line in advice(manifest_of(features=features)) if "millionth" in line)
+    assert "narrow." in said
+    assert "year" not in said
+    assert "tiny" not in said
+
+
+def test_a_title_that_nobody_wrote_is_told() -> None:
+    assert [line for line in advice(manifest_of(title="…")) if "title" in line]
+    assert not [line for line in advice(manifest_of()) if "title" in line]
+
+
+def test_a_sample_shows_values_outside_the_bounds_and_is_silent_where_it_tells_nothing() -> None:
+    sample = {"a": [-5.0, 50.0, 300.0], "b": [7.0, 7.0], "c": [0.0, 100.0]}
+    said = sample_advice(manifest_of(), sample)
+    assert said == ["values of the sample lie outside the bounds and would be cut: a (2 of 3)"]
