@@ -163,7 +163,8 @@ def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
             return f"this installation lacks its own part {error.name}; install dpdpca again", 1
         part = PARTS.get(next((word for word in words if word in PARTS), ""))
         extra = part.extra if part else "demo"
-        return f"the Python package {error.name} is not installed; run: pip install 'dpdpca[{extra}]'", 1
+        next_step = f"in the folder with the source of dpdpca run: pip install '.[{extra}]'"
+        return f"the Python package {error.name} is not installed; {next_step}", 1
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""
         return f"the system refused: {error.strerror}{place}", 1

@@ -140,7 +140,8 @@ class FederatedPCA(NoisyPCA):
     """Principal components of a finished study, fetched from the data user's service.
 
     Args:
-        service_url: address of the data user's service.
+        service_url: address of the data user's service; None finds it as the commands do: by the environment,
+            else on this machine.
         token: its bearer token; None reads the token file in the data user's home folder.
         study: study id, 64 hex digits.
         n_components: how many of the released components to use; None for all.
@@ -157,7 +158,7 @@ class FederatedPCA(NoisyPCA):
 
     def __init__(
         self,
-        service_url: str = "http://127.0.0.1:8450",
+        service_url: str | None = None,
         token: str | None = None,
         study: str | None = None,
         n_components: int | None = None,
@@ -183,11 +184,11 @@ class FederatedPCA(NoisyPCA):
             NotFoundError: the service has no model of this study (yet).
             UnavailableError: the service does not answer.
         """
-        from dpdpca_user.service_client import ServiceClient
+        from dpdpca_user.service_client import ServiceClient, find_url
 
         if self.study is None:
             raise ParameterError("bad-argument", "study is not set", "give the id of a finished study")
-        with ServiceClient(self.service_url, self.token) as service:
+        with ServiceClient(self.service_url or find_url(), self.token) as service:
             self._adopt_model(Model.from_bytes(service.model_file(self.study)))
         if X is not None:
             self._rows(X)

@@ -170,7 +170,8 @@ def study_close(study: Study, service: Service = None, home: Home = None, as_jso
     """Close a study before its time, with the owners that are in. All parties see it."""
     with open_client(service, home) as client:
         facts = client.close_study(study)
-    show(as_json, facts, f"the study is closed to further owners; state {facts['state']}")
+    text = f"the study is closed to further owners\nfollow it: dpdpca user study show {study}"
+    show(as_json, facts, text)
 
 
 @study_app.command("cancel", epilog="Example: dpdpca user study cancel 9f86…0a08")

@@ -1,4 +1,4 @@
-"""The compose file for real: engine, image, the federation's two studies, a restart of the proxy, the end."""
+"""The compose file for real: engine, image, the three studies of the federation, a restart, the end."""
 
 import json
 import os
@@ -19,7 +19,7 @@ SERVICES = ("proxy", "user", "owner-1", "owner-2", "owner-3")
 
 ENGINE_SECONDS = 600
 BUILD_SECONDS = 900
-STUDY_SECONDS = 600
+STUDY_SECONDS = 900
 
 # Asks the proxy itself, as the data user, for the release of a study.
 RELEASE_DIGEST = """
@@ -130,20 +130,31 @@ def federation(engine: Engine) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def models(federation: Engine) -> dict[str, dict[str, object]]:
-    """release → model, as the application of the data user printed them when its studies had ended."""
+    """Masked, joint and chain → model, as the data user's application printed them when they had ended."""
     container = federation.compose("ps", "--all", "--quiet", "study").strip()
     status = federation.run("docker", "wait", container, limit_seconds=STUDY_SECONDS).strip()
     printed = federation.run("docker", "logs", container)
     assert status == "0", federation.compose("logs", "--tail", "40", check=False)[-20_000:]
     found = [json.loads(line) for line in printed.splitlines()]
-    assert [model["release"] for model in found] == ["masked", "joint"]
-    return {model["release"]: model for model in found}
+    assert [model["name"] for model in found] == ["masked", "joint", "chain"]
+    return {model["name"]: model for model in found}
 
 
-def test_both_studies_end_with_a_model(models: dict[str, dict[str, object]]) -> None:
-    assert len({str(model["study"]) for model in models.values()}) == 2
+def test_all_three_studies_end_with_a_model(models: dict[str, dict[str, object]]) -> None:
+    assert len({str(model["study"]) for model in models.values()}) == 3
     assert all(model["records"] == 20_000 for model in models.values())
     assert all(int(str(model["trusted_components"])) >= 1 for model in models.values())
+
+
+def test_owners_were_in_every_round_of_the_chain(
+    federation: Engine, models: dict[str, dict[str, object]]
+) -> None:
+    rounds = models["chain"]["rounds"]
+    assert isinstance(rounds, list)
+    assert rounds[0] == "pre-study"
+    assert rounds[-1] in ("joint", "pairs")
+    said = federation.compose("exec", "-T", "owner-3", "dpdpca", "owner", "status", "--json")
+    assert len(json.loads(said)["studies"]) == 2 + len(rounds)
 
 
 def test_containers_have_no_more_rights_than_they_need(federation: Engine) -> None:

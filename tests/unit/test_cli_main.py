@@ -38,7 +38,7 @@ def owner_that(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
             "no; ask for another",
         ),
         (UsageError("wrong-order", "not like this"), 2, "not like this"),
-        (ModuleNotFoundError("no", name="fastapi"), 1, "pip install 'dpdpca[owner]'"),
+        (ModuleNotFoundError("no", name="fastapi"), 1, "pip install '.[owner]'"),
         (PermissionError(13, "Permission denied", "f"), 1, "Permission denied (f)"),
         (ValueError("secret 4711"), 1, "unexpected ValueError"),
         (PolicyError("x", "two\nlines \x1b[31mred"), 1, "two lines  [31mred"),

@@ -55,7 +55,7 @@ def load_peer(name: str, bits: int, workers: int) -> Peer | None:
         raise UsageError(
             "no-such-peer",
             f"{name} is not installed here",
-            "run: pip install 'dpdpca[bench]'",
+            "in the folder with the source of dpdpca run: pip install '.[bench]'",
         ) from error
 
 
