@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
 from dpdpca_owner.sources import Listener, RecordSource
+from dpdpca_protocol.arrow_columns import from_arrow
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import Feature
@@ -27,10 +27,11 @@ class _ArrowBatches(RecordSource):
     def __init__(self, path: Path) -> None:
         self._path = path
         with self._reading():
-            self.names = self._names()
+            self._schema = self._read_schema()
+        self.names = tuple(self._schema.names)
 
     @abstractmethod
-    def _names(self) -> tuple[str, ...]: ...
+    def _read_schema(self) -> pa.Schema: ...
 
     @abstractmethod
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]: ...
@@ -42,13 +43,19 @@ class _ArrowBatches(RecordSource):
         records: int,
         listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
+        fields = [self._schema.field(position) for position in positions]
+        first_record = 0
         with self._reading():
             wanted = positions if listener is None else range(len(self.names))
             for arrays in self._batches(wanted, records):
                 if listener is not None:
                     listener(arrays)
                     arrays = [arrays[position] for position in positions]
-                yield [from_arrow(array, feature) for array, feature in zip(arrays, features, strict=True)]
+                yield [
+                    from_arrow(array, feature, first_record, field)
+                    for array, feature, field in zip(arrays, features, fields, strict=True)
+                ]
+                first_record += len(arrays[0])
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
@@ -66,9 +73,9 @@ class _ArrowBatches(RecordSource):
 class ParquetSource(_ArrowBatches):
     """A Parquet file, read page by page however large its row groups are."""
 
-    def _names(self) -> tuple[str, ...]:
+    def _read_schema(self) -> pa.Schema:
         with self._open() as file:
-            return tuple(file.schema_arrow.names)
+            return file.schema_arrow
 
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:
         wanted = [self.names[position] for position in positions]
@@ -93,9 +100,9 @@ class ArrowSource(_ArrowBatches):
         self._is_stream = is_stream
         super().__init__(path)
 
-    def _names(self) -> tuple[str, ...]:
+    def _read_schema(self) -> pa.Schema:
         with pa.memory_map(str(self._path)) as mapped:
-            return tuple(self._open(mapped).schema.names)
+            return self._open(mapped).schema
 
     def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:
         with pa.memory_map(str(self._path)) as mapped:
@@ -110,25 +117,3 @@ class ArrowSource(_ArrowBatches):
 
     def _open(self, mapped: Any) -> Any:
         return pa.ipc.open_stream(mapped) if self._is_stream else pa.ipc.open_file(mapped)
-
-
-def from_arrow(array: pa.Array, feature: Feature) -> Column:
-    """A typed Arrow array as a column: numbers as float64 with NaN for null, all else as Python values."""
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    kind = array.type
-    if feature.is_categorical or not (
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_null(kind)
-    ):
-        values: list[Any] = array.to_pylist()
-        return values
-    if pa.types.is_boolean(kind):
-        array = array.cast(pa.int8())
-    if not pa.types.is_float16(kind):
-        # Integers beyond 2⁵³ round to the nearest float: the manifest's bounds decide what counts.
-        array = array.cast(pa.float64(), safe=False)
-    return np.asarray(array.to_numpy(zero_copy_only=False), np.float64)

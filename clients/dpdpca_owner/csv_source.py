@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dpdpca_owner.fingerprint import as_text
 from dpdpca_owner.matching import match_columns
 from dpdpca_owner.sources import Listener, RecordSource
-from dpdpca_protocol.columns import MISSING_WORDS, Column
+from dpdpca_protocol.columns import MISSING_WORDS, Column, wrong_kind
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.features import Feature
 
@@ -33,6 +33,8 @@ _HEADER_BYTES = 1 << 23
 _BLOCK_BYTES = 1 << 20
 """Least size of a block; the reader holds a few dozen of them. A record must fit into one."""
 _MISSING = pa.array(MISSING_WORDS)
+_TRUTH = {"true": "1", "false": "0"}
+"""Truth values, in any case, and the numbers that they are in typed files."""
 
 
 class CsvSource(RecordSource):
@@ -110,9 +112,9 @@ class CsvSource(RecordSource):
 
     def _column(self, texts: pa.Array, feature: Feature, first_record: int) -> Column:
         if feature.is_categorical:
-            levels: list[str] = pc.utf8_trim_whitespace(texts).to_pylist()
+            levels: list[str] = texts.to_pylist()
             return levels
-        return _numbers(texts, feature.name, first_record, self._decimal)
+        return _numbers(texts, feature, first_record, self._decimal)
 
     def _beginning(self) -> bytes:
         try:
@@ -176,18 +178,22 @@ def _has(names: Sequence[str], feature: Feature) -> bool:
     return True
 
 
-def _numbers(texts: pa.Array, name: str, first_record: int, decimal: str) -> NDArray[np.float64]:
+def _numbers(texts: pa.Array, feature: Feature, first_record: int, decimal: str) -> NDArray[np.float64]:
     trimmed = pc.utf8_trim_whitespace(texts)
-    missing = pc.is_in(pc.utf8_lower(trimmed), value_set=_MISSING)
+    lower = pc.utf8_lower(trimmed)
+    missing = pc.is_in(lower, value_set=_MISSING)
     trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
+    for word, number in _TRUTH.items():
+        trimmed = pc.if_else(pc.equal(lower, word), number, trimmed)
     if decimal == ",":
         # A point is then no decimal sign, and a thousands sign is not guessed at.
         trimmed = pc.replace_substring(pc.replace_substring(trimmed, ".", "?"), ",", ".")
     bad = _first_bad(trimmed)
     if bad is not None:
-        raise InputError(
-            "not-a-number",
-            f"column '{name}' holds something that is no number in record {first_record + bad + 1}",
+        raise wrong_kind(
+            feature,
+            "text",
+            first_record + bad + 1,
             "leave the field empty where the value is missing; for decimal commas add --decimal ,",
         )
     return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)

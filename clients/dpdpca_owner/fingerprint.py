@@ -11,7 +11,8 @@ NFC without outer spaces; what counts as missing in a number is left out. Each r
 leaves this machine: without it nobody can try whether some records are those in the ledger.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dpdpca_protocol.arrow_columns import doubles, is_number, plain
 from dpdpca_protocol.columns import MISSING_WORDS
 from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.ledger_charge import Content
@@ -76,17 +78,8 @@ class RecordsFingerprint:
         """(n,) words: 0 for a missing value, one range for numbers and another for texts."""
         if isinstance(column, np.ndarray) and column.dtype.kind in "fiub":
             return _number_words(column)
-        array = column if isinstance(column, pa.Array) else _as_arrow(column)
-        if isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_decode()
-        kind = array.type
-        if pa.types.is_boolean(kind):
-            array, kind = array.cast(pa.int8()), pa.int8()
-        if pa.types.is_decimal(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            if kind != pa.float16():
-                array = array.cast(pa.float64(), safe=False)
-            return _number_words(np.asarray(array.to_numpy(zero_copy_only=False), np.float64))
-        return self._text_words(as_text(array))
+        array = plain(column if isinstance(column, pa.Array) else _as_arrow(column))
+        return _number_words(doubles(array)) if is_number(array.type) else self._text_words(as_text(array))
 
     def _text_words(self, texts: pa.Array) -> NDArray[np.uint64]:
         texts = pc.utf8_normalize(pc.utf8_trim_whitespace(texts), form="NFC")
@@ -123,7 +116,7 @@ def _as_arrow(values: Any) -> pa.Array:
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
+        return _written(values)
 
 
 def as_text(array: pa.Array) -> pa.Array:
@@ -131,10 +124,26 @@ def as_text(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return array
-    try:
+    with suppress(pa.ArrowException, NotImplementedError):  # both are Arrow's, by the kind of the array
         return array.cast(pa.string())
-    except (pa.ArrowException, NotImplementedError):  # both are Arrow's, by the kind of the array
+    try:
         values = array.to_pylist()
+    except (ValueError, OverflowError):  # times that Python has no object for, or in a zone that nobody knows
+        return array.cast(pa.int64()).cast(pa.string())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         values = [None if value is None else value.decode(errors="backslashreplace") for value in values]
-    return pa.array([None if value is None else str(value) for value in values], pa.string())
+    return _written(values)
+
+
+def _written(values: Iterable[Any]) -> pa.Array:
+    """Values of any kind as Python writes them."""
+    texts = (None if value is None else _text(value) for value in values)
+    return pa.array(texts, pa.string())
+
+
+def _text(value: Any) -> str:
+    try:
+        text = str(value)
+    except ValueError:  # an integer of thousands of digits, or a NumPy time without a unit
+        text = hex(value.view(np.int64) if isinstance(value, np.generic) else value)
+    return text.encode(errors="backslashreplace").decode()

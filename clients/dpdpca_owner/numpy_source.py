@@ -22,6 +22,8 @@ from dpdpca_protocol.features import Feature
 _NAME_ARRAYS = ("features", "columns", "feature_names", "column_names")
 _MOST_NAME_BYTES = 1 << 26
 _COLUMN_ORDER_BYTES = 1 << 30
+_READ_BYTES = 1 << 24
+_LAST_POINT, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,9 @@ class NumpySource(RecordSource):
                 file = stack.enter_context(zipfile.ZipFile(self._path).open(array.member))
             _array_header(file, array.member)
             if array.fortran_order and len(array.shape) > 1:
-                yield from _slices(self._whole(file, array), records)
+                for rows in _slices(self._whole(file, array), records):
+                    _check_text(rows)
+                    yield rows
                 return
             row_shape = array.shape[1:]
             row_bytes = int(np.prod(row_shape, dtype=object)) * array.dtype.itemsize
@@ -135,11 +139,17 @@ class NumpySource(RecordSource):
             while left:
                 count = min(records, left)
                 content = _exactly(file, count * row_bytes)
-                yield np.frombuffer(content, array.dtype).reshape(count, *row_shape)
+                # An item may have no bytes at all, which is nothing that could be read from a buffer.
+                rows = np.frombuffer(content, array.dtype) if row_bytes else np.zeros(count, array.dtype)
+                rows = rows.reshape(count, *row_shape)
+                _check_text(rows)
+                yield rows
                 left -= count
 
     def _whole(self, file: IO[bytes], array: _Array) -> NDArray[Any]:
         """A matrix stored column by column cannot be read by rows: mapped if plain, loaded if it is small."""
+        if not array.bytes:
+            return np.zeros(array.shape, array.dtype)
         if array.member is None:
             return np.load(self._path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]  # a memmap
         if array.bytes > _COLUMN_ORDER_BYTES:
@@ -169,6 +179,8 @@ def _array_header(file: IO[bytes], member: str | None) -> _Array:
         raise ValueError("unknown version of the npy format")
     read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, fortran_order, dtype = read(file)
+    if min(shape, default=1) < 0:
+        raise ValueError("a negative length")
     if dtype.hasobject:
         raise InputError(
             "pickled-file", "an array holds Python objects, which are not unpickled", "save plain arrays"
@@ -176,7 +188,21 @@ def _array_header(file: IO[bytes], member: str | None) -> _Array:
     return _Array(member, shape, fortran_order, dtype)
 
 
+def _check_text(values: NDArray[Any]) -> None:
+    """ValueError where an array of text holds what no text does: NumPy says so only when it is used."""
+    if values.dtype.kind == "U":
+        points = np.ascontiguousarray(values).view(values.dtype.byteorder + "u4")
+        if ((points > _LAST_POINT) | ((points >= _SURROGATES.start) & (points < _SURROGATES.stop))).any():
+            raise ValueError("an array of text holds no Unicode")
+
+
 def _manifest_order(matrix: _Array, features: Sequence[Feature]) -> tuple[str, ...]:
+    if matrix.dtype.names is not None:
+        raise InputError(
+            "wrong-shape",
+            f"the array holds structures of {len(matrix.dtype.names)} fields",
+            "save each field as an array: numpy.savez(path, **{name: X[name] for name in X.dtype.names})",
+        )
     if len(matrix.shape) not in (1, 2):
         raise InputError("wrong-shape", f"the array has {len(matrix.shape)} dimensions instead of 2")
     columns = matrix.shape[1] if len(matrix.shape) == 2 else 0
@@ -199,10 +225,11 @@ def _slices(values: NDArray[Any], records: int) -> Iterator[NDArray[Any]]:
 
 
 def _exactly(file: IO[bytes], count: int) -> bytes:
-    content = file.read(count)
+    content = bytearray()
     while len(content) < count:
-        more = file.read(count - len(content))
+        # Bit by bit: what a damaged header promises must not be put aside in memory before it is there.
+        more = file.read(min(count - len(content), _READ_BYTES))
         if not more:
             raise EOFError("the array ends early")
         content += more
-    return content
+    return bytes(content)

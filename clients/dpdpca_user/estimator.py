@@ -1,5 +1,8 @@
 """`FederatedPCA`: a finished study as a scikit-learn transformer."""
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date, time, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -7,12 +10,17 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from dpdpca_protocol.columns import kind_of, wrong_kind
 from dpdpca_protocol.components import Components, Floats
 from dpdpca_protocol.correlation import CorrelationComponents, correlation_components
-from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.features import Feature
 from dpdpca_protocol.reliability import Reliability
 from dpdpca_user.model import Model
-from dpdpca_user.tables import is_table, rows_of_table
+from dpdpca_user.tables import is_table, numeric_matrix, rows_of_table
+
+_NO_NUMBERS = (str, bytes, date, time, timedelta, np.datetime64, np.timedelta64)
+"""What NumPy would make numbers of without a word, or with one of its own."""
 
 
 class ParameterError(UsageError, ValueError):
@@ -108,13 +116,46 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             )
         return np.asarray((scores @ self.components_) * self.scale_ + self.center_)
 
-    def _rows(self, X: Any) -> Floats:
-        return np.asarray(validate_data(self, X, dtype=np.float64, reset=False))
+    def _rows(self, X: Any, *, reset: bool = False) -> Floats:
+        """(n, d) finite numbers; `reset` where the estimator is being fitted to them."""
+        if not is_table(X):
+            check_numbers(X)
+            return np.asarray(validate_data(self, X, dtype=np.float64, reset=reset))
+        with _as_parameters():
+            rows = numeric_matrix(X)
+        validate_data(self, rows if isinstance(X, Mapping) else X, skip_check_array=True, reset=reset)
+        return np.asarray(check_array(rows, dtype=np.float64, estimator=self, input_name="X"))
 
     @property
     def _n_features_out(self) -> int:
         """How many names `get_feature_names_out` makes."""
         return int(self.n_components_)
+
+
+def check_numbers(X: Any) -> None:
+    """Refuse an array in which something is no number and would become one on its way to float64.
+
+    Raises:
+        ParameterError: text, dates, times, durations or structures, or an entry that a mask hides.
+    """
+    values = X if isinstance(X, np.ndarray) else np.asanyarray(X)
+    if np.ma.is_masked(values):
+        raise ParameterError("bad-argument", "X has masked entries", "leave these rows out, or fill them")
+    if values.ndim != 2 or values.dtype.kind not in "OSUTmMV":
+        return
+    for place, value in np.ndenumerate(values):
+        if isinstance(value, _NO_NUMBERS) or values.dtype.kind == "V":
+            with _as_parameters():
+                raise wrong_kind(Feature(f"{place[1]}", "numeric"), kind_of(value), place[0] + 1)
+
+
+@contextmanager
+def _as_parameters() -> Iterator[None]:
+    """What is wrong with rows is a `ValueError` to scikit-learn's users."""
+    try:
+        yield
+    except InputError as error:
+        raise ParameterError(error.slug, error.problem, error.next_step) from error
 
 
 def _standardised(
@@ -200,10 +241,10 @@ class FederatedPCA(NoisyPCA):
         self.study_ = model.study.hex()
         self.n_features_in_ = len(model.components.space.names)
 
-    def _rows(self, X: Any) -> Floats:
+    def _rows(self, X: Any, *, reset: bool = False) -> Floats:
         if is_table(X):
             return rows_of_table(X, self.model_.manifest)
-        return super()._rows(X)
+        return super()._rows(X, reset=reset)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "components_")

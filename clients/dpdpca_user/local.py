@@ -11,7 +11,6 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
 
 from dpdpca_protocol.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.draft import default_delta
@@ -110,7 +109,7 @@ class DPPCA(NoisyPCA):
         Raises:
             ValueError: parameters out of range, bounds missing, or rows that are not finite numbers.
         """
-        rows = np.asarray(validate_data(self, X, dtype=np.float64))
+        rows = self._rows(X, reset=True)
         n, d = rows.shape
         terms = self._terms(n, d)
         # RecordEncoder and EncodedSpace read only what LocalTerms has.

@@ -10,7 +10,9 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from dpdpca_protocol.arrow_columns import from_arrow
 from dpdpca_protocol.columns import Column, levels_of, numbers_of, pick_columns
 from dpdpca_protocol.components import Floats
 from dpdpca_protocol.errors import InputError
@@ -24,6 +26,8 @@ _VALUES = _NUMBERS | {bool, str, type(None)}
 
 def is_table(rows: Any) -> bool:
     """Whether `rows` names its columns: a data frame, an Arrow table or a mapping of columns."""
+    if hasattr(rows, "nnz"):
+        return False  # a sparse matrix, of which one kind is a mapping too
     return isinstance(rows, Mapping) or hasattr(rows, "column_names") or hasattr(rows, "columns")
 
 
@@ -52,7 +56,7 @@ def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floa
         InputError: a column is absent or there twice, text where a number belongs, an unknown level, a
             missing value under the rule `reject`, or columns of different lengths.
     """
-    picked = pick_columns(_columns(table), manifest.features)
+    picked = pick_columns(_columns(table, manifest.features), manifest.features)
     d = len(manifest.encoded_names)
     rows = np.zeros((len(picked[0]), d))
     start = 0
@@ -122,15 +126,72 @@ def _columns_of_objects(rows: Sequence[Mapping[str, Any]], features: Sequence[Fe
     return columns
 
 
-def _columns(table: Any) -> dict[str, Column]:
+def numeric_matrix(table: Any) -> Floats:
+    """(n, d) numbers of all columns of a table in their order; NaN for what is missing.
+
+    Raises:
+        InputError: a column of something else, or columns of different lengths.
+    """
+    columns = list(table) if isinstance(table, Mapping) else list(getattr(table, "columns", ()))
+    names = list(getattr(table, "column_names", ())) or columns
+    features = [Feature(str(name), "numeric") for name in names]
+    picked = pick_columns(_columns(table, features), features)
+    return np.column_stack(
+        [numbers_of(column, feature) for column, feature in zip(picked, features, strict=True)]
+    )
+
+
+def _columns(table: Any, features: Sequence[Feature]) -> dict[str, Column]:
+    """Headers and values of at least those columns that the features name."""
     if isinstance(table, Mapping):
+        wanted = {column_key(feature.name): feature for feature in features}
         return {
-            str(name): column if isinstance(column, np.ndarray) else list(column)
-            for name, column in table.items()
+            str(name): _column(column, wanted.get(column_key(str(name)))) for name, column in table.items()
         }
-    if hasattr(table, "column_names"):
-        names = list(table.column_names)
-        if len(set(names)) != len(names):
-            raise InputError("duplicated-column", "the table has two columns of one name", "keep one of them")
-        return {name: table.column(index).to_pylist() for index, name in enumerate(names)}
-    return {str(name): list(table[name]) for name in table.columns}
+    arrow = _as_arrow(table)
+    if arrow is None:
+        return {str(name): list(table[name]) for name in table.columns}
+    names = [str(name) for name in arrow.schema.names]
+    if len(set(names)) != len(names):
+        raise InputError("duplicated-column", "the table has two columns of one name", "keep one of them")
+    wanted = {column_key(feature.name): feature for feature in features}
+    return {
+        name: _from_arrow(arrow.column(place), wanted[column_key(name)], arrow.schema.field(place))
+        for place, name in enumerate(names)
+        if column_key(name) in wanted
+    }
+
+
+def _column(values: Any, feature: Feature | None) -> Column:
+    if feature is not None and isinstance(values, pa.Array | pa.ChunkedArray):
+        return _from_arrow(values, feature, None)
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        return list(values)
+    except TypeError as error:
+        raise InputError(
+            "ragged-columns", "a column of the table is a single value", "give a list of values"
+        ) from error
+
+
+def _as_arrow(table: Any) -> pa.Table | pa.RecordBatch | None:
+    """The table as Arrow has it, so that a type means the same from every library; None if Arrow cannot."""
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        return table
+    if not hasattr(table, "__arrow_c_stream__"):
+        return None
+    try:
+        return pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError):  # a column of mixed Python objects
+        return None
+
+
+def _from_arrow(values: pa.Array | pa.ChunkedArray, feature: Feature, field: pa.Field | None) -> Column:
+    parts, first_record = [], 0
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        parts.append(from_arrow(chunk, feature, first_record, field))
+        first_record += len(chunk)
+    if parts and all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    return list(chain.from_iterable(parts))

@@ -94,7 +94,7 @@ def test_integers_and_truth_values_are_numbers():
     ],
 )
 def test_text_in_a_number_is_an_error_that_names_the_record_only(column):
-    with pytest.raises(InputError, match=r"feature age holds something that is no number in record 10[12]"):
+    with pytest.raises(InputError, match=r"column 'age' holds .* in record 10[12], and that is no number"):
         numbers_of(column, AGE, first_record=100)
 
 
@@ -119,7 +119,7 @@ def test_missing_levels():
     assert levels_of(masked, BLOOD).tolist() == [0, -1]
 
 
-@pytest.mark.parametrize("value", ["C", "a", "A ", 4, 0.5, False, b"\xff", [1], {"A"}])
+@pytest.mark.parametrize("value", ["C", "a", 4, 0.5, False, b"\xff", Decimal("3.01")])
 def test_an_unknown_level_is_an_error_that_repeats_nothing(value):
     with pytest.raises(
         InputError, match="holds a level that the manifest does not list in record 2"

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdpca_lab.tables import EncodedTable, Floats, encode_table
 from dpdpca_protocol.components import settle_signs
 from dpdpca_protocol.mechanisms import Calibration, Guarantee, Mechanism, Quantity, Setting, mechanism_class
-from dpdpca_user.estimator import ParameterError
+from dpdpca_user.estimator import ParameterError, check_numbers
 
 _UNUSED_DELTA = Fraction(1, 2**40)
 """Laplace noise spends no δ; a setting has one."""
@@ -73,6 +73,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         Raises:
             ValueError: parameters out of range, bounds missing, or rows that are not finite numbers.
         """
+        check_numbers(X)
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
@@ -91,6 +92,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def scores(self, X: Any) -> Floats:
         """(n, k) scores of rows: for whoever holds the rows. Scores are not private."""
         check_is_fitted(self)
+        check_numbers(X)
         return self._project(validate_data(self, X, dtype=np.float64, reset=False))
 
     def decision_function(self, X: Any) -> Floats:

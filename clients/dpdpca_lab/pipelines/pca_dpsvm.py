@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.pipelines.dppca_svm import component_count, leading_directions, positive
 from dpdpca_protocol.mechanisms import Guarantee
-from dpdpca_user.estimator import ParameterError
+from dpdpca_user.estimator import ParameterError, check_numbers
 
 
 class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -54,6 +54,7 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         Raises:
             ValueError: parameters out of range, rows that are not finite numbers, or not two classes.
         """
+        check_numbers(X)
         rows, labels = validate_data(self, X, y, dtype=np.float64)
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
         if kind != "binary":
@@ -80,6 +81,7 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def scores(self, X: Any) -> Floats:
         """(n, k) scores."""
         check_is_fitted(self)
+        check_numbers(X)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
         return np.asarray((rows - self.mean_) @ self.components_.T)
 
