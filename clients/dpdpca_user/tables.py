@@ -56,7 +56,7 @@ def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floa
         InputError: a column is absent or there twice, text where a number belongs, an unknown level, a
             missing value under the rule `reject`, or columns of different lengths.
     """
-    picked = pick_columns(_columns(table, manifest.features), manifest.features)
+    picked = pick_columns(table_columns(table, manifest.features), manifest.features)
     d = len(manifest.encoded_names)
     rows = np.zeros((len(picked[0]), d))
     start = 0
@@ -135,13 +135,13 @@ def numeric_matrix(table: Any) -> Floats:
     columns = list(table) if isinstance(table, Mapping) else list(getattr(table, "columns", ()))
     names = list(getattr(table, "column_names", ())) or columns
     features = [Feature(str(name), "numeric") for name in names]
-    picked = pick_columns(_columns(table, features), features)
+    picked = pick_columns(table_columns(table, features), features)
     return np.column_stack(
         [numbers_of(column, feature) for column, feature in zip(picked, features, strict=True)]
     )
 
 
-def _columns(table: Any, features: Sequence[Feature]) -> dict[str, Column]:
+def table_columns(table: Any, features: Sequence[Feature]) -> dict[str, Column]:
     """Headers and values of at least those columns that the features name."""
     if isinstance(table, Mapping):
         wanted = {column_key(feature.name): feature for feature in features}

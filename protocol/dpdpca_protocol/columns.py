@@ -129,7 +129,7 @@ def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> 
         key = (type(value), value)
         try:
             position = known.get(key)
-        except TypeError:
+        except (TypeError, ValueError):  # what cannot be hashed is no level anyway, or asked for each time
             key, position = (object, None), None
         if position is None:
             position = _level_position(value, position_of, feature, first_record + index + 1)

@@ -52,11 +52,11 @@ class Errand:
     die_at: int = 0
 
 
-def make_owner_home(path: Path, world: ProxyWorld, url: str | None = None) -> Path:
-    """The first owner of the world, enrolled; it knows the proxy by `url`."""
+def make_owner_home(path: Path, world: ProxyWorld, url: str | None = None, place: int = 0) -> Path:
+    """An owner of the world, the first unless `place` says which, enrolled; it knows the proxy by `url`."""
     home, known = OwnerHome(path, path.parent / "witness"), url or world.url
-    home.create("Hospital A", None)
-    (path / "identity.pem").write_bytes(world.owners[0].to_pem())
+    home.create(f"Hospital {'ABCDEFGH'[place]}", None)
+    (path / "identity.pem").write_bytes(world.owners[place].to_pem())
     card = ProxyCard(world.proxy.settings.name, world.url, world.proxy.key.public).sign(world.proxy.key)
     home.pins.pin_proxy(known, card)
     home.policy_path.write_text("[study]\nmin_owners = 2\n")

@@ -3,10 +3,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from column_types import RECORDS, arrow_columns, numpy_columns
 
 from dpdpca_protocol.errors import InputError
+from dpdpca_user import DPPCA
+from dpdpca_user.estimator import ParameterError
 from dpdpca_user.model import Model
-from dpdpca_user.tables import rows_of_lists, rows_of_table
+from dpdpca_user.tables import numeric_matrix, rows_of_lists, rows_of_table
 
 
 def test_columns_are_matched_by_name_from_every_kind_of_table(
@@ -56,3 +59,59 @@ def test_a_table_with_a_column_twice_is_refused(joint_model: Model) -> None:
     table = pa.table([[1.0], [1.0]], names=["height", "height"])
     with pytest.raises(InputError, match="two columns"):
         rows_of_table(table, joint_model.manifest)
+
+
+NUMERIC = [each for each in [*arrow_columns(), *numpy_columns()] if each.numbers is not None]
+REFUSED = [each for each in [*arrow_columns(), *numpy_columns()] if each.numbers is None]
+
+
+def test_every_type_is_the_same_number_to_whoever_projects_rows(joint_model: Model) -> None:
+    heights = [
+        [160.0 if each is None else float(each) for each in stored.numbers or ()] for stored in NUMERIC
+    ]
+    for stored, expected in zip(NUMERIC, heights, strict=True):
+        others = {"weight": [75.0] * RECORDS, "<b>sex</b>": ["f"] * RECORDS, "age": [55.0] * RECORDS}
+        rows = rows_of_table({"height": stored.array, **others}, joint_model.manifest)
+        assert rows[:, 0].tolist() == expected, stored.name
+
+
+def test_every_type_is_the_same_number_to_dppca() -> None:
+    for stored in NUMERIC:
+        expected = [float("nan") if each is None else float(each) for each in stored.numbers or ()]
+        np.testing.assert_array_equal(numeric_matrix({"x": stored.array})[:, 0], expected, stored.name)
+        is_complete = not np.isnan(expected).any()
+        table = {"x": stored.array, "y": [1.0, 2.0, 4.0]}
+        if is_complete:
+            assert DPPCA(bounds=(-1000, 1000)).fit(table).n_features_in_ == 2
+        else:
+            with pytest.raises(ValueError, match="NaN"):
+                DPPCA(bounds=(-1000, 1000)).fit(table)
+
+
+def test_what_is_no_number_is_a_value_error_to_dppca_in_a_table_and_in_an_array() -> None:
+    for stored in REFUSED:
+        with pytest.raises(ParameterError, match=r"column 'x' holds .* no number"):
+            DPPCA(bounds=(-1, 1)).fit({"x": stored.array})
+        if isinstance(stored.array, np.ndarray):
+            with pytest.raises(ValueError, match=r"column '0' holds .* no number|Complex data not supported"):
+                DPPCA(bounds=(-1, 1)).fit(stored.array.reshape(-1, 1))
+    for value in ("1.5", b"1", np.timedelta64(1, "D"), np.datetime64("2020-01-01")):
+        with pytest.raises(ParameterError, match=r"column '1' holds .* in record 2"):
+            DPPCA(bounds=(-1, 1)).fit(np.array([[1, 2], [3, value]], dtype=object))
+    masked = np.ma.masked_array([[1.0], [2.0]], mask=[[0], [1]])
+    with pytest.raises(ParameterError, match="masked"):
+        DPPCA(bounds=(-1, 1)).fit(masked)
+
+
+def test_dppca_keeps_the_names_of_a_table() -> None:
+    table = pa.table({"b": [1.0, 2.0, 3.0], "a": pa.array([1, 2, 3], pa.decimal128(9, 2))})
+    fitted = DPPCA(bounds=(0, 5)).fit(table)
+    assert fitted.transform(table).shape == (3, 2)
+    np.testing.assert_array_equal(numeric_matrix(table), [[1, 1], [2, 2], [3, 3]])
+    with pytest.raises(InputError, match=r"2 columns of its name|two columns"):
+        numeric_matrix(pa.table([[1], [2]], names=["x", "x"]))
+
+
+def test_a_column_that_is_a_single_value_is_refused(joint_model: Model) -> None:
+    with pytest.raises(InputError, match="single value"):
+        rows_of_table({"height": 1.0}, joint_model.manifest)
