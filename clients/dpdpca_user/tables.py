@@ -132,9 +132,7 @@ def numeric_matrix(table: Any) -> Floats:
     Raises:
         InputError: a column of something else, or columns of different lengths.
     """
-    columns = list(table) if isinstance(table, Mapping) else list(getattr(table, "columns", ()))
-    names = list(getattr(table, "column_names", ())) or columns
-    features = [Feature(str(name), "numeric") for name in names]
+    features = [Feature(name, "numeric") for name in _names(table)]
     picked = pick_columns(table_columns(table, features), features)
     return np.column_stack(
         [numbers_of(column, feature) for column, feature in zip(picked, features, strict=True)]
@@ -148,18 +146,25 @@ def table_columns(table: Any, features: Sequence[Feature]) -> dict[str, Column]:
         return {
             str(name): _column(column, wanted.get(column_key(str(name)))) for name, column in table.items()
         }
-    arrow = _as_arrow(table)
-    if arrow is None:
-        return {str(name): list(table[name]) for name in table.columns}
-    names = [str(name) for name in arrow.schema.names]
+    names = _names(table)
     if len(set(names)) != len(names):
         raise InputError("duplicated-column", "the table has two columns of one name", "keep one of them")
+    arrow = _as_arrow(table)
+    if arrow is None:
+        return {name: list(table[header]) for name, header in zip(names, table.columns, strict=True)}
     wanted = {column_key(feature.name): feature for feature in features}
     return {
         name: _from_arrow(arrow.column(place), wanted[column_key(name)], arrow.schema.field(place))
         for place, name in enumerate(names)
         if column_key(name) in wanted
     }
+
+
+def _names(table: Any) -> list[str]:
+    if isinstance(table, Mapping):
+        return [str(name) for name in table]
+    names = table.column_names if hasattr(table, "column_names") else table.columns
+    return [str(name) for name in names]
 
 
 def _column(values: Any, feature: Feature | None) -> Column:
