@@ -102,9 +102,14 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.privacy_ = privacy
 
     def transform(self, X: Any) -> Floats:
-        """(n, d) rows in original units → (n, k) scores."""
+        """(n, d) rows in original units → (n, k) scores.
+
+        Raises:
+            ValueError: rows that are not finite numbers, or so large that a score is none.
+        """
         check_is_fitted(self)
-        return np.asarray(((self._rows(X) - self.center_) / self.scale_) @ self.components_.T)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _finite(((self._rows(X) - self.center_) / self.scale_) @ self.components_.T)
 
     def inverse_transform(self, X: Any) -> Floats:
         """(n, k) scores → (n, d) rows in original units."""
@@ -114,22 +119,30 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             raise ParameterError(
                 "wrong-shape", f"{scores.shape[1]} scores a row do not fit {self.n_components_} components"
             )
-        return np.asarray((scores @ self.components_) * self.scale_ + self.center_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _finite((scores @ self.components_) * self.scale_ + self.center_)
 
     def _rows(self, X: Any, *, reset: bool = False) -> Floats:
         """(n, d) finite numbers; `reset` where the estimator is being fitted to them."""
-        if not is_table(X):
-            check_numbers(X)
-            return np.asarray(validate_data(self, X, dtype=np.float64, reset=reset))
-        with _as_parameters():
-            rows = numeric_matrix(X)
-        validate_data(self, rows if isinstance(X, Mapping) else X, skip_check_array=True, reset=reset)
-        return np.asarray(check_array(rows, dtype=np.float64, estimator=self, input_name="X"))
+        with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds everything up to see a NaN
+            if not is_table(X):
+                check_numbers(X)
+                return np.asarray(validate_data(self, X, dtype=np.float64, reset=reset))
+            with _as_parameters():
+                rows = numeric_matrix(X)
+            validate_data(self, rows if isinstance(X, Mapping) else X, skip_check_array=True, reset=reset)
+            return np.asarray(check_array(rows, dtype=np.float64, estimator=self, input_name="X"))
 
     @property
     def _n_features_out(self) -> int:
         """How many names `get_feature_names_out` makes."""
         return int(self.n_components_)
+
+
+def _finite(values: Floats) -> Floats:
+    if not np.isfinite(values).all():
+        raise ParameterError("row-too-large", "a row is too large to be projected", "leave it out")
+    return values
 
 
 def check_numbers(X: Any) -> None:

@@ -7,6 +7,7 @@ whoever sees the fitted attributes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral, Real
 from typing import Any, Self, cast
 
 import numpy as np
@@ -16,9 +17,9 @@ from dpdpca_protocol.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.draft import default_delta
 from dpdpca_protocol.encoding import RecordEncoder
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.features import Feature
+from dpdpca_protocol.features import Feature, check_clip_norm, check_resolution, feature_units
 from dpdpca_protocol.figures import Figures, Terms, default_fraction_bits, figures_of
-from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.manifest import MAX_ENCODED_FEATURES, Manifest
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import NoisyScatter, triangle_index
 from dpdpca_protocol.reliability import assess_release
@@ -42,10 +43,13 @@ class LocalTerms:
     figures: Figures
     clip_norm: Fraction
     scaling: str
-    feature_units: tuple[tuple[Fraction, Fraction], ...]
     missing: str = "reject"
     nonnegative: bool = False
     release: ReleaseKind = ReleaseKind.JOINT
+
+    @property
+    def feature_units(self) -> tuple[tuple[Fraction, Fraction], ...]:
+        return feature_units(self.features, self.scaling)
 
     @property
     def encoded_names(self) -> tuple[str, ...]:
@@ -61,8 +65,9 @@ class DPPCA(NoisyPCA):
             or one such pair a feature. Required. Values outside are moved to the bound.
         epsilon, delta: of this one fit, relation replace-one, the number of rows public. `delta` None is
             min(10⁻⁶, 1/n²). Each further fit on the same rows spends as much again.
-        clip_norm: r, bound on the 2-norm of a scaled row; None is 0.35 √d, a rule that needs no look at the
-            data. Noise grows with r²: lower is usually better than higher.
+        clip_norm: r, bound on the 2-norm of a scaled row, at most that of the longest row that bounds and
+            centres allow: √d about the middle, 2 √d about an end. None is 0.35 √d, a rule that needs no look
+            at the data. Noise grows with r²: lower is usually better than higher.
         centres: public guess of the mean, one number a feature; None for the middle of the bounds.
         scaling: "range" divides each feature by its half-range, "common" all by the largest one.
         sum_weight: a/K in (0, 2], the share of the budget's attention that the mean gets; 0.05 if the
@@ -112,6 +117,7 @@ class DPPCA(NoisyPCA):
         rows = self._rows(X, reset=True)
         n, d = rows.shape
         terms = self._terms(n, d)
+        privacy = self._privacy(terms, n)
         # RecordEncoder and EncodedSpace read only what LocalTerms has.
         manifest = cast(Manifest, terms)
         batch = RecordEncoder(manifest).encode(
@@ -126,7 +132,7 @@ class DPPCA(NoisyPCA):
         k = self._wanted(d)
         components = fit_components(noisy, terms.figures, EncodedSpace.of(manifest))
         reliability = assess_release(noisy, terms.figures, components, OS_RANDOMNESS)
-        self._adopt(components, k, self._privacy(terms, n), reliability, self.metric)
+        self._adopt(components, k, privacy, reliability, self.metric)
         return self
 
     def _draw_noise(self, figures: Figures) -> list[int]:
@@ -144,21 +150,9 @@ class DPPCA(NoisyPCA):
             raise ParameterError("bad-argument", "metric must be 'study' or 'correlation'")
         if self.scaling not in ("range", "common"):
             raise ParameterError("bad-argument", "scaling must be 'range' or 'common'")
-        lower, upper = self._bounds(d)
-        centres = (lower + upper) / 2 if self.centres is None else _per_feature(self.centres, d, "centres")
-        if ((centres < lower) | (centres > upper)).any():
-            raise ParameterError("bad-argument", "a centre lies outside its bounds")
-        features = tuple(
-            Feature(f"{j}", "numeric", Fraction(low), Fraction(high), Fraction(centre))
-            for j, (low, high, centre) in enumerate(
-                zip(lower.tolist(), upper.tolist(), centres.tolist(), strict=True)
-            )
-        )
-        largest = max(feature.half_range for feature in features)
-        units = tuple(
-            (feature.origin, largest if self.scaling == "common" else feature.half_range)
-            for feature in features
-        )
+        if d > MAX_ENCODED_FEATURES:
+            raise ParameterError("bad-argument", f"X has more than {MAX_ENCODED_FEATURES} features")
+        features = self._features(d)
         clip_norm = _positive(
             _DEFAULT_CLIP * d**0.5 if self.clip_norm is None else self.clip_norm, "clip_norm"
         )
@@ -171,12 +165,15 @@ class DPPCA(NoisyPCA):
         if sum_weight > 2:
             raise ParameterError("bad-argument", "sum_weight must be at most 2")
         try:
+            check_clip_norm(features, self.scaling, clip_norm)
+            fraction_bits = default_fraction_bits(d, clip_norm)
+            check_resolution(features, self.scaling, 1 << fraction_bits)
             figures = figures_of(
                 Terms(
                     release=ReleaseKind.JOINT,
                     encoded_features=d,
                     clip_norm=clip_norm,
-                    fraction_bits=default_fraction_bits(d, clip_norm),
+                    fraction_bits=fraction_bits,
                     epsilon=_positive(self.epsilon, "epsilon"),
                     delta=delta,
                     sum_weight=sum_weight,
@@ -186,7 +183,22 @@ class DPPCA(NoisyPCA):
             )
         except PolicyError as error:
             raise ParameterError("bad-argument", error.problem, error.next_step) from error
-        return LocalTerms(features, figures, clip_norm, self.scaling, units)
+        return LocalTerms(features, figures, clip_norm, self.scaling)
+
+    def _features(self, d: int) -> tuple[Feature, ...]:
+        lower, upper = self._bounds(d)
+        centres: Sequence[float | None] = [None] * d
+        if self.centres is not None:
+            given = _per_feature(self.centres, d, "centres")
+            if ((given < lower) | (given > upper)).any():
+                raise ParameterError("bad-argument", "a centre lies outside its bounds")
+            centres = given.tolist()
+        return tuple(
+            Feature(
+                f"{j}", "numeric", Fraction(low), Fraction(high), None if centre is None else Fraction(centre)
+            )
+            for j, (low, high, centre) in enumerate(zip(lower.tolist(), upper.tolist(), centres, strict=True))
+        )
 
     def _bounds(self, d: int) -> tuple[Floats, Floats]:
         if self.bounds is None:
@@ -246,8 +258,12 @@ def _per_feature(values: Any, d: int, what: str) -> NDArray[np.float64]:
 
 
 def _positive(value: Any, what: str) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number | Fraction):
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
         raise ParameterError("bad-argument", f"{what} must be a number")
-    if not np.isfinite(float(value)) or value <= 0:
+    try:
+        exact = Fraction(int(value)) if isinstance(value, Integral) else Fraction(float(value))
+    except (OverflowError, ValueError) as error:
+        raise ParameterError("bad-argument", f"{what} must be a finite number above 0") from error
+    if exact <= 0:
         raise ParameterError("bad-argument", f"{what} must be a finite number above 0")
-    return value if isinstance(value, Fraction) else Fraction(float(value))
+    return value if isinstance(value, Fraction) else exact

@@ -99,6 +99,7 @@ def complete_draft(
     if closing is None:
         raise malformed("the draft", "complete: closes_at is missing")
     clip_norm = real_of(draft["clip_norm"], "clip_norm")
+    bits = draft["fraction_bits"] if "fraction_bits" in draft else _fraction_bits(features, clip_norm, blocks)
     weight = real_of(draft.get("sum_weight", DEFAULT_SUM_WEIGHT), "sum_weight")
     min_owners = draft.get("min_owners", DEFAULT_MIN_OWNERS)
     body: dict[str, Any] = {
@@ -111,7 +112,7 @@ def complete_draft(
         "participants": [party.to_body() for party in named],
         "features": features,
         "clip_norm": decimal_text(clip_norm),
-        "fraction_bits": draft.get("fraction_bits", _fraction_bits(features, clip_norm, blocks)),
+        "fraction_bits": bits,
         "release": release,
         "epsilon": decimal_text(real_of(draft["epsilon"], "epsilon")),
         "delta": decimal_text(

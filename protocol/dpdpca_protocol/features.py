@@ -1,6 +1,8 @@
-"""One feature of a study: its public bounds or its public list of levels."""
+"""The features of a study: public bounds or a public list of levels, and what follows for its records."""
 
+import math
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
@@ -22,6 +24,8 @@ MAX_LEVELS = 1000
 MOST_WIDE = 2**14
 """How many times wider than its scale a feature's bounds may be."""
 
+_LARGEST = 2**400
+"""Bounds beyond it, or half-ranges below its inverse, have squares that doubles cannot hold."""
 _NAME = 200
 _UNIT = 50
 _DESCRIPTION = 1000
@@ -144,6 +148,99 @@ class Feature:
             if text is not None:
                 body[member] = text
         return body
+
+
+def feature_units(features: Sequence[Feature], scaling: str) -> tuple[tuple[Fraction, Fraction], ...]:
+    """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units."""
+    common = max(feature.half_range for feature in features)
+    return tuple(
+        (feature.origin, common if scaling == "common" else feature.scaled_unit)
+        for feature in features
+        for _ in range(feature.width)
+    )
+
+
+def check_resolution(features: Sequence[Feature], scaling: str, grid: int) -> None:
+    """That doubles, which records are read as, tell values of each feature apart as finely as the grid does.
+
+    Args:
+        features: of a study, or of a table at hand.
+        scaling: "range" or "common".
+        grid: q; a feature has 2hq/u levels on it, h its half-range and u what it is divided by.
+
+    Raises:
+        PolicyError: doubles have fewer steps between the bounds of a feature than the grid has levels, or the
+            bounds are so large or so close that squares leave the range of doubles. It names the feature.
+
+    Guarantee: beside the half level that rounding costs, a value reaches the grid with an error of at most
+        one level and 3·2⁻⁵³ of all levels, so that no z lies beyond 2hq/u + 2.
+    Source: docs/claims.md, C14.
+    Tested: tests/unit/test_resolution.py, tests/properties/test_extreme_numbers.py.
+    """
+    start, units = 0, feature_units(features, scaling)
+    for feature in features:
+        if feature.lower is not None and feature.upper is not None:
+            _check_size(feature, feature.lower, feature.upper)
+            width, largest = feature.upper - feature.lower, max(abs(feature.lower), abs(feature.upper))
+            steps = int(width / Fraction(math.ulp(float(largest))))
+            levels = math.ceil(width * grid / units[start][1])
+            if steps < levels:
+                refused(
+                    f"feature {feature.name}: its bounds are {steps} steps of double precision apart, and the"
+                    f" study tells {levels} levels apart between them",
+                    "measure it from a fixed value near its bounds, or give wider bounds",
+                )
+        start += feature.width
+
+
+def _check_size(feature: Feature, lower: Fraction, upper: Fraction) -> None:
+    if max(-lower, upper) > _LARGEST or feature.half_range * _LARGEST < 1:
+        refused(
+            f"feature {feature.name}: its bounds are too large or too close for squares in double precision",
+            "give it in another unit",
+        )
+
+
+def longest_norm_squared(features: Sequence[Feature], scaling: str, of_pairs: bool = False) -> Fraction:
+    """Σ u² of the longest scaled record that bounds and centres allow, or difference of two records.
+
+    A feature reaches from its centre to the bound that is further away: 1 about the middle of its bounds, 2
+    about one of them. Levels of one category exclude each other: together they are 1, and √2 apart.
+    """
+    units = feature_units(features, scaling)
+    total, start = Fraction(0), 0
+    for feature in features:
+        if feature.lower is None or feature.upper is None:
+            total += 2 if of_pairs and feature.width > 1 else 1
+        else:
+            origin, unit = units[start]
+            reach = max(feature.upper - origin, origin - feature.lower)
+            total += ((feature.upper - feature.lower if of_pairs else reach) / unit) ** 2
+        start += feature.width
+    return total
+
+
+def check_clip_norm(
+    features: Sequence[Feature], scaling: str, clip_norm: Fraction, of_pairs: bool = False
+) -> None:
+    """That r is not above what any record can reach: √d (2√d for pairs), or the longest record's norm.
+
+    Raises:
+        PolicyError: it is; noise would grow and nothing less would be clipped.
+    """
+    d = sum(feature.width for feature in features)
+    usual = Fraction(4 * d if of_pairs else d)
+    longest = longest_norm_squared(features, scaling, of_pairs)
+    if clip_norm**2 <= max(usual, longest):
+        return
+    if longest > usual:
+        refused(
+            f"clip_norm is above {math.sqrt(longest):.6g}, the norm of the longest"
+            f" {'difference' if of_pairs else 'record'} that bounds and centres allow"
+        )
+    if of_pairs:
+        refused(f"clip_norm is above 2·√{d}, and no two records are further apart")
+    refused(f"clip_norm is above √{d}, the square root of the number of encoded features")
 
 
 def column_key(name: str) -> str:

@@ -45,6 +45,7 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms import QUANTITIES, NoiseBy, Terms
 
 __all__ = [
+    "MAX_FRACTION_BITS",
     "MAX_ROUNDS",
     "Figures",
     "NoiseBy",
@@ -57,6 +58,7 @@ _SCALE_GRID = 2**40
 _SCALE_UP = 1 + Fraction(1, 2**31)
 _SCALE_TOLERANCE = 1 + Fraction(1, 2**30)
 _SAMPLER_LIMIT = 2**63 - 1
+MAX_FRACTION_BITS = 40
 MAX_ROUNDS = 8
 """Studies that may share one (ε, δ)."""
 OUTSIDE_SHARE = Fraction(1, 1024)
@@ -257,25 +259,30 @@ def _refuse_epsilon(delta: Fraction, delta_mask: Fraction) -> None:
 
 
 def default_fraction_bits(encoded_features: int, clip_norm: Fraction) -> int:
-    """The least f ≥ 10 with √d/(2 r 2^f) ≤ 2⁻¹⁰: rounding costs at most a thousandth of the clip norm."""
+    """The least f ≥ 10 with √d/(2 r 2^f) ≤ 2⁻¹⁰: rounding costs at most a thousandth of the clip norm.
+
+    Raises:
+        PolicyError: the clip norm is so small that no study has a grid that fine.
+    """
     bits = 10
     while encoded_features * 4**10 > 4 * clip_norm**2 * 4**bits:
         bits += 1
+        if bits > MAX_FRACTION_BITS:
+            least = encoded_features**0.5 * 2.0 ** (9 - MAX_FRACTION_BITS)
+            refused(
+                f"clip_norm is below {least:.3g}, too small for the finest grid",
+                "raise it, or give narrower bounds",
+            )
     return bits
 
 
 def _check_record_bound(terms: Terms) -> None:
     d, r = terms.encoded_features, terms.clip_norm
-    if terms.release is ReleaseKind.PAIRS:
-        if r**2 > 4 * d:
-            refused(f"clip_norm is above 2·√{d}, and no two records are further apart")
-    elif r**2 > d:
-        refused(f"clip_norm is above √{d}, the square root of the number of encoded features")
     if 4 * r**2 * terms.grid**2 <= d or terms.record_bound < 1:
         refused("clip_norm is no larger than the rounding error of a record", "raise fraction_bits")
-    # A pre-study adds up records, or counts them, and never their squares.
+    # A pre-study adds up records, or counts them, and never their squares; but it compares these.
     largest = ceil_sqrt(Fraction(terms.record_bound)) if terms.blocks else terms.record_bound
-    if terms.max_records * largest >= 2**62:
+    if max(terms.max_records * largest, terms.record_bound) >= 2**62:
         refused(
             "max_records · clip_norm² · 4^fraction_bits reaches 2⁶², too much for exact 64-bit sums",
             "lower fraction_bits or max_records",

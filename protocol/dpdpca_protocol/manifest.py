@@ -17,7 +17,7 @@ from gmpy2 import mpz
 from dpdpca_protocol.blocks import PRE_STUDY_BLOCKS, BlockName
 from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import AuthenticationError, MessageError, UsageError
-from dpdpca_protocol.features import Feature
+from dpdpca_protocol.features import Feature, feature_units
 from dpdpca_protocol.fields import (
     check_members,
     decimal_text,
@@ -31,7 +31,7 @@ from dpdpca_protocol.fields import (
     refused,
     time_text,
 )
-from dpdpca_protocol.figures import MAX_ROUNDS, Figures, NoiseBy, Terms, figures_of
+from dpdpca_protocol.figures import MAX_FRACTION_BITS, MAX_ROUNDS, Figures, NoiseBy, Terms, figures_of
 from dpdpca_protocol.identifiers import Digest, StudyId
 from dpdpca_protocol.manifest_rules import MAX_ENCODED_FEATURES, check_rules
 from dpdpca_protocol.mechanisms import MECHANISMS, Calibration
@@ -60,7 +60,6 @@ __all__ = [
 
 KIND = "manifest"
 LEAST_MODULUS_BITS = LEAST_BITS
-MAX_FRACTION_BITS = 40
 MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
 LEAST_COHORT_DISTANCE = 2
@@ -162,12 +161,7 @@ class Manifest:
     @property
     def feature_units(self) -> tuple[tuple[Fraction, Fraction], ...]:
         """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units."""
-        common = max(feature.half_range for feature in self.features)
-        return tuple(
-            (feature.origin, common if self.scaling == "common" else feature.scaled_unit)
-            for feature in self.features
-            for _ in range(feature.width)
-        )
+        return feature_units(self.features, self.scaling)
 
     @classmethod
     def parse(cls, untrusted: Mapping[str, Any], *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> Self:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from dpdpca_protocol.blocks import OF_PAIRS
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.features import column_key
+from dpdpca_protocol.features import check_clip_norm, check_resolution, column_key
 from dpdpca_protocol.fields import check_unique, name_key, refused
 from dpdpca_protocol.mechanisms import Calibration, Gaussian, mechanism_for
 from dpdpca_protocol.study import ReleaseKind
@@ -20,6 +20,7 @@ def check_rules(manifest: "Manifest") -> None:
     """That the terms are within their limits and fit each other."""
     _check_features(manifest)
     _check_scales(manifest)
+    check_resolution(manifest.features, manifest.scaling, 1 << manifest.fraction_bits)
     _check_privacy(manifest)
     _check_chain(manifest)
     _check_pairs(manifest)
@@ -56,7 +57,10 @@ def _check_scales(manifest: "Manifest") -> None:
 
 def _check_privacy(manifest: "Manifest") -> None:
     if manifest.clip_norm <= 0:
-        refused("clip_norm must be above 0 and at most the square root of the number of encoded features")
+        refused("clip_norm must be above 0")
+    check_clip_norm(
+        manifest.features, manifest.scaling, manifest.clip_norm, manifest.release is ReleaseKind.PAIRS
+    )
     if manifest.epsilon <= 0:
         refused("epsilon must be above 0")
     if not 0 < manifest.delta * manifest.max_records < 1:

@@ -34,8 +34,8 @@ class Terms:
     Attributes:
         release: what is released.
         encoded_features: d, columns after one-hot encoding.
-        clip_norm: r, bound on the 2-norm of a scaled record, in (√d/(2q), √d]; of a difference in a study of
-            pairs, there up to 2√d.
+        clip_norm: r, bound on the 2-norm of a scaled record, above √d/(2q); of a difference in a study of
+            pairs. How far up it may go is the features' business (`features.check_clip_norm`).
         fraction_bits: f; the grid has q = 2^f units.
         epsilon: ε > 0.
         delta: δ in all, below 1/max_records.
