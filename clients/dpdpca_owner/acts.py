@@ -29,7 +29,7 @@ from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, save_model
 from dpdpca_owner.share_chunks import prepare_blindings
 from dpdpca_owner.sources import DataLocation
-from dpdpca_owner.spending import check_data_set, foresee
+from dpdpca_owner.spending import check_data_set, check_own, foresee
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
 from dpdpca_protocol.address import normal_address, parse_address
@@ -184,6 +184,7 @@ def _sheet(
     fingerprint = contribution.content.fingerprint if contribution else None
     charge = _charge(desk, opened)
     ledger = desk.home.ledger.read()
+    check_own(ledger, desk.owner.parties)
     chain = desk.home.approvals.chain(opened.manifest, ledger)
     spending = foresee(ledger, charge, policy.budget, fingerprint, named)
     if chain is not None:
@@ -291,6 +292,7 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
         policy = desk.home.policy()  # as it stands by now
         policy.check(opened.manifest, desk.owner.key.public.ed25519)
         with ledger.writing(desk.now()) as book:
+            check_own(book.ledger, desk.owner.parties)
             # A withdrawal that was never booked comes first: what is sent from here on is paid anew.
             if (receipt := folder.last_receipt_statement()) is not None:
                 book.record(settle(book.ledger, receipt, book.time))

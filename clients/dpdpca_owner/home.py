@@ -1,6 +1,7 @@
 """What an owner keeps between commands: its identity, the keys it has pinned, and one folder a study."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,9 +16,9 @@ from dpdpca_owner.local_files import load, own_file, save
 from dpdpca_owner.pins import Pins
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UsageError
+from dpdpca_protocol.errors import DpdpcaError, NotFoundError, UsageError
 from dpdpca_protocol.fields import read_text
-from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.signing import IdentityKey, Statement
@@ -37,6 +38,11 @@ class Owner:
     def words(self) -> str:
         return fingerprint_words(self.key.public.ed25519)
 
+    @property
+    def parties(self) -> frozenset[PartyId]:
+        """The ids under all of its keys."""
+        return frozenset(key.public.party_id for key in (self.key, *self.former))
+
 
 class OwnerHome:
     """An owner's folder.
@@ -48,7 +54,7 @@ class OwnerHome:
 
     def __init__(self, path: Path, witness: Path | None = None) -> None:
         self.path = path
-        self.keys = IdentityFiles(path)
+        self.keys = IdentityFiles(path, self._acted)
         self.pins = Pins(path)
         self.marks = SeenMarks(path / "marks.json", self.pins.first_key)
         self.policy_path = path / "policy.toml"
@@ -66,12 +72,7 @@ class OwnerHome:
             read_text(name, "the name", _NAME_LIMIT)
         except DpdpcaError as error:
             raise UsageError("bad-name", error.problem, "give a short plain name") from error
-        if self.keys.exist:
-            raise ConflictError(
-                "already-initialised",
-                f"there is an owner in {self.path} already",
-                "use it, or name another folder with --home",
-            )
+        self.keys.check_unused()
         private_dir(self.path)
         save(self._name_path, {"name": name})
         self.ledger.create(now or datetime.now(UTC), OS_RANDOMNESS)
@@ -122,6 +123,14 @@ class OwnerHome:
         """Digests of the moduli of all other studies joined before: one key serves one study."""
         moduli = (folder.modulus() for folder in self.studies() if folder.study != besides)
         return frozenset(modulus for modulus in moduli if modulus is not None)
+
+    def _acted(self) -> frozenset[PartyId]:
+        """Who has joined studies from here and, before the home remembered its key, who has booked."""
+        acted = set() if self.keys.are_remembered else set(self.ledger.owners())
+        for folder in self.studies():
+            with suppress(DpdpcaError, OSError):  # a damaged file is no evidence
+                acted |= folder.owners()
+        return frozenset(acted)
 
     def _joined(self) -> frozenset[StudyId]:
         return frozenset(folder.study for folder in self.studies() if folder.plan() is not None)

@@ -33,7 +33,7 @@ from dpdpca_protocol.errors import (
     UnavailableError,
 )
 from dpdpca_protocol.fields import read_integer, time_text
-from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.ledger import Ledger
 from dpdpca_protocol.ledger_entries import Entry
 from dpdpca_protocol.randomness import Randomness
@@ -165,6 +165,14 @@ class LedgerFile:
         """
         with self.locked(exclusive=False):
             return self._load()[0]
+
+    def owners(self) -> frozenset[PartyId]:
+        """Who has booked in it, by the lines that hold."""
+        ledger = Ledger()
+        with suppress(DpdpcaError, OSError):
+            content = read_private(self.entries_path)
+            ledger.extend(content[: content.rfind(b"\n") + 1])
+        return frozenset(spend.charge.owner for spend in ledger.spends)
 
     @contextmanager
     def writing(self, now: datetime) -> Iterator[Book]:

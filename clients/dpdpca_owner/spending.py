@@ -1,14 +1,15 @@
 """What a study would do to an owner's budget, as the consent sheet shows it and a join is held to it."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from dpdpca_protocol.bookkeeping import place
 from dpdpca_protocol.budget import NO_COST, Budget, Cost, rational_text
-from dpdpca_protocol.errors import DpdpcaError, UsageError
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UsageError
 from dpdpca_protocol.fields import decimal_text, read_text
-from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.identifiers import Digest, PartyId
 from dpdpca_protocol.ledger import Ledger, check_fits
 from dpdpca_protocol.ledger_charge import DATA_SET_NAME, Charge
 
@@ -167,6 +168,16 @@ def foresee(
     others = tuple(name for name in ledger.data_sets if name not in apart)
     placed = Placed(placement.data_set, placement.is_new, is_paid, placement.merges, others, before)
     return Spending(charge, budget, placed, len(ledger.data_sets))
+
+
+def check_own(ledger: Ledger, own: Collection[PartyId]) -> None:
+    """Raises IntegrityError `ledger-of-another` where others than the party with the ids `own` booked."""
+    if not {spend.charge.owner for spend in ledger.spends} <= set(own):
+        raise IntegrityError(
+            "ledger-of-another",
+            "the ledger holds studies that another owner has joined: each owner has a ledger of its own",
+            "put this owner's ledger and keys back from one backup of its whole folder",
+        )
 
 
 def check_data_set(name: str) -> None:

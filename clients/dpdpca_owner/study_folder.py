@@ -18,7 +18,7 @@ from dpdpca_disk.private import private_dir, read_private, remove_private, write
 from dpdpca_owner.local_files import load, own_file, save
 from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import ConflictError, IntegrityError
-from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.share import Receipt
 from dpdpca_protocol.signing import Statement, hex_bytes, verify_statement
 
@@ -91,6 +91,13 @@ class StudyFolder:
 
     def save_owner_key(self, ed25519: bytes) -> None:
         save(self.path / "owner.json", {"ed25519": ed25519.hex()})
+
+    def owners(self) -> frozenset[PartyId]:
+        """Who joined from here: one owner, or nobody yet. Raises like `owner_key`."""
+        if (key := self.owner_key()) is not None:
+            return frozenset({PartyId.of(key)})
+        shares = map(read_private, self.path.glob("share-*.json"))  # of a version that kept no key
+        return frozenset(PartyId.of(verify_statement("share", share).signer) for share in shares)
 
     def plan(self) -> Plan | None:
         path = self.path / "plan.json"

@@ -17,6 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
+from dpdpca_disk.evidence import kept_manifests
 from dpdpca_disk.home import home_folder
 from dpdpca_disk.identity import IdentityFiles, IdentityKeys
 from dpdpca_disk.passphrase import unlock
@@ -25,12 +26,15 @@ from dpdpca_disk.words import fingerprint_words
 from dpdpca_protocol.address import normal_address
 from dpdpca_protocol.errors import IntegrityError, NotFoundError, PolicyError
 from dpdpca_protocol.fields import read_text
+from dpdpca_protocol.identifiers import PartyId
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.parties import Party, ProxyParty
 from dpdpca_protocol.rotation import follow_rotations
 from dpdpca_protocol.signing import Identity, IdentityKey, Statement
 
 PASSPHRASE_VARIABLE = "DPDPCA_USER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
+DATABASE_FILE = "user.sqlite3"
+"""Of the service."""
 _TOKEN_BYTES = 32
 
 
@@ -84,15 +88,20 @@ class UserHome:
             ConflictError: there are keys already; they are kept.
         """
         read_text(name, "the name", 200)
+        self.key_files.check_unused()
         private_dir(self.folder)
-        key = self.key_files.create(passphrase)
         write_private(self.folder / "token", secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
         write_private(self.folder / "profile.json", json.dumps({"name": name}).encode())
-        return key
+        # The key last: an interrupted init leaves nothing that looks finished.
+        return self.key_files.create(passphrase)
 
     @property
     def key_files(self) -> IdentityFiles:
-        return IdentityFiles(self.folder)
+        return IdentityFiles(self.folder, self._signers)
+
+    def _signers(self) -> frozenset[PartyId]:
+        manifests = kept_manifests(self.folder / DATABASE_FILE)
+        return frozenset(PartyId.of(manifest.signer) for manifest in manifests)
 
     def identity(self, passphrase: bytes | None) -> IdentityKey:
         """The private keys in use. Raises like `keys`."""

@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-from dpdpca_disk.identity import IdentityFiles
 from dpdpca_disk.passphrase import new_passphrase
 from dpdpca_disk.private import private_dir, write_private
 from dpdpca_protocol.fields import read_text
 from dpdpca_protocol.signing import IdentityKey
-from dpdpca_proxy.proxy import make_home, passphrase_of
+from dpdpca_proxy.proxy import key_files, make_home, passphrase_of
 from dpdpca_proxy.settings import PREFIX, SETTINGS_FILE, Settings, load_settings
 
 
@@ -40,7 +39,7 @@ def initialise(
         read_text(name, "the name", 200)
     settings = load_settings(home, name=name, url=url, passphrase_file=passphrase_file)
     _ = settings.address  # named, or that of a listener on this machine
-    files = IdentityFiles(settings.home)
+    files = key_files(settings.home)
     if files.exist:
         passphrase = passphrase_of(settings)
     else:

@@ -14,12 +14,13 @@ from pathlib import Path
 from gmpy2 import mpz
 
 from dpdpca_asgi.observe import Metrics
+from dpdpca_disk.evidence import kept_manifests
 from dpdpca_disk.identity import IdentityFiles, IdentityKeys
 from dpdpca_disk.passphrase import unlock
 from dpdpca_disk.private import private_dir
 from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, NotFoundError, PolicyError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.identifiers import PartyId, StudyId
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
 from dpdpca_protocol.messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PublicKey
@@ -113,6 +114,16 @@ def system_clock() -> datetime:
     return datetime.now(UTC)
 
 
+def key_files(home: Path) -> IdentityFiles:
+    """The keys of the proxy in `home`, which are those that its studies name."""
+
+    def named() -> frozenset[PartyId]:
+        manifests = kept_manifests(home / DATABASE_FILE)
+        return frozenset(PartyId.of(bytes.fromhex(each.body["proxy"]["ed25519"])) for each in manifests)
+
+    return IdentityFiles(home, named)
+
+
 def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
     """Makes the home folder, the identity and the database where they are missing.
 
@@ -125,7 +136,7 @@ def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
     """
     home = private_dir(settings.home)
     private_dir(home / FILES_FOLDER)
-    files = IdentityFiles(home)
+    files = key_files(home)
     fresh = not files.exist
     if fresh:
         files.create(passphrase)
@@ -159,8 +170,10 @@ def open_proxy(
         AuthenticationError: `wrong-passphrase`.
     """
     home = settings.home
-    if not IdentityFiles(home).exist:
+    files = key_files(home)
+    if not files.exist:
         raise NotFoundError("not-initialised", f"there is no proxy in {home}", "run: dpdpca proxy init")
+    keys = files.load(passphrase_of(settings))
     counted = metrics or Metrics()
 
     @lru_cache(maxsize=64)
@@ -177,7 +190,7 @@ def open_proxy(
         database.settle_witness()
     return Proxy(
         settings=settings,
-        keys=IdentityFiles(home).load(passphrase_of(settings)),
+        keys=keys,
         database=database,
         files=FileStore(_folder(home)),
         now=now,
@@ -191,7 +204,7 @@ def open_proxy(
 
 def passphrase_of(settings: Settings) -> bytes | None:
     """The passphrase of the keys in the home; asked for where they need one and the settings name no file."""
-    return unlock(IdentityFiles(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
+    return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
 
 def _load_terms(database: Database, study: StudyId, least_modulus_bits: int) -> StudyTerms:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from dpdpca_disk.identity import IdentityFiles, IdentityKeys
+from dpdpca_disk.identity import IdentityKeys
 from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError
 from dpdpca_protocol.identifiers import PartyId, StudyId
 from dpdpca_protocol.rotation import MOST_ROTATIONS, too_many_rotations, verify_rotation
 from dpdpca_protocol.study import ShareState
-from dpdpca_proxy.proxy import Proxy, passphrase_of
+from dpdpca_proxy.proxy import Proxy, key_files, passphrase_of
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import (
@@ -112,7 +112,7 @@ def rotate_proxy(home: Path | None, now: datetime) -> IdentityKeys:
         NotFoundError: `not-initialised`.
     """
     settings = load_settings(home)
-    files = IdentityFiles(settings.home)
+    files = key_files(settings.home)
     if not files.exist:
         raise NotFoundError(
             "not-initialised", f"there is no proxy in {settings.home}", "run: dpdpca proxy init"

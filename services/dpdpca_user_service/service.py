@@ -19,7 +19,7 @@ from dpdpca_protocol.manifest import LEAST_MODULUS_BITS
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.parties import Party
 from dpdpca_protocol.signing import IdentityKey, verify_statement
-from dpdpca_user.home import EnrolledProxy, UserHome, passphrase_of
+from dpdpca_user.home import DATABASE_FILE, EnrolledProxy, UserHome, passphrase_of
 from dpdpca_user.model import Model
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.settings import Settings
@@ -28,7 +28,6 @@ from dpdpca_user_service.store.database import Database
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
 from dpdpca_user_service.work import Workers
 
-DATABASE_FILE = "user.sqlite3"
 MARKS_FILE = "marks.json"
 _PATIENCE = Patience(seconds=5)
 

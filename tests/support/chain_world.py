@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from given_keys import give_key
 from numpy.typing import NDArray
 from proxy_world import ProxyWorld
 from user_world import TOY_BITS, UserWorld
@@ -44,7 +45,7 @@ class Chain:
         for index, (key, part) in enumerate(zip(world.owners, np.array_split(records, 3), strict=True)):
             home = OwnerHome(folder / f"owner-{index}", folder / "witness")
             home.create(f"Hospital {'ABC'[index]}", None)
-            (home.path / "identity.pem").write_bytes(key.to_pem())
+            give_key(home.path, key)
             home.pins.pin_proxy(world.url, world.client(key).card()[1])
             desks.append(Desk(home, home.load(), _connect, least_modulus_bits=TOY_BITS))
             path = private_dir(folder / "data") / f"{index}.csv"

@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 from children import start_child
+from given_keys import give_key
 from proxy_world import ProxyWorld
 
 from dpdpca_http.address import StudyAddress
@@ -56,7 +57,7 @@ def make_owner_home(path: Path, world: ProxyWorld, url: str | None = None, place
     """An owner of the world, the first unless `place` says which, enrolled; it knows the proxy by `url`."""
     home, known = OwnerHome(path, path.parent / "witness"), url or world.url
     home.create(f"Hospital {'ABCDEFGH'[place]}", None)
-    (path / "identity.pem").write_bytes(world.owners[place].to_pem())
+    give_key(path, world.owners[place])
     card = ProxyCard(world.proxy.settings.name, world.url, world.proxy.key.public).sign(world.proxy.key)
     home.pins.pin_proxy(known, card)
     home.policy_path.write_text("[study]\nmin_owners = 2\n")

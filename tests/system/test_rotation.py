@@ -9,6 +9,8 @@ from federation.records import draft, patients, write_csv
 from federation.world import Federation, Owner, User, federation_in
 from promises import Promise
 
+from dpdpca_disk.private import private_dir, write_private
+
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Federation]:
@@ -70,12 +72,18 @@ def test_a_study_outlives_the_keys_of_all(own: Federation, tmp_path: Path, promi
     assert user.ask("user", "verify", second)["verified"]
     assert own.proxy_machine.ask("proxy", "audit", second)["holds"] is True
 
-    # An old proxy key that is shown again, as after a backup put back, is refused.
+    # An old proxy key that is shown again is refused: by the proxy's own home, as after a backup put back,
     home = own.proxy_home
     own.proxy.stop()
-    (home / "identity.pem").unlink()
-    (home / "former-keys" / "1.pem").rename(home / "identity.pem")
-    (home / "rotations" / "1.json").rename(home / "rotations.put-away")
+    old_key = (home / "former-keys" / "1.pem").read_bytes()
+    write_private(home / "identity.pem", old_key)
+    refused = own.proxy_machine.run("proxy", "serve")
+    assert (refused.status, "has given up" in refused.err) == (1, True), refused.err
+    # and by whoever has pinned the new one, where somebody serves with the old one from a home of their own.
+    home.rename(home.with_name("put-away"))
+    home.with_name(f"{home.name}-generation").rename(home.with_name("put-away-generation"))
+    private_dir(home)
+    write_private(home / "identity.pem", old_key)
     own.proxy.start()
     again = owners[0].run("owner", "enrol", own.url, "--yes")
     assert again.status == 1

@@ -1,5 +1,6 @@
 """Keys in a home folder: rotated, resumed after any interruption, sealed, and private."""
 
+import errno
 import os
 import stat
 from datetime import UTC, datetime
@@ -9,9 +10,10 @@ import pytest
 
 from dpdpca_disk import identity
 from dpdpca_disk.identity import IdentityFiles
+from dpdpca_disk.private import write_private
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError, UnavailableError
 from dpdpca_protocol.rotation import follow_rotations, verify_rotation
-from dpdpca_protocol.signing import Statement
+from dpdpca_protocol.signing import IdentityKey, Statement
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 
@@ -133,11 +135,49 @@ def test_two_cannot_rotate_at_once(tmp_path: Path) -> None:
     files.rotate("owner", None, NOW, again)
 
 
-def test_a_key_from_another_backup_is_seen(tmp_path: Path) -> None:
+def test_a_rotation_goes_on_with_the_key_that_it_has_announced(tmp_path: Path) -> None:
+    """Its new key was exchanged, or lost: the proxies know of another one."""
     files = IdentityFiles(tmp_path)
-    files.create(None)
-    files.rotate("owner", None, NOW, unheard)
-    (tmp_path / "identity.pem").unlink()
-    files.create(None)
+    first = files.create(None)
+
+    def unreachable(_statement: Statement) -> None:
+        raise UnavailableError("unreachable", "nobody answers")
+
+    with pytest.raises(UnavailableError):
+        files.rotate("owner", None, NOW, unreachable)
+    announced = (tmp_path / "next.pem").read_bytes()
+    write_private(tmp_path / "next.pem", IdentityKey.generate().to_pem())
     with pytest.raises(IntegrityError, match="do not lead"):
+        files.rotate("owner", None, NOW, unheard)
+    (tmp_path / "next.pem").unlink()
+    with pytest.raises(IntegrityError, match="given up"):
+        files.rotate("owner", None, NOW, unheard)
+    write_private(tmp_path / "next.pem", announced)
+    assert files.load(None).current.public == first.public
+    assert [key.public for key in files.rotate("owner", None, NOW, unheard).former] == [first.public]
+
+
+def test_a_home_that_cannot_be_written_can_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = IdentityFiles(tmp_path)
+    key = files.create(None)
+    (tmp_path / "known-key.json").unlink()
+
+    def refuse(*_args: object, **_options: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "write_private", refuse)
+        assert files.load(None).current.public == key.public
+    assert not files.are_remembered
+    files.load(None)
+    assert files.are_remembered
+
+
+def test_a_sealing_key_counts_as_much_as_a_signing_key(tmp_path: Path) -> None:
+    files = IdentityFiles(tmp_path)
+    mixed = IdentityKey(files.create(None).ed25519, IdentityKey.generate().x25519)
+    write_private(tmp_path / "identity.pem", mixed.to_pem())
+    with pytest.raises(IntegrityError, match="not the key of this home"):
         files.load(None)

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from given_keys import give_key
 
 from dpdpca_cli import main as cli
 from dpdpca_http.address import StudyAddress
@@ -211,7 +212,7 @@ def make_scene(tmp_path: Path, parties: Any, make_manifest: Callable[..., Manife
         owner = home.create("Hospital A", None)
         # The study names the session's first owner: this home gets that key.
         key = parties.owners[0]
-        (home.path / "identity.pem").write_bytes(key.to_pem())
+        give_key(home.path, key)
         owner = home.load()
         proxy = MemoryProxy(parties.proxy, statement, key.public.party_id)
         proxy.enrolled = [("user", manifest.user.name, parties.user.public)]

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from given_keys import give_key
 from promises import Promise
 
 from dpdpca_http.address import StudyAddress
@@ -159,7 +160,7 @@ def test_a_key_that_is_too_small(make_scene: SceneMaker) -> None:
 def test_a_study_that_names_others(make_scene: SceneMaker) -> None:
     scene = make_scene()
     key = IdentityKey.generate()
-    (scene.desk.home.path / "identity.pem").write_bytes(key.to_pem())
+    give_key(scene.desk.home.path, key)
     scene.desk = replace(scene.desk, owner=scene.desk.home.load())
     assert not acts.review(scene.desk, scene.address, None).to_json()["you_may_join"]
     with pytest.raises(NotAllowedError, match=key.public.ed25519.hex()):

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -62,8 +63,9 @@ def rho(scene: Any) -> Fraction:
 def book(scene: Any, number: int, price: Fraction, content: Content, data_set: str | None = None) -> None:
     """Another study of this owner, booked without being run."""
     budget = Budget.of_rho(Fraction(100), Fraction(1, 10**6))
+    booked = replace(charge(number, price), owner=scene.desk.owner.key.public.party_id)
     with scene.desk.home.ledger.writing(NOW) as opened:
-        entries = reserve(opened.ledger, charge(number, price), content, data_set, budget, opened.time)
+        entries = reserve(opened.ledger, booked, content, data_set, budget, opened.time)
         opened.record(entries)
 
 

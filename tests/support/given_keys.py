@@ -1,0 +1,12 @@
+"""Homes of parties whose keys a test has made already."""
+
+from pathlib import Path
+
+from dpdpca_disk.private import write_private
+from dpdpca_protocol.signing import IdentityKey
+
+
+def give_key(home: Path, key: IdentityKey) -> None:
+    """Let `key` be the one of this home, as in one from before homes remembered their keys."""
+    (home / "known-key.json").unlink(missing_ok=True)
+    write_private(home / "identity.pem", key.to_pem())
