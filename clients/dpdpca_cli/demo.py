@@ -25,6 +25,7 @@ from dpdpca_cli.demo_processes import ChildFailedError, Household
 from dpdpca_cli.demo_records import bundled_draft, bundled_records, read_records, split, write_parts
 from dpdpca_cli.demo_results import POOLED_NOTE, facts, result_tables, terminal_table
 from dpdpca_disk.private import private_dir
+from dpdpca_disk.text import load_text
 from dpdpca_owner.policy import mechanism_name
 from dpdpca_protocol.budget import Cost
 from dpdpca_protocol.errors import InputError, UsageError
@@ -199,7 +200,7 @@ def _write_report(out: Path, runs: Sequence[StudyRun], captured: Sequence[Captur
 def _read(path: Path) -> bytes:
     if not path.is_file():
         raise InputError("no-such-file", f"there is no file {path}", "give the path of a draft in TOML")
-    return path.read_bytes()
+    return load_text(path).encode()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpdpca_disk.text import load_line, load_text
 from dpdpca_owner import ledger_commands
 from dpdpca_owner.command_parts import (
     PASSPHRASE_VARIABLE,
@@ -97,10 +98,10 @@ def enrol(
 
     def read_invitation() -> str:
         if invitation_file is not None:
-            return invitation_file.read_text(encoding="utf-8").strip()
+            return load_text(invitation_file).strip()
         if sys.stdin.isatty():
             return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
-        return sys.stdin.readline().strip()
+        return load_line(sys.stdin.buffer)
 
     done = acts.enrol(open_desk(home, ca_file, passphrase_file), url, read_invitation, accept)
     words = fingerprint_words(done.proxy.identity.ed25519)

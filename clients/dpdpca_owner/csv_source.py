@@ -1,4 +1,4 @@
-"""Text files with a header: any of four delimiters, UTF-8 or UTF-16 by their mark, others by name.
+"""Text files with a header: any of four delimiters, UTF-8, UTF-16 or UTF-32 by their mark, others by name.
 
 Every field is read as text and numbers are made here, so that what a column is does not depend on its first
 rows, and no error can repeat a value.
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from dpdpca_disk.text import marked_encoding
 from dpdpca_owner.fingerprint import as_text
 from dpdpca_owner.matching import match_columns
 from dpdpca_owner.sources import Listener, RecordSource
@@ -43,7 +44,7 @@ class CsvSource(RecordSource):
     Args:
         path: plain or gzip (by name, .gz).
         features: the delimiter is the one under which most of them are in the header.
-        encoding: a Python codec; None means UTF-8, or UTF-16 where the file begins with its mark.
+        encoding: a Python codec; None means UTF-8, or what the file's byte-order mark says.
         decimal: "." or ",".
     """
 
@@ -148,9 +149,8 @@ def _encoding(beginning: bytes, named: str | None) -> str:
             return codecs.lookup(named).name
         except LookupError as error:
             raise UsageError("bad-option", "--encoding names no encoding that Python knows") from error
-    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    return "utf-8"
+    marked = marked_encoding(beginning)
+    return "utf-8" if marked in (None, "utf-8-sig") else marked  # Arrow takes that mark off itself
 
 
 def _header(text: str, features: Sequence[Feature]) -> tuple[str, tuple[str, ...]]:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from dpdpca_disk.text import load_text
 from dpdpca_disk.words import fingerprint_words
 from dpdpca_protocol.budget import Budget
 from dpdpca_protocol.draft import real_of
@@ -203,21 +204,20 @@ def load_policy(path: Path) -> Policy:
     """The policy in a TOML file; the default one where there is no file.
 
     Raises:
-        UsageError: `bad-policy`, with the member and its range.
+        UsageError: `bad-policy`, with the member and its range; `not-text`.
         PolicyError: others may write to the file.
     """
     try:
-        content = path.read_bytes()
+        text = load_text(path)
         mode = path.stat().st_mode
     except FileNotFoundError:
         return parse_policy(DEFAULT_POLICY)
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PolicyError("file-not-private", f"others may change {path}", f"run: chmod go-w '{path}'")
     try:
-        return parse_policy(content.decode())
-    except (UnicodeDecodeError, UsageError) as error:
-        problem = error.problem if isinstance(error, UsageError) else "it is not UTF-8"
-        raise UsageError("bad-policy", f"{path}: {problem}", "correct the file") from error
+        return parse_policy(text)
+    except UsageError as error:
+        raise UsageError("bad-policy", f"{path}: {error.problem}", "correct the file") from error
 
 
 def parse_policy(text: str) -> Policy:

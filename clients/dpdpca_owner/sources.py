@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 from dpdpca_disk.home import expanded
+from dpdpca_disk.text import load_text
 from dpdpca_owner.matching import match_columns
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError, UsageError
@@ -110,7 +111,7 @@ def locate_data(
     if decimal not in (".", ","):
         raise UsageError("bad-option", "--decimal is . or ,")
     if url_file is not None:
-        data = url_file.read_text(encoding="utf-8").strip()
+        data = load_text(url_file).strip()
     elif data is None:
         data = environment.get("DPDPCA_DATA_URL", "")
     elif query is not None and _shows_password(data):

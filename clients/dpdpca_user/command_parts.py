@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpdpca_disk.text import load_line, load_text
 from dpdpca_protocol.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -46,9 +47,16 @@ def open_client(url: str | None, home: Path | None) -> "ServiceClient":
 
 
 def read_draft(path: Path) -> dict[str, Any]:
-    from dpdpca_user.drafts import media_type_of, parse_draft
+    from dpdpca_user.drafts import parse_draft
 
-    return parse_draft(path.read_bytes(), media_type_of(path))
+    return parse_draft(*load_draft(path))
+
+
+def load_draft(path: Path) -> tuple[bytes, str]:
+    """A draft as it is handed in, in UTF-8, and its media type."""
+    from dpdpca_user.drafts import media_type_of
+
+    return load_text(path).encode(), media_type_of(path)
 
 
 def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
@@ -65,10 +73,10 @@ def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
 
 def read_invitation(file: Path | None) -> str:
     if file is not None:
-        return file.read_text(encoding="utf-8").strip()
+        return load_text(file).strip()
     if sys.stdin.isatty():
         return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
-    return sys.stdin.readline().strip()
+    return load_line(sys.stdin.buffer)
 
 
 def need_terminal(what: str) -> None:

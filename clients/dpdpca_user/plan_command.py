@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpdpca_disk.text import load_text
 from dpdpca_protocol.errors import InputError, PolicyError, UsageError
 from dpdpca_user.command_parts import (
     AsJson,
@@ -295,7 +296,7 @@ def _result(name: str, service: str | None, home: Path | None) -> "PreStudyResul
     path = Path(name.strip())
     if path.is_file():
         try:
-            return PreStudyResult.parse(json.loads(path.read_bytes()))
+            return PreStudyResult.parse(json.loads(load_text(path)))
         except ValueError as error:
             raise InputError(
                 "malformed", f"{path.name} is not JSON", "write it with: dpdpca user result STUDY --json"
@@ -308,7 +309,7 @@ def _spectrum(given: str | None) -> list[float]:
     if given is None:
         return []
     path = Path(given)
-    text = path.read_text(encoding="utf-8") if path.is_file() else given
+    text = load_text(path) if path.is_file() else given
     try:
         values = [float(word) for word in text.replace(",", " ").replace("[", " ").replace("]", " ").split()]
     except ValueError as error:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_user.command_parts import AsJson, DraftFile, Home, Service, open_client, show_line
+from dpdpca_user.command_parts import AsJson, DraftFile, Home, Service, load_draft, open_client, show_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,7 @@ def study_run(
 
     Asked again, a chain goes on; a single study is made a second time: see `study list` for what runs.
     """
-    from dpdpca_user.drafts import media_type_of
-
-    content, media_type = draft.read_bytes(), media_type_of(draft)
+    content, media_type = load_draft(draft)
     with open_client(service, home) as client:
         if auto:
             facts = client.run_chain(

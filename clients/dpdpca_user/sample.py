@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpdpca_disk.text import MARK_BYTES, marked_encoding
 from dpdpca_protocol.columns import MISSING_WORDS
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.features import column_key
@@ -223,8 +224,12 @@ def _quoted(text: str) -> str:
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with path.open("rb") as beginning:
+            encoding = marked_encoding(beginning.read(MARK_BYTES)) or "utf-8"
+        with path.open(encoding=encoding, newline="") as file:
             start = file.read(65536)
+            if "\0" in start:
+                raise csv.Error("no text")
             file.seek(0)
             try:
                 dialect: type[csv.Dialect] = csv.Sniffer().sniff(start, delimiters=",;\t|")
@@ -234,7 +239,11 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
             header = [column_key(name) for name in next(reader, [])]
             rows = [row for _, row in zip(range(MOST_ROWS), reader, strict=False) if row]
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError("unreadable", f"{path.name} is not CSV in UTF-8", "export it again") from error
+        raise InputError(
+            "unreadable",
+            f"{path.name} is not CSV in UTF-8, nor marked as UTF-16 or UTF-32",
+            "export it again",
+        ) from error
     if not header or not rows:
         raise InputError("empty-file", f"{path.name} has no header and rows", "give a CSV file with a header")
     if len(set(header)) != len(header) or "" in header:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import httpx
 
+from dpdpca_disk.text import load_text
 from dpdpca_http.connection import (
     CONNECT_SECONDS,
     Peer,
@@ -41,7 +42,7 @@ def find_token(
     if given is not None:
         return given
     if environment.get(TOKEN_FILE_VARIABLE):
-        return Path(environment[TOKEN_FILE_VARIABLE]).read_text().strip()
+        return load_text(Path(environment[TOKEN_FILE_VARIABLE])).strip()
     return UserHome.find(home, environment).token()
 
 

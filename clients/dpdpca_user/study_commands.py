@@ -16,6 +16,7 @@ from dpdpca_user.command_parts import (
     Study,
     inert,
     lint_draft,
+    load_draft,
     open_client,
     read_draft,
     show,
@@ -109,12 +110,9 @@ def study_create(
     as_json: AsJson = False,
 ) -> None:
     """Hand a draft to the service, which makes the key, signs, and drives the study to its end."""
-    from dpdpca_user.drafts import media_type_of
-
+    content, media_type = load_draft(draft)
     with open_client(service, home) as client:
-        facts = client.create(
-            draft.read_bytes(), media_type_of(draft), proxy=proxy, publish=publish, in_clear=in_clear
-        )
+        facts = client.create(content, media_type, proxy=proxy, publish=publish, in_clear=in_clear)
     show(
         as_json,
         facts,

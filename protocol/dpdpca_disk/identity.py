@@ -95,6 +95,13 @@ class IdentityFiles:
     def need_passphrase(self) -> bool:
         return b"ENCRYPTED" in read_private(self._path)
 
+    def open_with(self, passphrase: bytes) -> bool:
+        """Whether the key in use opens with it."""
+        with suppress(AuthenticationError):
+            self._key(self._path, passphrase)
+            return True
+        return False
+
     def check_unused(self) -> None:
         """Raises ConflictError where there is a key, or was one."""
         if self.exist:
@@ -138,7 +145,7 @@ class IdentityFiles:
     def _read(self, passphrase: bytes | None) -> IdentityKeys:
         # In this order, so that a rotation that ends meanwhile is seen to be under way, or settled.
         made, under_way = self._rotations(), self._next_path.exists()
-        current = IdentityKey.from_pem(read_private(self._path), passphrase)
+        current = self._key(self._path, passphrase)
         settled = next(
             (
                 number
@@ -151,13 +158,16 @@ class IdentityFiles:
             raise self._not_together()
         if len(made) > settled and not under_way:
             raise self._given_up(current.public.ed25519)
-        former = [
-            IdentityKey.from_pem(read_private(self._former_path(number)), passphrase)
-            for number in range(settled, 0, -1)
-        ]
+        former = [self._key(self._former_path(number), passphrase) for number in range(settled, 0, -1)]
         if [key.public.ed25519 for key in former] != [link.previous for link, _ in reversed(made[:settled])]:
             raise self._not_together()
         return IdentityKeys(current, tuple(former), tuple(statement for _, statement in made[:settled]))
+
+    def _key(self, path: Path, passphrase: bytes | None) -> IdentityKey:
+        try:
+            return IdentityKey.from_pem(read_private(path), passphrase)
+        except MessageError as error:
+            raise self._not_ours(path) from error
 
     def _check_known(self, keys: IdentityKeys, known: Identity | None) -> None:
         """That the key in use is the one that is remembered, or follows it."""
@@ -226,7 +236,7 @@ class IdentityFiles:
                 raise too_many_rotations()
             if not self._next_path.exists():
                 write_private(self._next_path, IdentityKey.generate().to_pem(passphrase), replace=False)
-            new = IdentityKey.from_pem(read_private(self._next_path), passphrase)
+            new = self._key(self._next_path, passphrase)
             announce(self._statement(number, role, keys.current, new, now))
             private_dir(self._former_path(number).parent)
             write_private(self._former_path(number), read_private(self._path))
@@ -266,7 +276,7 @@ class IdentityFiles:
     def _not_ours(self, path: Path) -> IntegrityError:
         return IntegrityError(
             "state-corrupt",
-            "a rotation of keys is not what this program wrote",
+            "a file beside the keys is not what this program wrote",
             "put it back from a backup",
             place=str(path),
         )

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from dpdpca_disk.text import load_text
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, open_manifest
 from dpdpca_user.command_parts import lint_draft, read_draft
@@ -25,11 +26,11 @@ def read_terms(path: Path, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> M
         raise InputError(
             "too-large", f"{path.name} is larger than any manifest", "give a draft or a manifest"
         )
-    content = path.read_bytes()
+    text = load_text(path, MOST_BYTES)
     try:
-        members = json.loads(content)
+        members = json.loads(text)
     except (ValueError, RecursionError):
         members = None
     if isinstance(members, dict) and {"body", "signature"} <= members.keys():
-        return open_manifest(content.strip(), least_modulus_bits=least_modulus_bits).manifest
+        return open_manifest(text.strip().encode(), least_modulus_bits=least_modulus_bits).manifest
     return lint_draft(read_draft(path))

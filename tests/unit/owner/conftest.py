@@ -253,7 +253,7 @@ def run(
     monkeypatch.setattr(acts, "make_desk", make_desk)
 
     def run_command(*words: str, given: str = "") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
         with pytest.raises(SystemExit) as left:
             cli.main(["owner", *words])
         output = capsys.readouterr()

@@ -81,7 +81,7 @@ def test_enrolling_pins_the_key_and_never_takes_the_invitation_from_the_line(
     status, out, _ = run("enrol", url, "--home", home, "--yes", "--json", given="token\n")
     assert status == 0
     assert json.loads(out)["proxy"]["name"] == "Relay"
-    (tmp_path / "invitation").write_text("token\n", encoding="utf-8")
+    (tmp_path / "invitation").write_text("token\n", encoding="utf-16")
     assert run("enrol", url, "--home", home, "--invitation-file", str(tmp_path / "invitation"))[0] == 0
     assert run("enrol", url, "token", "--home", home)[0] == 2
 

@@ -87,7 +87,7 @@ def test_a_file_that_others_can_change_or_that_is_no_text_is_refused(tmp_path: P
     with pytest.raises(PolicyError, match="chmod"):
         load_policy(path)
     path.chmod(0o600)
-    path.write_bytes(b"\xff\xfe")
+    path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError):
         load_policy(path)
 

@@ -288,7 +288,7 @@ def test_every_command_has_help_with_an_example(run: Run) -> None:
 
 def test_enrol_pins_the_proxy_and_spends_no_second_invitation(run: Run, world: ProxyWorld) -> None:
     run("init", "--name", "Second Institute")
-    Path("token").write_text(invite(world.proxy, "user", "Second Institute").token)
+    Path("token").write_text(invite(world.proxy, "user", "Second Institute").token, encoding="utf-16")
     status, _, err = run("enrol", world.url, "--invitation-file", "token")
     assert (status, "--yes" in err) == (1, True)
     status, out, _ = run("enrol", world.url, "--invitation-file", "token", "--yes", "--json")
@@ -343,6 +343,7 @@ def test_a_finished_study_is_shown_saved_and_verified(
     assert status == 1
     status, out, _ = run("study", "create", draft, "--json")
     assert (status, json.loads(out)["state"]) == (0, "drafted")
+    Path(draft).write_text(DRAFT, encoding="utf-16")
     assert run("study", "create", draft)[0] == 0
 
     from dpdpca_user import offline
