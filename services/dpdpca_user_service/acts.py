@@ -121,7 +121,11 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
                 # Signed but not yet sent: the proxy will never hear of it.
                 if row.stage is not Stage.SIGNED:
                     raise
-    service.store.move(row, Stage.CANCELLED, service.now())
+    try:
+        service.store.move(row, Stage.CANCELLED, service.now())
+    except ConflictError:
+        if service.store.find(row.id).stage is not Stage.CANCELLED:  # else the driver has heard of it first
+            raise
     service.wake()
     return study_facts(service.store.find(row.id))
 

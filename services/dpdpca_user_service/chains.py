@@ -129,7 +129,11 @@ def cancel_chain(service: UserService, chain_id: str) -> dict[str, Any]:
     chain = service.chains.find(chain_id)
     _cancel_round(service, chain)
     if chain.state is not ChainState.CANCELLED:
-        service.chains.end(chain, ChainState.CANCELLED, service.now())
+        try:
+            service.chains.end(chain, ChainState.CANCELLED, service.now())
+        except ConflictError:
+            if service.chains.find(chain_id).state is not ChainState.CANCELLED:  # else the driver was first
+                raise
         _cancel_round(service, chain)  # it may have been made in between
     return chain_facts(service, service.chains.find(chain_id))
 

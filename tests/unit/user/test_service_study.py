@@ -32,7 +32,8 @@ from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.publication import encode_components, parse_components
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.sealing import components_info, open_sealed
-from dpdpca_protocol.signing import Statement, verify_statement
+from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_user.home import EnrolledProxy
 from dpdpca_user.offline import verify_evidence
 from dpdpca_user_service.acts import (
     cancel_study,
@@ -279,6 +280,26 @@ def test_a_cancelled_study_is_over_for_all(user: UserWorld) -> None:
     assert user.service.store.blob(row.id, "secret") is None
     early = user.create(title="Never sent")
     assert cancel_study(user.service, early.id)["state"] == "cancelled"
+
+
+def test_a_driver_that_hears_first_of_a_cancellation_is_no_error(user: UserWorld) -> None:
+    """It asks the proxy between the proxy's yes and our own note."""
+    row = user.advance_to(user.create(), Stage.OPEN)
+    connect = user.service.connect
+
+    def watched(proxy: EnrolledProxy, key: IdentityKey) -> ProxyClient:
+        client = connect(proxy, key)
+        cancel = client.cancel_study
+
+        def cancel_and_look(study: StudyId, act: Statement) -> None:
+            cancel(study, act)
+            user.driver.advance(user.row(row.id))
+
+        client.cancel_study = cancel_and_look  # type: ignore[method-assign]
+        return client
+
+    assert cancel_study(replace(user.service, connect=watched), row.id)["state"] == "cancelled"
+    assert user.row(row.id).stage is Stage.CANCELLED
 
 
 def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld) -> None:
