@@ -1,28 +1,78 @@
-"""Checks a study's paper trail offline, from what the proxy has stored: signatures, chain, release."""
+"""Checks a study's paper trail offline: state, rows, transcript and log, each against the others, both ways.
 
-from collections.abc import Callable
+What the transcript tells must be stored, and what is stored must be told; so with the transcript and the log.
+Not found is the loss of what nobody was told of yet: an upload that is not complete, a count that is not
+answered, a product that is made again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
+from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import DpdpcaError, MessageError
-from dpdpca_protocol.fields import read_time
-from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.features import feature_key
+from dpdpca_protocol.fields import read_time, time_text
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.log import LogEntry
-from dpdpca_protocol.manifest import open_manifest
-from dpdpca_protocol.messages import ReleaseStatement
-from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, cohort_digest
-from dpdpca_protocol.signing import hex_bytes, verify_statement
-from dpdpca_protocol.transcript import Event, verify_transcript
+from dpdpca_protocol.messages import CountAnswer, CountChallenge, ReleaseStatement, SealedComponents
+from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.signing import Statement, naming_head, verify_statement
+from dpdpca_protocol.study import ReleaseKind, ShareState, StudyState
+from dpdpca_protocol.transcript import Event
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.shares import replaced_folders
+from dpdpca_proxy.store.acts import acts_in_log, is_stored
 from dpdpca_proxy.store.files import release_name, sealed_folder
-from dpdpca_proxy.store.log import LOSS, entries
-from dpdpca_proxy.store.parties import PartyRow, find_party
-from dpdpca_proxy.store.releases import find_components, find_data_key
-from dpdpca_proxy.store.shares import Contradiction, SignedShare, find_signed, list_contradictions
-from dpdpca_proxy.store.studies import StudyRow, frozen_cohort, list_events, load_blob, load_study
+from dpdpca_proxy.store.log import DRAW, LOSS
+from dpdpca_proxy.store.releases import find_data_key, list_draw_times, release_chunk_digests
+from dpdpca_proxy.store.shares import (
+    Contradiction,
+    SignedShare,
+    count_contradictions,
+    list_contradictions,
+    uploaded_chunks,
+)
+from dpdpca_proxy.store.studies import feature_names, load_study, modulus_digest, named_participants
 from dpdpca_proxy.store.witness import START
+from dpdpca_proxy.studies import row_of
+from dpdpca_proxy.trail import Trail
 
 HOLDS = "holds"
+
+_LIVE = frozenset({StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED})
+_LAST_EVENTS: Final = {
+    StudyState.OPEN: ("manifest", "receipt", "withdrawal"),
+    StudyState.CLOSED: ("closed",),
+    StudyState.COUNTED: ("count",),
+    StudyState.RELEASED: ("release",),
+    StudyState.PUBLISHED: ("components",),
+    StudyState.CANCELLED: ("cancelled",),
+    StudyState.FAILED: ("failed",),
+}
+"""What a transcript ends with, by the study's state."""
+_STORED_WITH: Final = {
+    "closed": ("closed_at", "cohort_digest", "cohort"),
+    "count": ("answer", "records"),
+    "release": ("release", "release_chunks", "release_folder", "released_at"),
+    "components": ("components",),
+    "failed": ("failure", "failure_detail"),
+}
+"""What is stored exactly if the transcript has an event of this kind."""
+_FIXED: Final = (
+    "user",
+    "title",
+    "release_kind",
+    "closing",
+    "closes_at",
+    "share_bytes",
+    "min_owners",
+    "max_owners",
+    "cohort_distance",
+)
+"""Columns that say what the manifest says. ε and δ are shown and decide nothing; their text may change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +83,6 @@ class Check:
     outcome: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Trail:
-    """All that is stored of a study, read in one view."""
-
-    row: StudyRow
-    manifest: bytes
-    release: bytes | None
-    events: list[bytes]
-    members: tuple[CohortMember, ...]
-    claims: list[tuple[PartyRow | None, SignedShare | None]]
-    components: bytes | None
-    has_key: bool
-    log: list[tuple[LogEntry, Digest]]
-
-
 def contradictions_of(proxy: Proxy, study: StudyId) -> list[Contradiction]:
     """What owners signed twice under one version; both signatures hold, or it would not be kept."""
     with proxy.database.reading("list contradictions") as connection:
@@ -55,160 +90,348 @@ def contradictions_of(proxy: Proxy, study: StudyId) -> list[Contradiction]:
 
 
 def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
-    """Every check that applies to the study in its state; one that fails says what is wrong.
+    """Every check of the study; one that fails says what is wrong, and the others are made all the same.
 
     Raises:
         NotFoundError: no such study.
     """
-    trail = _read(proxy, study)
-    acts: list[tuple[str, Callable[[], object]]] = [
-        ("manifest: signature, figures and modulus", lambda: _check_manifest(proxy, trail)),
-        ("transcript: every signature and link", lambda: _events(proxy, trail)),
-        ("log: every link, and the transcript in it", lambda: _check_log(proxy, trail)),
-    ]
-    if trail.row.cohort_digest is not None:
-        acts.append(("cohort: the frozen digest", lambda: _check_cohort(proxy, trail)))
-        acts.append(("cohort: share statements and receipts", lambda: _check_claims(proxy, trail)))
-    if trail.release is not None:
-        acts.append(("release: signature, cohort and chunks", lambda: _check_release(proxy, trail)))
-    if not trail.has_key:
-        acts.append(("shares, noise and mask: deleted", lambda: _check_gone(proxy, trail)))
-    else:
-        acts.append(("replaced and withdrawn shares: deleted", lambda: _check_replaced(proxy, trail)))
-    if trail.components is not None:
-        acts.append(("components: signature", lambda: _check_components(proxy, trail)))
-    return [Check(what, _outcome(act)) for what, act in acts]
-
-
-def _read(proxy: Proxy, study: StudyId) -> _Trail:
+    # Before the view: a proxy that runs goes on, and what it does later is not in it.
+    generation = Check("generation: the newest database", _outcome(proxy.database.settle_witness))
     with proxy.database.reading("audit study") as connection:
-        row = load_study(connection, study)
-        manifest = load_blob(connection, study, "manifest")
-        assert manifest is not None
-        members = frozen_cohort(connection, study)
-        components = find_components(connection, study)
-        return _Trail(
-            row=row,
-            manifest=manifest,
-            release=load_blob(connection, study, "release"),
-            events=list_events(connection, study),
-            members=members,
-            claims=[
-                (
-                    find_party(connection, member.owner),
-                    find_signed(connection, study, member.owner, member.version),
-                )
-                for member in members
-            ],
-            components=components[1] if components else None,
-            has_key=find_data_key(connection, study) is not None,
-            log=list(entries(connection)),
-        )
+        return [generation, *audit_trail(Trail(proxy, connection, study))]
+
+
+def audit_trail(trail: Trail) -> Iterator[Check]:
+    """The checks of what is stored, one after the other; raises as `audit_study`."""
+    if not is_stored(trail.connection, trail.study):
+        load_study(trail.connection, trail.study)
+    for what, act in _CHECKS.items():
+        yield Check(what, _outcome(partial(act, trail)))
 
 
 def _outcome(act: Callable[[], object]) -> str:
     try:
         act()
     except DpdpcaError as error:
-        return error.problem
+        return f"{error.problem} ({error.place})" if error.place else error.problem
+    except Exception as error:  # whatever damage does to a reader, the other checks are still to be made
+        return f"cannot be checked ({type(error).__name__})"
     return HOLDS
 
 
-def _check_manifest(proxy: Proxy, trail: _Trail) -> None:
-    signed = open_manifest(trail.manifest, least_modulus_bits=proxy.least_modulus_bits)
-    _demand(signed.study_id == trail.row.study, "the manifest belongs to another study")
+def _check_manifest(trail: Trail) -> None:
+    signed, row, manifest = trail.signed_manifest, trail.row, trail.manifest
+    _demand(signed.study_id == trail.study, "the manifest belongs to another study")
+    expected = row_of(signed, row.created_at)
+    wrong = [name for name in _FIXED if getattr(row, name) != getattr(expected, name)]
+    connection = trail.connection
+    named = {PartyId.of(owner.ed25519) for owner in manifest.participants}
+    features = {feature_key(feature.name) for feature in manifest.features}
+    if named_participants(connection, trail.study) != named:
+        wrong.append("participants")
+    if feature_names(connection, trail.study) != features:
+        wrong.append("features")
+    if modulus_digest(connection, trail.study) != Digest.of(signed.public_key.encode()):
+        wrong.append("modulus")
+    _demand(not wrong, f"stored beside the manifest is something else than it says: {', '.join(wrong)}")
 
 
-def _events(proxy: Proxy, trail: _Trail) -> tuple[Event, ...]:
-    events = verify_transcript(trail.events, trail.row.study, _signer(proxy, trail))
+def _check_transcript(trail: Trail) -> None:
+    events = trail.events
     _demand(bool(events) and events[0].kind == "manifest", "the transcript does not begin with the manifest")
-    return events
+    manifest = trail.signed_manifest.statement.digest
+    _demand(events[0].detail == {"statement": manifest.hex()}, "the transcript begins with another manifest")
+    for event, row in zip(events, trail.event_rows, strict=True):
+        beside = (row.position, row.kind, time_text(row.time), row.digest)
+        told = (event.index, event.kind, event.time, _digest_of("event", row.statement))
+        _demand(beside == told, f"stored beside event {event.index} is something else than it says")
 
 
-def _check_log(proxy: Proxy, trail: _Trail) -> None:
-    """The log is one chain, holds each event since it began, and closed the release over its own head."""
-    proxy.database.settle_witness()
+def _check_state(trail: Trail) -> None:
+    """The study stands where its transcript ends, and what is stored is what that state has."""
+    row, stored, kinds = trail.row, trail.stored, [event.kind for event in trail.events]
+    last = kinds[-1] if kinds else "nothing"
+    _demand(last in _LAST_EVENTS[row.state], f"the study is {row.state}, and its transcript ends with {last}")
+    for kind, names in _STORED_WITH.items():
+        for name in names:
+            _demand_both(kind in kinds, f"an event {kind}", name in stored, f"stored {name}")
+    times = {"manifest": row.created_at, "closed": row.closed_at, "release": row.released_at}
+    for event in trail.events_of(*times):
+        at = times[event.kind]
+        _demand(at is not None and time_text(at) == event.time, f"the event {event.kind} has another time")
+    for event in trail.events_of("failed"):
+        _demand(event.detail == {"reason": row.failure}, "the study failed for another reason than it says")
+    _check_course(row.release_kind is ReleaseKind.MASKED, kinds, stored)
+    _check_secrets(row.state in _LIVE, "closed" in kinds, stored)
+
+
+def _check_course(is_masked: bool, kinds: list[str], stored: frozenset[str]) -> None:
+    """The count of a masked study, and the noise of every one."""
+    if "release" in kinds:
+        _demand(("count" in kinds) == is_masked, "the release of a masked study, and no other, has a count")
+        _demand("noise_drawn_at" in stored, "there is a release, and no noise was drawn")
+    if "count" in kinds:
+        _demand("challenge" in stored, "the count is answered, and nothing stored asked for it")
+    if "challenge" in stored or "count" in kinds:
+        _demand(is_masked and "closed" in kinds, "a count was asked for that this study does not have")
+    if "noise_drawn_at" in stored:
+        has_to_be = "closed" in kinds and "cancelled" not in kinds
+        _demand(has_to_be, "noise was drawn for a study that never came to that")
+
+
+def _check_secrets(is_live: bool, is_closed: bool, stored: frozenset[str]) -> None:
+    _demand_both(is_live, "a study under way", "data_keys" in stored, "a stored key of its shares")
+    drawn = is_live and "noise_drawn_at" in stored
+    _demand_both(drawn, "noise of a study under way", "draws" in stored, "a stored draw")
+    _demand(is_live or "chunks" not in stored, "chunks are listed of shares that are deleted")
+    _demand(
+        "aggregate_chunks" not in stored or (is_live and is_closed), "products are listed that should not be"
+    )
+
+
+def _check_log(trail: Trail) -> None:
+    """The log is one chain, and holds each event since it began in its place."""
     previous, before = START.head, START.generation
-    subjects: dict[Digest, str] = {}
-    heads = {START.head}
+    told: dict[tuple[str, Digest], LogEntry] = {}
     for entry, digest in trail.log:
         _demand(entry.digest == digest, f"entry {entry.position} of the log was altered")
         follows = entry.previous == previous and (entry.position == before + 1 or entry.kind == LOSS)
         _demand(follows, f"entry {entry.position} of the log does not follow the one before")
         previous, before = digest, entry.position
-        subjects[entry.subject] = entry.kind
-        heads.add(digest)
-    first = trail.log[0][0].time if trail.log else None
-    for event, encoded in zip(_events(proxy, trail), trail.events, strict=True):
-        if first is None or read_time(event.time, "time") < first:
+        told[entry.kind, entry.subject] = entry
+    last, drawn_at = START.generation, trail.row.noise_drawn_at
+    for event, row in zip(trail.events, trail.event_rows, strict=True):
+        if trail.log_begins is None or read_time(event.time, "time") < trail.log_begins:
             continue  # of a version before the log
-        told = verify_statement("event", encoded).digest
-        _demand(subjects.get(told) == event.kind, f"the log does not hold the event {event.kind}")
+        if event.kind == "closed" and drawn_at is not None:
+            in_log = any((entry.kind, entry.time) == (DRAW, drawn_at) for entry, _ in trail.log)
+            _demand(in_log, "the study's noise was drawn, and the log does not tell of it")
+        found = told.get((event.kind, _digest_of("event", row.statement)))
+        if found is None:
+            raise _wrong(f"the log does not hold the event {event.kind}")
+        in_place = time_text(found.time) == event.time and found.position > last
+        _demand(in_place, f"the log has the event {event.kind} in another place")
+        last = found.position
         if event.kind == "release" and "log" in event.detail:
-            _demand(
-                Digest.parse(event.detail["log"]) in heads, "the release closed over a head that is not there"
-            )
+            closes = event.detail["log"] == found.previous.hex()
+            _demand(closes, "the release closed over another head of the log")
 
 
-def _check_cohort(proxy: Proxy, trail: _Trail) -> None:
-    digest = cohort_digest(trail.members)
+def _check_log_is_stored(trail: Trail) -> None:
+    """What the log tells of, in all studies, is stored, and what was stored since it began is told once."""
+    stored = list(acts_in_log(trail.connection))
+    told = Counter((entry.kind, entry.subject) for entry, _ in trail.log if entry.kind not in (LOSS, DRAW))
+    missing = told - Counter((act.kind, act.subject) for act in stored)
+    for kind, _ in missing:
+        raise _wrong(f"the log tells of {_article(kind)} that is not stored")
+    late = [act for act in stored if trail.log_begins is not None and act.time >= trail.log_begins]
+    for kind, _ in Counter((act.kind, act.subject) for act in late) - told:
+        raise _wrong(f"there is {_article(kind)} that is not in the log")
+    # A draw that was used is deleted: what is left of it is when it was made.
+    times = Counter(entry.time for entry, _ in trail.log if entry.kind == DRAW)
+    drawn = Counter(list_draw_times(trail.connection))
+    _demand(not times - drawn, "the log tells of a draw of noise, and no study of its noise")
+    if trail.log_begins is not None:
+        late_draws = Counter({time: n for time, n in drawn.items() if time >= trail.log_begins})
+        _demand(not late_draws - times, "a study's noise was drawn, and the log does not tell of it")
+    if trail.draw is not None and times:
+        subjects = {entry.subject for entry, _ in trail.log if entry.kind == DRAW}
+        _demand(Digest.of(bytes.fromhex(trail.draw)) in subjects, "the stored draw is not the one in the log")
+
+
+def _check_cohort(trail: Trail) -> None:
+    closing = trail.events_of("closed")
+    if not closing:
+        return  # that nothing is frozen then is checked with the state
+    members, (closed,) = trail.members, closing
+    digest = cohort_digest(members)
     _demand(digest == trail.row.cohort_digest, "the cohort is not the one that was frozen")
-    told = [event.detail.get("cohort") for event in _events(proxy, trail) if event.kind == "closed"]
-    _demand(told == [digest.hex()], "the transcript closed another cohort")
+    told = (closed.detail.get("cohort"), closed.detail.get("owners"))
+    _demand(told == (digest.hex(), len(members)), "the transcript closed another cohort")
+    counting: dict[PartyId, CohortMember] = {}
+    for event in trail.events_of("receipt", "withdrawal"):
+        member = CohortMember.parse(dict(event.detail))
+        counting.pop(member.owner, None)
+        if event.kind == "receipt":
+            counting[member.owner] = member
+    _demand(set(counting.values()) == set(members), "the cohort is not that of the receipts before closing")
 
 
-def _check_claims(proxy: Proxy, trail: _Trail) -> None:
-    for member, (party, signed) in zip(trail.members, trail.claims, strict=True):
-        if party is None or signed is None:
-            raise MessageError("audit-failed", "a statement of the cohort is missing")
-        claim = ShareStatement.parse(verify_statement("share", signed.statement, party.ed25519))
-        receipt = Receipt.parse(verify_statement("receipt", signed.receipt, _signer(proxy, trail)))
-        _demand(
-            claim.study == receipt.study == trail.row.study
-            and CohortMember(party.party, claim.version, signed.digest) == member
-            and CohortMember(receipt.owner, receipt.version, receipt.statement) == member,
-            "a share statement, its receipt and the cohort differ",
-        )
+def _check_statements(trail: Trail) -> None:
+    """Each statement has its receipt and its event, and each share is what its owner's last one says."""
+    told = Counter(_told(event) for event in trail.events_of("receipt", "withdrawal"))
+    newest: dict[PartyId, SignedShare] = {}
+    for owner, signed in trail.signed:
+        _check_signed(trail, owner, signed)
+        receipt = Receipt.parse(verify_statement("receipt", signed.receipt, trail.signer))
+        expected = (trail.study, owner, signed.version, signed.subject, signed.digest)
+        said = (receipt.study, receipt.owner, receipt.version, receipt.subject, receipt.statement)
+        _demand(said == expected, "a share statement and its receipt differ")
+        kind = "receipt" if signed.subject == "share" else "withdrawal"
+        event = (kind, owner.hex(), signed.version, signed.digest.hex(), receipt.time)
+        _demand(told.pop(event, 0) == 1, f"a stored receipt is no event {kind} of the transcript")
+        newest[owner] = max(newest.get(owner, signed), signed, key=lambda one: one.version)
+    _demand(not told, "the transcript has a receipt, and its statement is not stored")
+    _check_shares(trail, dict(newest))
+    if trail.row.state in _LIVE:
+        _check_chunks(trail, newest)
+    kept = count_contradictions(trail.connection, trail.study)
+    _demand(kept == len(trail.contradictions), "a contradiction is kept, and not the statement before it")
+    for one in trail.contradictions:
+        digests = {_signed_by(trail, one.owner, encoded).digest for encoded in (one.statement, one.other)}
+        _demand(len(digests) == 2, "what is kept as a contradiction is none")
 
 
-def _check_release(proxy: Proxy, trail: _Trail) -> None:
-    assert trail.release is not None
-    statement = verify_statement("release", trail.release, _signer(proxy, trail))
+def _check_shares(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
+    states = {"share": ShareState.COMPLETE, "withdrawal": ShareState.WITHDRAWN}
+    named = named_participants(trail.connection, trail.study)
+    for share in trail.shares:
+        signed = newest.pop(share.owner, None)
+        expected = (0, ShareState.PARTIAL) if signed is None else (signed.version, states[signed.subject])
+        _demand((share.signed_version, share.state) == expected, "a share is not what its statement says")
+        _demand(not named or share.owner in named, "there is a share of an owner that is not named")
+    _demand(not newest, "there is a statement about a share, and the share is not stored")
+
+
+def _check_chunks(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
+    """Shares under way have the chunks that their owners signed and those of later uploads, no others."""
+    trail.proxy.open_data_key(trail.study, find_data_key(trail.connection, trail.study))
+    listed = uploaded_chunks(trail.connection, trail.study)
+    for owner, signed in newest.items():
+        if signed.subject == "share":
+            claim = ShareStatement.parse(verify_statement("share", signed.statement))
+            there = listed.pop((owner, signed.version), {})
+            _demand(
+                there == dict(enumerate(claim.chunk_digests)), "the chunks of a share are not those signed"
+            )
+    uploads = {(share.owner, share.upload_version) for share in trail.shares}
+    _demand(listed.keys() <= uploads, "chunks are listed of a share that is not under way")
+
+
+def _check_count(trail: Trail) -> None:
+    asked, answered = trail.blob("challenge"), trail.blob("answer")
+    if asked is None:
+        return
+    public = trail.signed_manifest.public_key
+    challenge = verify_statement("count-challenge", asked, trail.signer)
+    said = CountChallenge.parse(challenge, public.ciphertext_bytes)
+    for_us = (said.study, said.cohort) == (trail.study, trail.row.cohort_digest)
+    _demand(for_us, "the count was asked about another cohort")
+    if answered is None:
+        return
+    statement = verify_statement("count-answer", answered, trail.manifest.user.ed25519)
+    answer = CountAnswer.parse(statement, public.modulus_bytes)
+    expected = (trail.study, challenge.digest, trail.row.records)
+    _demand((answer.study, answer.challenge, answer.records) == expected, "another count was answered")
+    digests = {"answer": statement.digest.hex(), "challenge": challenge.digest.hex()}
+    _demand_told(trail, "count", naming_head(digests, answer.log))
+
+
+def _check_release(trail: Trail) -> None:
+    encoded = trail.blob("release")
+    if encoded is None:
+        return
+    statement, row = verify_statement("release", encoded, trail.signer), trail.row
     said = ReleaseStatement.parse(statement)
     _demand(
-        said.cohort == trail.members and said.cohort_digest == trail.row.cohort_digest,
+        (said.cohort, said.cohort_digest) == (trail.members, row.cohort_digest),
         "the release names another cohort",
     )
-    told = [event.detail.get("statement") for event in _events(proxy, trail) if event.kind == "release"]
+    expected = (trail.study, row.release_kind, row.records)
+    _demand((said.study, said.release, said.records) == expected, "the release is of another study or count")
+    listed = release_chunk_digests(trail.connection, trail.study)
+    _demand(listed == dict(enumerate(said.chunk_digests)), "other chunks are listed than were released")
+    told = [event.detail.get("statement") for event in trail.events_of("release")]
     _demand(told == [statement.digest.hex()], "the transcript does not hold this release exactly once")
     for position, digest in enumerate(said.chunk_digests):
-        content = proxy.files.read(release_name(trail.row.study, trail.row.release_folder or "", position))
+        content = trail.proxy.files.read(release_name(trail.study, row.release_folder or "", position))
         _demand(Digest.of(content) == digest, f"chunk {position} of the release was altered")
 
 
-def _signer(proxy: Proxy, trail: _Trail) -> bytes:
-    """The key that the manifest names, which need not be the proxy's present one."""
-    named = hex_bytes(verify_statement("manifest", trail.manifest).body["proxy"]["ed25519"], 32, "ed25519")
-    _demand(proxy.keys.of(named) is not None, "the manifest names no key of this proxy")
-    return named
+def _check_components(trail: Trail) -> None:
+    if trail.components is None:
+        return
+    digest, encoded = trail.components
+    statement = verify_statement("components", encoded, trail.manifest.user.ed25519)
+    said = SealedComponents.parse(statement)
+    _demand(statement.digest == digest, "stored beside the components is another digest")
+    _demand(said.study == trail.study, "the components are of another study")
+    owners = {member.owner for member in trail.members}
+    _demand(set(said.sealed) == owners, "the components are not sealed to the owners of the cohort")
+    _demand_told(trail, "components", naming_head({"statement": digest.hex()}, said.log))
 
 
-def _check_gone(proxy: Proxy, trail: _Trail) -> None:
-    left = sealed_folder(trail.row.study) in proxy.files.folders(trail.row.study)
-    _demand(not left, "sealed files are left; start the proxy, which removes them")
+def _check_deleted(trail: Trail) -> None:
+    """What a study has no key for any more, or no use."""
+    if trail.row.state in _LIVE:
+        left = replaced_folders(trail.proxy, trail.study)
+        _demand(not left, f"{len(left)} of them are left; a running proxy removes them within a minute")
+    else:
+        sealed = sealed_folder(trail.study) in trail.proxy.files.folders(trail.study)
+        _demand(not sealed, "sealed files are left; start the proxy, which removes them")
 
 
-def _check_replaced(proxy: Proxy, trail: _Trail) -> None:
-    left = replaced_folders(proxy, trail.row.study)
-    _demand(not left, f"{len(left)} of them are left; a running proxy removes them within a minute")
+_CHECKS: Final[dict[str, Callable[[Trail], None]]] = {
+    "manifest: signature, figures and modulus": _check_manifest,
+    "transcript: every signature and link": _check_transcript,
+    "state: as the transcript ends": _check_state,
+    "log: every link, and the transcript in it": _check_log,
+    "log: what is stored, and nothing else": _check_log_is_stored,
+    "cohort: the frozen digest": _check_cohort,
+    "shares: statements, receipts and their events": _check_statements,
+    "count: challenge and answer": _check_count,
+    "release: signature, cohort and chunks": _check_release,
+    "components: signature and owners": _check_components,
+    "what is no longer needed: deleted": _check_deleted,
+}
 
 
-def _check_components(proxy: Proxy, trail: _Trail) -> None:
-    assert trail.components is not None
-    user = proxy.terms(trail.row.study).manifest.user.ed25519
-    verify_statement("components", trail.components, user)
+def _check_signed(trail: Trail, owner: PartyId, signed: SignedShare) -> None:
+    statement = _signed_by(trail, owner, signed.statement)
+    parse = ShareStatement.parse if statement.kind == "share" else Withdrawal.parse
+    said = parse(statement)
+    expected = (signed.subject, trail.study, signed.version, signed.digest)
+    found = (statement.kind, said.study, said.version, statement.digest)
+    _demand(found == expected, "a statement is not what it is stored as")
+
+
+def _signed_by(trail: Trail, owner: PartyId, encoded: bytes) -> Statement:
+    """A statement of an owner about its share, which is a share or a withdrawal."""
+    party = trail.parties.get(owner)
+    if party is None:
+        raise _wrong("a statement is of an owner that is not enrolled")
+    kind = "withdrawal" if parse_canonical(encoded).get("kind") == "withdrawal" else "share"
+    return verify_statement(kind, encoded, party.ed25519)
+
+
+def _told(event: Event) -> tuple[object, ...]:
+    detail = event.detail
+    return event.kind, detail.get("owner"), detail.get("version"), detail.get("statement"), event.time
+
+
+def _digest_of(kind: str, statement: bytes) -> Digest:
+    return verify_statement(kind, statement).digest
+
+
+def _demand_told(trail: Trail, kind: str, detail: dict[str, object]) -> None:
+    told = [dict(event.detail) for event in trail.events_of(kind)]
+    _demand(told == [detail], f"the transcript tells another {kind}")
+
+
+def _demand_both(one: bool, this: str, other: bool, that: str) -> None:
+    """That both are there or neither."""
+    _demand(one or not other, f"there is {that} and not {this}")
+    _demand(other or not one, f"there is {this} and no {that}")
 
 
 def _demand(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise MessageError("audit-failed", otherwise)
+        raise _wrong(otherwise)
+
+
+def _wrong(problem: str) -> MessageError:
+    return MessageError("audit-failed", problem)
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

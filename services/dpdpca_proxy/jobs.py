@@ -33,7 +33,7 @@ from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.cohorts import CohortTooCloseError, check_distance
 from dpdpca_proxy.store.files import chunk_name, draw_name, product_name, release_folder, release_name
-from dpdpca_proxy.store.log import append_entry, last_mark
+from dpdpca_proxy.store.log import DRAW, append_entry, last_mark
 from dpdpca_proxy.store.releases import (
     delete_secrets,
     find_draw,
@@ -320,7 +320,7 @@ class Jobs:
             if self._still(connection, row) and find_draw(connection, study) is None:
                 check_distance(connection, row)
                 insert_draw(connection, study, token, now)
-                append_entry(connection, "draw", Digest.of(bytes.fromhex(token)), now)
+                append_entry(connection, DRAW, Digest.of(bytes.fromhex(token)), now)
                 set_study(connection, load_study(connection, study), noise_drawn_at=now)
                 return
         # Another process drew first, and its noise is the study's.

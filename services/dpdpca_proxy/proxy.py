@@ -99,6 +99,10 @@ class Proxy:
         """
         with self.database.reading("load data key") as connection:
             sealed = find_data_key(connection, study)
+        return self.open_data_key(study, sealed)
+
+    def open_data_key(self, study: StudyId, sealed: bytes | None) -> bytes:
+        """As `data_key`, of what is stored."""
         if sealed is None:
             raise ConflictError(
                 "shares-deleted", "the shares of this study are deleted", "read the study's state"

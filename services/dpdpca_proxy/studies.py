@@ -17,7 +17,7 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.features import feature_key
 from dpdpca_protocol.fields import decimal_text, time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.manifest import SignedManifest, open_manifest
 from dpdpca_protocol.messages import StudyAct, StudyMark
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.sealing import DATA_KEY_BYTES, seal
@@ -91,32 +91,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
             "choose a time to come",
         )
     check_named_parties(proxy, manifest)
-    epsilon, delta = proved_privacy(manifest)
-    row = StudyRow(
-        study=signed.study_id,
-        user=caller.party,
-        title=manifest.title,
-        release_kind=ReleaseKind(manifest.release),
-        closing=manifest.closing,
-        closes_at=manifest.closes_at,
-        epsilon="none" if epsilon is None else decimal_text(epsilon),
-        delta="none" if delta is None else decimal_text(delta),
-        share_bytes=manifest.figures.share_bytes,
-        min_owners=manifest.min_owners,
-        max_owners=manifest.max_owners,
-        cohort_distance=manifest.cohort_distance,
-        created_at=now,
-        state=StudyState.OPEN,
-        revision=0,
-        closed_at=None,
-        cohort_digest=None,
-        noise_drawn_at=None,
-        records=None,
-        release_folder=None,
-        released_at=None,
-        failure=None,
-        failure_detail=None,
-    )
+    row = row_of(signed, now)
     key = seal(proxy.randomness.bytes(DATA_KEY_BYTES), mine.x25519, data_key_info(row.study))
     with proxy.database.transaction("accept manifest") as connection:
         if find_study(connection, row.study) is not None:
@@ -140,6 +115,37 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         )
     proxy.wake()
     return Accepted(row.study, is_new=True)
+
+
+def row_of(signed: SignedManifest, now: datetime) -> StudyRow:
+    """The row of a study that opens now."""
+    manifest = signed.manifest
+    epsilon, delta = proved_privacy(manifest)
+    return StudyRow(
+        study=signed.study_id,
+        user=PartyId.of(manifest.user.ed25519),
+        title=manifest.title,
+        release_kind=ReleaseKind(manifest.release),
+        closing=manifest.closing,
+        closes_at=manifest.closes_at,
+        epsilon="none" if epsilon is None else decimal_text(epsilon),
+        delta="none" if delta is None else decimal_text(delta),
+        share_bytes=manifest.figures.share_bytes,
+        min_owners=manifest.min_owners,
+        max_owners=manifest.max_owners,
+        cohort_distance=manifest.cohort_distance,
+        created_at=now,
+        state=StudyState.OPEN,
+        revision=0,
+        closed_at=None,
+        cohort_digest=None,
+        noise_drawn_at=None,
+        records=None,
+        release_folder=None,
+        released_at=None,
+        failure=None,
+        failure_detail=None,
+    )
 
 
 def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:

@@ -16,6 +16,8 @@ from dpdpca_protocol.log import LogEntry
 from dpdpca_proxy.store.tables import log
 from dpdpca_proxy.store.witness import START, Mark
 
+DRAW = "draw"
+"""The noise of a study; the subject is the digest of a random name, for noise itself could be guessed."""
 LOSS = "loss"
 """The one kind that may leave numbers out: the operator has accepted that what stood under them is lost."""
 _WRITTEN = "dpdpca_mark"

@@ -12,6 +12,7 @@ from dpdpca_proxy.store.tables import (
     data_keys,
     draws,
     release_chunks,
+    studies,
 )
 
 
@@ -52,11 +53,22 @@ def find_draw(connection: Connection, study: StudyId) -> str | None:
     return connection.execute(select(draws.c.token).where(draws.c.study == study)).scalar_one_or_none()
 
 
+def list_draw_times(connection: Connection) -> list[datetime]:
+    """When noise was drawn, for each study that came to it."""
+    asked = select(studies.c.noise_drawn_at).where(studies.c.noise_drawn_at.is_not(None))
+    return [time for time in connection.execute(asked).scalars() if time is not None]
+
+
 def insert_release_chunks(connection: Connection, study: StudyId, digests: tuple[Digest, ...]) -> None:
     connection.execute(
         insert(release_chunks),
         [{"study": study, "position": position, "digest": digest} for position, digest in enumerate(digests)],
     )
+
+
+def release_chunk_digests(connection: Connection, study: StudyId) -> dict[int, Digest]:
+    asked = select(release_chunks.c.position, release_chunks.c.digest).where(release_chunks.c.study == study)
+    return {row.position: row.digest for row in connection.execute(asked)}
 
 
 def count_release_chunks(connection: Connection, study: StudyId) -> int:

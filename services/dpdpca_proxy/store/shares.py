@@ -113,6 +113,16 @@ def find_signed(connection: Connection, study: StudyId, owner: PartyId, version:
     return None if row is None else SignedShare(*row)
 
 
+def list_signed(connection: Connection, study: StudyId) -> list[tuple[PartyId, SignedShare]]:
+    """All statements of a study with their owners, by owner and version."""
+    rows = connection.execute(
+        select(statements.c.owner, *_SIGNED)
+        .where(statements.c.study == study)
+        .order_by(statements.c.owner, statements.c.version)
+    )
+    return [(row[0], SignedShare(*row[1:])) for row in rows]
+
+
 def count_signed_shares(connection: Connection, study: StudyId, owner: PartyId) -> int:
     """How many versions of its share an owner has completed, withdrawn ones included."""
     return connection.execute(
@@ -177,6 +187,12 @@ def list_contradictions(connection: Connection, study: StudyId) -> list[Contradi
     return [Contradiction(*row) for row in rows]
 
 
+def count_contradictions(connection: Connection, study: StudyId) -> int:
+    """As many as `list_contradictions` has, unless the statement that one contradicts is gone."""
+    asked = select(func.count()).select_from(contradictions).where(contradictions.c.study == study)
+    return connection.execute(asked).scalar_one()
+
+
 def chunk_digests(connection: Connection, study: StudyId, owner: PartyId, version: int) -> dict[int, Digest]:
     """Position → digest of the chunks of a share version that are on the disk."""
     rows = connection.execute(
@@ -185,6 +201,17 @@ def chunk_digests(connection: Connection, study: StudyId, owner: PartyId, versio
         .order_by(chunks.c.position)
     )
     return {row.position: row.digest for row in rows}
+
+
+def uploaded_chunks(connection: Connection, study: StudyId) -> dict[tuple[PartyId, int], dict[int, Digest]]:
+    """All chunks of a study: (owner, version) → position → digest."""
+    columns = (chunks.c.owner, chunks.c.version, chunks.c.position, chunks.c.digest)
+    found: dict[tuple[PartyId, int], dict[int, Digest]] = {}
+    for owner, version, position, digest in connection.execute(
+        select(*columns).where(chunks.c.study == study)
+    ):
+        found.setdefault((owner, version), {})[position] = digest
+    return found
 
 
 def chunk_of_another(connection: Connection, study: StudyId, owner: PartyId, version: int) -> int | None:

@@ -128,6 +128,12 @@ def load_blob(connection: Connection, study: StudyId, column: str) -> bytes | No
     return None if value is None else bytes(value)
 
 
+def modulus_digest(connection: Connection, study: StudyId) -> Digest:
+    asked = select(studies.c.modulus_digest).where(studies.c.study == study)
+    digest: Digest = connection.execute(asked).scalar_one()
+    return digest
+
+
 def modulus_is_known(connection: Connection, digest: Digest) -> bool:
     return (
         connection.execute(select(studies.c.study).where(studies.c.modulus_digest == digest)).first()
@@ -171,6 +177,12 @@ def touch_study(connection: Connection, row: StudyRow) -> None:
 
 def named_participants(connection: Connection, study: StudyId) -> frozenset[PartyId]:
     rows = connection.execute(select(participants.c.owner).where(participants.c.study == study))
+    return frozenset(rows.scalars())
+
+
+def feature_names(connection: Connection, study: StudyId) -> frozenset[str]:
+    """The study's features, as names are compared."""
+    rows = connection.execute(select(study_features.c.name).where(study_features.c.study == study))
     return frozenset(rows.scalars())
 
 
@@ -261,6 +273,23 @@ def list_events(connection: Connection, study: StudyId) -> list[bytes]:
         select(events.c.statement).where(events.c.study == study).order_by(events.c.position)
     )
     return [bytes(statement) for statement in rows.scalars()]
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event of a transcript, with what is stored beside its statement."""
+
+    position: int
+    kind: str
+    time: datetime
+    digest: Digest
+    statement: bytes
+
+
+def list_event_rows(connection: Connection, study: StudyId) -> list[EventRow]:
+    columns = (events.c.position, events.c.kind, events.c.time, events.c.digest, events.c.statement)
+    rows = connection.execute(select(*columns).where(events.c.study == study).order_by(events.c.position))
+    return [EventRow(*row) for row in rows]
 
 
 def check_state(row: StudyRow, *states: StudyState, otherwise: str) -> None:

@@ -1,0 +1,434 @@
+"""An audit notices every row and event that is gone, added or altered, in every state of a study.
+
+All studies lie in one home, whose proxy has stopped. Each change is made in a transaction that is undone.
+"""
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from promises import Promise
+from proxy_world import InlineWorker, OpenStudy, ProxyWorld, copy_home, values_of, wait_for
+from sqlalchemy import Column, Connection, Integer, LargeBinary, Table
+from sqlalchemy.exc import IntegrityError
+
+from dpdpca_cli import main as cli
+from dpdpca_protocol.identifiers import Digest
+from dpdpca_protocol.messages import SealedComponents
+from dpdpca_protocol.sealing import seal
+from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.transcript import KINDS
+from dpdpca_proxy import jobs
+from dpdpca_proxy.audit import HOLDS, Check, audit_study, audit_trail
+from dpdpca_proxy.proxy import data_key_info, open_proxy
+from dpdpca_proxy.settings import load_settings
+from dpdpca_proxy.store.columns import DigestColumn, PartyColumn, StudyColumn, TimeColumn
+from dpdpca_proxy.store.log import append_entry, last_mark
+from dpdpca_proxy.store.studies import StudyRow, append_event, load_study
+from dpdpca_proxy.store.tables import metadata
+from dpdpca_proxy.studies import fail
+from dpdpca_proxy.trail import Trail
+
+Act = Callable[[OpenStudy], None]
+Change = tuple[str, Callable[[Connection], None]]
+
+UNFINISHED = 3
+"""Version of the share whose upload is not complete."""
+LATER = datetime(2040, 1, 1, tzinfo=UTC)
+ENDED = ("cancelled", "failed", "released", "published")
+
+TRANSIENT = {"leases"}
+"""Who works on a study at this moment; nothing rests on it."""
+FREE = {
+    # shown to people, and of no consequence
+    ("studies", "epsilon"),
+    ("studies", "delta"),
+    ("studies", "revision"),
+    ("studies", "failure_detail"),
+    ("draws", "drawn_at"),
+    ("contradictions", "time"),
+    # which version an owner is about to send: its own client knows
+    ("shares", "upload_version"),
+}
+
+
+class HoldingWorker(InlineWorker):
+    """Does no step whose name is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: set[str] = set()
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        if function.__name__ in self.held:
+            raise RuntimeError("held")
+        return super().call(function, *args)
+
+
+class UndoError(Exception):
+    """Rolls a transaction back."""
+
+
+def deliver(study: OpenStudy) -> None:
+    for seed, owner in enumerate(study.world.owners[:2]):
+        study.deliver(owner, values_of(study.d, seed))
+
+
+def publish(study: OpenStudy) -> None:
+    copies = {owner.public.party_id: b"for you" for owner in study.world.owners[:2]}
+    user = study.world.client(study.world.user)
+    user.publish_components(study.study, SealedComponents(study.study, copies).sign(study.world.user))
+
+
+def answer(study: OpenStudy) -> None:
+    study.world.client(study.world.user).answer_count(study.study, study.count_answer(study.challenge()))
+
+
+def busy(study: OpenStudy) -> None:
+    """Replaces, withdraws, contradicts itself, and begins once more."""
+    first, second, third = study.world.owners
+    study.deliver(first, values_of(3, 0))
+    study.deliver(second, values_of(3, 1))
+    study.deliver(second, values_of(3, 4), version=2)
+    study.deliver(third, values_of(3, 2))
+    study.withdraw(third, 2)
+    other = study.claim(first, study.plain_chunks(values_of(3, 7)))
+    world = study.world
+    assert world.request(first, "POST", f"{study.path}/share/complete", other.encoded).status_code == 409
+    study.upload(second, study.plain_chunks(values_of(3, 5)), version=UNFINISHED)
+
+
+@pytest.fixture(scope="module")
+def studies(parties: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, OpenStudy]:
+    """One study in each state that there is, by name, on a proxy that has stopped."""
+    worker, made = HoldingWorker(), dict[str, OpenStudy]()
+    world = ProxyWorld(
+        tmp_path_factory.mktemp("audit") / "proxy",
+        parties.user,
+        list(parties.owners),
+        parties.secret,
+        parties.proof,
+        worker=worker,
+    )
+
+    def begin(name: str, release: str = "joint", fill: Act = deliver, **changes: Any) -> OpenStudy:
+        world.with_new_key()
+        made[name] = world.open_study(3, release=release, **changes)
+        fill(made[name])
+        return made[name]
+
+    def closed(name: str, release: str = "joint", *, answered: bool = False) -> OpenStudy:
+        study = begin(name, release)
+        study.close()
+        if answered:
+            answer(study)
+        return study
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.05)
+        world.start()
+        world.enrol_all()
+        for name, release in (("released", "joint"), ("released masked", "masked")):
+            closed(name, release, answered=release == "masked").wait_state("released")
+        closed("published").wait_state("released")
+        publish(made["published"])
+        begin("cancelled").cancel()
+        worker.held = {"make_release"}
+        wait_for(has("noise_drawn_at", closed("closed, noise drawn")))
+        worker.held = {"make_release", "draw"}
+        wait_for(has("aggregate_chunks", closed("closed")))
+        wait_for(has("challenge", closed("closed masked", "masked")))
+        closed("counted", "masked", answered=True)
+        closed("cancelled after closing").cancel()
+        failing = closed("failed after closing")
+        fail(world.proxy, load(failing), "ciphertext-repeated", "two chunks have one ciphertext")
+        begin("open", fill=busy)
+        begin("failed", fill=lambda study: None, closes_at=world.clock() + timedelta(seconds=60))
+        world.clock.ahead = timedelta(seconds=120)
+        made["failed"].wait_state("failed")
+        wait_for(lambda: all(study.is_swept() for study in made.values() if study.state() in ENDED))
+        world.stop()
+    assert {load(study).state for study in made.values()} == set(StudyState)
+    return made
+
+
+def load(study: OpenStudy) -> StudyRow:
+    with study.world.proxy.database.reading("test") as connection:
+        return load_study(connection, study.study)
+
+
+def has(name: str, study: OpenStudy) -> Callable[[], bool]:
+    def is_stored() -> bool:
+        with study.world.proxy.database.reading("test") as connection:
+            return name in Trail(study.world.proxy, connection, study.study).stored
+
+    return is_stored
+
+
+def audited(study: OpenStudy, change: Callable[[Connection], None]) -> Check | None:
+    """The first check that does not hold after `change`, which is undone."""
+    wrong: Check | None = None
+    with suppress(UndoError), study.world.proxy.database.reading("test") as connection:
+        connection.exec_driver_sql("PRAGMA defer_foreign_keys=ON")
+        try:
+            change(connection)
+        except IntegrityError:
+            wrong = Check("the database", "a constraint forbids it")
+            raise UndoError from None
+        checks = audit_trail(Trail(study.world.proxy, connection, study.study))
+        wrong = next((check for check in checks if check.outcome != HOLDS), None)
+        raise UndoError
+    return wrong
+
+
+def rows(study: OpenStudy, table: Table) -> list[tuple[int, dict[str, Any]]]:
+    """The rows of a study as they lie there, with their numbers."""
+    with study.world.proxy.database.reading("test") as connection:
+        found = connection.exec_driver_sql(
+            f"SELECT rowid AS number, * FROM {table.name} WHERE study = ?", (study.study.hex(),)
+        ).all()
+    values = [dict(row._mapping) for row in found]
+    return [(row.pop("number"), row) for row in values]
+
+
+def run_sql(statement: str, *values: Any) -> Callable[[Connection], None]:
+    def change(connection: Connection) -> None:
+        assert connection.exec_driver_sql(statement, values).rowcount == 1, statement
+
+    return change
+
+
+def other_value(column: Column[Any], value: Any) -> Any:
+    """Another value of the same kind; nothing where there is something that may be missing."""
+    if column.nullable and value is not None:
+        return None
+    if isinstance(column.type, DigestColumn | PartyColumn | StudyColumn):
+        return Digest.of(str(value).encode()).hex()
+    if isinstance(column.type, TimeColumn):
+        return "2026-01-01T00:00:00Z"
+    if isinstance(column.type, LargeBinary):
+        return bytes([(value or b"x")[0] ^ 1]) + (value or b"x")[1:]
+    return (value or 0) + 1 if isinstance(column.type, Integer) else f"{value or ''}0"
+
+
+def inserting(table: Table, row: dict[str, Any]) -> Callable[[Connection], None]:
+    names = ", ".join(f'"{name}"' for name in row)
+    places = ", ".join("?" for _ in row)
+    return run_sql(f"INSERT INTO {table.name} ({names}) VALUES ({places})", *row.values())
+
+
+def of_a_study() -> list[Table]:
+    return [
+        table for table in metadata.sorted_tables if "study" in table.columns and table.name not in TRANSIENT
+    ]
+
+
+def gone_and_doubled(study: OpenStudy) -> Iterator[Change]:
+    """Each row gone, and each once more under another key."""
+    for table in of_a_study():
+        keys = [column for column in table.primary_key.columns if column.name != "study"]
+        for number, row in rows(study, table):
+            if not is_promised(table, row):
+                continue
+            yield f"{table.name} gone", run_sql(f"DELETE FROM {table.name} WHERE rowid = ?", number)
+            if keys:
+                again = row | {keys[-1].name: other_value(keys[-1], row[keys[-1].name])}
+                yield f"{table.name} twice", inserting(table, again)
+
+
+def altered(study: OpenStudy) -> Iterator[Change]:
+    """Each value of each row another one, or none, or one where there was none."""
+    for table in of_a_study():
+        for number, row in rows(study, table):
+            for column in table.columns:
+                if column.name != "study" and is_promised(table, row, column.name):
+                    update = f'UPDATE {table.name} SET "{column.name}" = ? WHERE rowid = ?'
+                    value = other_value(column, row[column.name])
+                    yield f"{table.name}.{column.name} altered", run_sql(update, value, number)
+
+
+def not_of_this_state(study: OpenStudy, others: Iterable[OpenStudy]) -> Iterator[Change]:
+    """Another state, and rows in each table that holds nothing of this study."""
+    state = load(study).state
+    for other in StudyState:
+        if other is not state:
+            update = "UPDATE studies SET state = ? WHERE study = ?"
+            yield f"state {other}", run_sql(update, str(other), study.study.hex())
+    for table in of_a_study():
+        lent = next((found[0][1] for one in others if (found := rows(one, table))), None)
+        may_be = table.name == "aggregate_chunks" and state in (StudyState.CLOSED, StudyState.COUNTED)
+        if lent is not None and not rows(study, table) and not may_be:
+            yield f"{table.name} added", inserting(table, lent | {"study": study.study.hex()})
+
+
+def signed_by_the_proxy(study: OpenStudy) -> Iterator[Change]:
+    """One more event of each kind, with its entry in the log: state and rows know nothing of it."""
+    proxy, digest = study.world.proxy, Digest.of(b"something").hex()
+    owner = study.world.owners[0].public.party_id.hex()
+    details: dict[str, dict[str, Any]] = {
+        "manifest": {"statement": study.statement.digest.hex()},
+        "receipt": {"owner": owner, "statement": digest, "version": 9},
+        "withdrawal": {"owner": owner, "statement": digest, "version": 9},
+        "closed": {"cohort": digest, "owners": 2, "reason": "on time"},
+        "count": {"answer": digest, "challenge": digest},
+        "release": {"owners": 2, "statement": digest},
+        "components": {"statement": digest},
+        "cancelled": {},
+        "failed": {"reason": "too-few-owners"},
+    }
+    assert set(details) == KINDS
+    for kind, detail in details.items():
+
+        def change(connection: Connection, kind: str = kind, detail: dict[str, Any] = detail) -> None:
+            append_event(connection, proxy.key, study.study, kind, detail, LATER)
+
+        yield f"event {kind} added", change
+
+
+def is_promised(table: Table, row: dict[str, Any], column: str | None = None) -> bool:
+    """Whether anybody was told of it, so that its loss or change is to be noticed."""
+    unfinished = (table.name == "shares" and row["state"] == "partial") or (
+        table.name == "chunks" and row["version"] == UNFINISHED
+    )
+    asked = (table.name, column) == ("studies", "challenge") and row["answer"] is None
+    return not (unfinished or asked or table.name == "aggregate_chunks" or (table.name, column) in FREE)
+
+
+def one_a_state(studies: Mapping[str, OpenStudy]) -> dict[str, OpenStudy]:
+    """Of each state the study that has most of all that such a one can have."""
+    names = ("open", "closed, noise drawn", "counted", "released masked", "published")
+    return {name: studies[name] for name in (*names, "cancelled after closing", "failed after closing")}
+
+
+def noticed(studies: Mapping[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]]) -> str:
+    """Tries all changes to all studies; how many, by state."""
+    tried: Counter[str] = Counter()
+    for name, study in studies.items():
+        for what, change in changes(study):
+            assert audited(study, change), f"{name}: {what}"
+            tried[load(study).state] += 1
+    assert set(tried) == set(StudyState)
+    return ", ".join(f"{state} {count}" for state, count in sorted(tried.items()))
+
+
+def test_every_study_passes_its_audit(studies: dict[str, OpenStudy]) -> None:
+    for name, study in studies.items():
+        assert audited(study, lambda _: None) is None, name
+
+
+@pytest.mark.parametrize("changes", [gone_and_doubled, altered, signed_by_the_proxy])
+def test_what_is_gone_doubled_altered_or_added_is_noticed_in_every_state(
+    studies: dict[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]], promise: Promise
+) -> None:
+    counted = noticed(one_a_state(studies) if changes is altered else studies, changes)
+    promise(
+        "P17", counted=f"rows and events {changes.__name__} ({counted})", result="all noticed by an audit"
+    )
+
+
+def test_what_is_not_of_the_state_is_noticed(studies: dict[str, OpenStudy], promise: Promise) -> None:
+    counted = noticed(studies, lambda study: not_of_this_state(study, studies.values()))
+    promise("P17", counted=f"other states and their rows ({counted})", result="all noticed by an audit")
+
+
+def test_every_entry_of_the_log_is_missed(studies: dict[str, OpenStudy], promise: Promise) -> None:
+    study = studies["published"]
+    with study.world.proxy.database.reading("test") as connection:
+        last = last_mark(connection).generation
+    changes = [run_sql("DELETE FROM log WHERE position = ?", position) for position in range(1, last)]
+    changes += [
+        run_sql("UPDATE log SET subject = ? WHERE position = ?", Digest.of(b"x").hex(), position)
+        for position in range(1, last + 1)
+    ]
+    for kind, subject in (
+        ("components", Digest.of(b"x")),
+        ("enrolment", Digest.of(b"x")),
+        ("draw", Digest.of(b"x")),
+        ("closed", study.statement.digest),
+    ):
+        changes.append(partial(append_one, kind, subject))
+    changes += [
+        run_sql("DELETE FROM parties WHERE party = ?", study.world.owners[2].public.party_id.hex()),
+        run_sql(
+            "UPDATE parties SET enrolment = x'7b7d' WHERE party = ?", study.world.user.public.party_id.hex()
+        ),
+    ]
+    for change in changes:
+        assert audited(study, change)
+    promise("P17", counted=f"{len(changes)} changes of the log", result="all noticed by an audit")
+
+
+def append_one(kind: str, subject: Digest, connection: Connection) -> None:
+    append_entry(connection, kind, subject, LATER)
+
+
+def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
+    studies: dict[str, OpenStudy], tmp_path: Path
+) -> None:
+    """The last act of all, taken out of state, transcript and log alike."""
+    study = studies["failed"]
+    settings = study.world.proxy.settings
+    home = copy_home(settings.home, tmp_path / "proxy")
+    shutil.copytree(settings.witness_path.parent, tmp_path / "proxy-generation")
+    with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
+        database.execute("DELETE FROM log WHERE position = (SELECT max(position) FROM log)")
+        database.execute("DELETE FROM events WHERE study = ? AND kind = 'failed'", (study.study.hex(),))
+        database.execute(
+            "UPDATE studies SET state = 'open', failure = NULL, failure_detail = NULL WHERE study = ?",
+            (study.study.hex(),),
+        )
+        sealed = seal(bytes(32), study.world.proxy.key.public.x25519, data_key_info(study.study))
+        database.execute("INSERT INTO data_keys VALUES (?, ?)", (study.study.hex(), sealed))
+    proxy = open_proxy(load_settings(home), least_modulus_bits=512)
+    wrong = {check.what for check in audit_study(proxy, study.study) if check.outcome != HOLDS}
+    proxy.database.close()
+    assert wrong == {"generation: the newest database"}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE studies SET cohort_digest = 'no digest'",
+        "UPDATE studies SET manifest = x'00ff'",
+        "UPDATE studies SET state = 'lost'",
+        "UPDATE studies SET closed_at = 'yesterday'",
+        "UPDATE studies SET challenge = x'7b7d'",
+        "UPDATE cohort SET owner = 'nobody' WHERE rowid = (SELECT max(rowid) FROM cohort WHERE study = ?1)",
+        "UPDATE events SET digest = 'no digest'",
+        "UPDATE events SET time = 7",
+        "UPDATE events SET statement = 'text'",
+        "UPDATE log SET digest = 'no digest' WHERE position = 5",
+        "UPDATE log SET time = 'yesterday' WHERE position = 5",
+        "UPDATE statements SET digest = 'no digest'",
+        "UPDATE release_chunks SET digest = 'no digest'",
+        "UPDATE contradictions SET owner = 'nobody'",
+        "UPDATE shares SET state = 'lost'",
+        "UPDATE parties SET ed25519 = 'text'",
+        "UPDATE components SET statement = x'ff'",
+    ],
+)
+def test_damage_ends_no_audit_without_its_table(
+    studies: dict[str, OpenStudy], tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    study = studies["open" if "contradictions" in damage else "published"]
+    settings = study.world.proxy.settings
+    home = copy_home(settings.home, tmp_path / "proxy")
+    shutil.copytree(settings.witness_path.parent, tmp_path / "proxy-generation")
+    with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        assert database.execute(damage, (study.study.hex(),) if "?1" in damage else ()).rowcount
+    with pytest.raises(SystemExit) as left:
+        cli.main(["proxy", "audit", study.study.hex(), "--home", str(home), "--json"])
+    told = capsys.readouterr()
+    checks = {check["check"]: check["outcome"] for check in json.loads(told.out)["checks"]}
+    assert (left.value.code, len(checks)) == (1, 12)
+    assert set(checks.values()) != {HOLDS}
+    assert "checks failed" in told.err
