@@ -39,6 +39,8 @@ _SELF_SIGNED = 18
 _UNKNOWN_ISSUER = frozenset({2, 19, 20, 21})
 _OTHER_HOST = frozenset({62, 64})
 
+_TLS_RECORDS = (b"\x15", b"\x16")
+"""How an alert or a handshake begins."""
 _PLAIN_TEXT = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 """What OpenSSL makes of bytes that are no TLS."""
 
@@ -126,7 +128,18 @@ def explain_answer(failure: DpdpcaError, peer: Peer) -> DpdpcaError:
 
 
 def _is_tls_expected(peer: Peer) -> bool:
-    return peer.address.scheme == "http" and _peer_certificate(peer.address) is not None
+    """Whether plain http was sent to a port that greets in TLS."""
+    if peer.address.scheme != "http":
+        return False
+    outgoing = ssl.MemoryBIO()
+    greeting = _unverified().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=peer.address.host)
+    with suppress(ssl.SSLWantReadError):
+        greeting.do_handshake()
+    where = (peer.address.host, peer.address.port)
+    with suppress(OSError), socket.create_connection(where, _LOOK_SECONDS) as link:
+        link.sendall(outgoing.read() + b"\r\n\r\n")  # at the end of a line a server without TLS answers, too
+        return link.recv(1) in _TLS_RECORDS
+    return False
 
 
 def _tls_expected(peer: Peer) -> MessageError:
@@ -217,16 +230,20 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _peer_certificate(address: Address) -> x509.Certificate | None:
     """What the peer shows of itself, unverified; None where there is no TLS."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         suppress(OSError, ValueError),
         socket.create_connection((address.host, address.port), _LOOK_SECONDS) as link,
-        context.wrap_socket(link, server_hostname=address.host) as encrypted,
+        _unverified().wrap_socket(link, server_hostname=address.host) as encrypted,
     ):
         encoded = encrypted.getpeercert(binary_form=True)
         return x509.load_der_x509_certificate(encoded) if encoded else None
     return None
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _names(certificate: x509.Certificate | None) -> str:
