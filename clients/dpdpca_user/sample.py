@@ -139,9 +139,10 @@ def _feature(name: str, values: list[str]) -> _Feature:
     numbers = _numbers(present)
     if numbers is None:
         _check_levels(name, present)
-        levels = ", ".join(map(_quoted, sorted(set(present))))
+        texts = [text for value in values if (text := value.strip())]
+        levels = ", ".join(map(_quoted, sorted(set(texts))))
         return _Feature(
-            name, list(_about_levels(present)), [f"levels = [{levels}]  # from the sample: complete the list"]
+            name, list(_about_levels(texts)), [f"levels = [{levels}]  # from the sample: complete the list"]
         )
     finite = [number for number in numbers if math.isfinite(number)]
     bounds = _bounds(finite)
@@ -178,11 +179,13 @@ def _about_numbers(finite: list[float], bounds: tuple[float, float] | None, rows
         yield f"if these numbers are codes, and no amounts, write instead of bounds: levels = [{codes}]"
 
 
-def _about_levels(present: list[str]) -> Iterator[str]:
-    levels = set(present)
+def _about_levels(texts: list[str]) -> Iterator[str]:
+    levels = set(texts)
     if {level.lower() for level in levels} in _TRUTHS:
         yield 'owners whose column is boolean have the levels "false" and "true"'
-    if len(levels) == len(present) > _FEW_CODES:
+    if any(level.lower() in MISSING_WORDS for level in levels):
+        yield "an empty field stands for a missing value; any word is a level"
+    if len(levels) == len(texts) > _FEW_CODES:
         yield "every row has another text: leave out what names a record"
 
 

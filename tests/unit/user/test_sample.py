@@ -112,6 +112,13 @@ def test_codes_truth_values_and_names_of_records_are_pointed_at(tmp_path: Path) 
     assert draft.text.count("leave out what names a record") == 1
 
 
+def test_a_word_for_a_missing_number_is_a_level_among_texts(tmp_path: Path) -> None:
+    """As it is in the owners' files."""
+    draft = drafted(tmp_path, ("smokes", "none", "light", "heavy", ""), ("y", *"1234"))
+    assert feature(draft, "smokes")["levels"] == ["heavy", "light", "none"]
+    assert "any word is a level" in draft.text
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
