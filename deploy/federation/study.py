@@ -15,7 +15,7 @@ from dpdpca_cli.demo import chain_draft
 from dpdpca_cli.demo_records import bundled_draft
 from dpdpca_user.service_client import ServiceClient
 
-LIMIT_SECONDS = 600.0
+LIMIT_SECONDS = 1800.0
 LOOK_SECONDS = 1.0
 DONE = ("fitted", "published", "done")
 LOST = ("failed", "cancelled")

@@ -19,7 +19,7 @@ SERVICES = ("proxy", "user", "owner-1", "owner-2", "owner-3")
 
 ENGINE_SECONDS = 600
 BUILD_SECONDS = 900
-STUDY_SECONDS = 900
+STUDY_SECONDS = 1800
 
 # Asks the proxy itself, as the data user, for the release of a study.
 RELEASE_DIGEST = """
