@@ -56,6 +56,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     With `metric="correlation"` the release is standardised after the fact, free of budget: `components_`,
     `explained_variance_` (of a total of d) and `scale_` are those of standardised features, the noise taken
     off first from 20 features on. Figures about noise, overlap and share stay those of the study's metric.
+    Where noise alone could have made the release, as where the data do not vary, it is a `ParameterError`.
     """
 
     def _adopt(
@@ -182,10 +183,12 @@ def _standardised(
         raise ParameterError(
             "bad-argument", "this model does not hold what standardising needs", "fetch it again"
         )
-    found = correlation_components(components, reliability.variances)
-    if not len(found.vectors):
+    found = correlation_components(components, reliability)
+    if found is None:
         raise ParameterError(
-            "nothing-above-noise", "no component stands above the noise, so none can be standardised"
+            "nothing-above-noise",
+            "no component stands above the noise for certain, so none can be standardised",
+            'use metric="study", more records or a larger epsilon',
         )
     return found
 

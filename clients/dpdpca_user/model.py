@@ -203,10 +203,13 @@ class Model:
 
     @property
     def correlation(self) -> CorrelationComponents | None:
-        """Components of the correlation matrix, by post-processing; None for files without the variances."""
+        """Components of the correlation matrix, by post-processing.
+
+        None where noise alone could have made all that was released, and for files without the variances.
+        """
         if self.reliability is None:
             return None
-        return correlation_components(self.components, self.reliability.variances)
+        return correlation_components(self.components, self.reliability)
 
     def facts(self) -> dict[str, Any]:
         """The model as plain JSON: what `GET /v1/models/{id}` answers."""

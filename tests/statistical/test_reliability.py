@@ -12,7 +12,7 @@ from reference_data import Seeded, Table, covtype, digits, insurance, musk, terr
 from releases import Clipped, clipped, share_captured
 
 from dpdpca_protocol.components import Components
-from dpdpca_protocol.correlation import DENOISE_FROM, correlation_components
+from dpdpca_protocol.correlation import DENOISE_FROM, correlation_components, never_noise
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.reliability import Reliability, assess_release
 
@@ -115,8 +115,8 @@ def test_standardising_gains_by_taking_the_noise_off_first() -> None:
     gains = []
     for _ in range(3):
         components, reliability = released(study, source)
-        first = correlation_components(components, reliability.variances)
-        raw = correlation_components(components, reliability.variances, denoise=False)
+        first = correlation_components(components, reliability)
+        raw = correlation_components(components, reliability, denoise=False)
         assert first.denoised
         assert len(first.vectors) == components.trusted_count
         k = min(3, components.trusted_count)
@@ -132,11 +132,29 @@ def test_standardising_gains_by_taking_the_noise_off_first() -> None:
 def test_few_features_are_standardised_as_they_are_and_a_part_of_a_matrix_is_not() -> None:
     study = about_the_mean(terrain(), 3.0)
     components, reliability = released(study, Seeded(19))
-    plain = correlation_components(components, reliability.variances)
+    plain = correlation_components(components, reliability)
     assert components.component_count < DENOISE_FROM
     assert not plain.denoised
     truth = np.corrcoef(study.rows.T)
     assert share_captured(plain.vectors[:3], truth) > 0.98
     some = study.fit(study.release(Seeded(20)), 4)
     with pytest.raises(UsageError, match="only 4 of 10"):
-        correlation_components(some, reliability.variances)
+        correlation_components(some, reliability)
+
+
+@pytest.mark.parametrize("d", [1, 2, 12, 24])
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_noise_alone_is_never_standardised(d: int, offset: float) -> None:
+    """Of data that do not vary, near their centre or not; a signal that is plain stands above the line."""
+    source = Seeded(23)
+    study = clipped(np.full((500, d), offset / d**0.5), 1.0, 1.0)
+    shares = []
+    for _ in range(30):
+        components, reliability = released(study, source)
+        shares.append(components.eigenvalues[0] / never_noise(components, reliability))
+        assert correlation_components(components, reliability) is None
+    assert max(shares) < 1
+    rows = np.full((500, d), offset / d**0.5)
+    rows[:, 0] += np.where(np.arange(500) % 2, 0.6, -0.6)
+    components, reliability = released(clipped(rows, 1.0, 3.0), source)
+    assert correlation_components(components, reliability) is not None
