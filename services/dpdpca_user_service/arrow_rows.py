@@ -62,8 +62,10 @@ def _batches(
         names = reader.schema.names
     if len(set(names)) != len(names):
         raise InputError("duplicated-column", "the table has two columns of one name", "keep one of them")
+    wanted = names_of_features(names, manifest.features)
+    rows_of_table({name: [] for name in wanted}, manifest)  # says so where a feature has no column
     by_key = {column_key(feature.name): feature for feature in manifest.features}
-    features = {name: by_key[column_key(name)] for name in names_of_features(names, manifest.features)}
+    features = {name: by_key[column_key(name)] for name in wanted}
     while True:
         with _reading():
             try:
@@ -120,9 +122,10 @@ def _longest(array: pa.Array) -> int:
         return int(kind.byte_width)
     if kind in (pa.string_view(), pa.binary_view()):
         # The length stands in the first 4 of the 16 bytes of a view.
-        lengths = np.frombuffer(array.buffers()[1], np.int32)[::4]
+        end = array.offset + len(array)
+        lengths = np.frombuffer(array.buffers()[1], np.int32, 4 * end)[4 * array.offset :: 4]
         present = array.is_valid().to_numpy(zero_copy_only=False)
-        return int(lengths[array.offset : array.offset + len(array)].max(initial=0, where=present))
+        return int(lengths.max(initial=0, where=present))
     if kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
         return pc.max(pc.binary_length(array)).as_py() or 0
     return 0
