@@ -20,7 +20,6 @@ from dpdpca_protocol.address import Address
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,
-    MessageError,
     UnavailableError,
     UsageError,
     printable,
@@ -91,13 +90,13 @@ def explain_failure(error: httpx.TransportError, peer: Peer, now: datetime) -> D
     """Why `peer` could not be asked, and what to do about it.
 
     Returns:
-        UnavailableError where another try may help; otherwise an AuthenticationError for a certificate that
-        is not accepted, or a MessageError for something that is not the service.
+        UnavailableError where another try may help; AuthenticationError where somebody else answers, or shows
+        a certificate that is not accepted.
     """
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return _refused_certificate(cause, peer, now)
-        if isinstance(cause, ssl.SSLError):
+        if isinstance(cause, ssl.SSLError) and isinstance(error, httpx.ConnectError):
             return _failed_handshake(cause, peer)
         if isinstance(cause, socket.gaierror):
             return _unknown_name(cause, peer)
@@ -108,7 +107,9 @@ def explain_failure(error: httpx.TransportError, peer: Peer, now: datetime) -> D
     if _is_tls_expected(peer):
         return _tls_expected(peer)
     if isinstance(error, httpx.RemoteProtocolError) and "illegal" in str(error):
-        return MessageError("not-http", f"{peer} answers with something else than HTTP", "check the port")
+        return AuthenticationError(
+            "not-http", f"{peer} answers with something else than HTTP", "check the port"
+        )
     if isinstance(error, httpx.ProxyError):
         return _unreachable(
             peer, "the HTTP proxy that the environment names refuses", "look at HTTPS_PROXY and NO_PROXY"
@@ -142,8 +143,8 @@ def _is_tls_expected(peer: Peer) -> bool:
     return False
 
 
-def _tls_expected(peer: Peer) -> MessageError:
-    return MessageError(
+def _tls_expected(peer: Peer) -> AuthenticationError:
+    return AuthenticationError(
         "tls-expected",
         f"{peer} speaks TLS, and plain http was sent to it",
         f"give https://{peer.address.authority}",
@@ -159,13 +160,19 @@ def _refused_certificate(
     shown = _peer_certificate(peer.address)
     host, clock = peer.address.host, f"this machine's clock says {time_text(now)}"
     if number == _EXPIRED:
-        at = shown.not_valid_after_utc if shown else now
-        what = f"expired at {time_text(at)}" if at < now else "relies on a CA certificate that has expired"
+        what = "has expired"
+        if shown is not None:
+            ends = shown.not_valid_after_utc
+            what = f"expired at {time_text(ends)}" if ends < now else "is from a CA whose own has expired"
         what += f", and {clock}"
         next_step = "its operator must renew it; if this clock is wrong, set it"
     elif number == _NOT_YET_VALID:
-        at = shown.not_valid_before_utc if shown else now
-        what = f"is valid from {time_text(at)}" if at > now else "relies on a CA certificate not yet valid"
+        what = "is not valid yet"
+        if shown is not None:
+            begins = shown.not_valid_before_utc
+            what = (
+                f"is valid from {time_text(begins)}" if begins > now else "is from a CA whose own is not yet"
+            )
         what += f", and {clock}"
         next_step = "set this machine's clock if it is wrong; otherwise ask the operator"
     elif number in _OTHER_HOST:
@@ -191,7 +198,7 @@ def _failed_handshake(error: ssl.SSLError, peer: Peer) -> DpdpcaError:
         remedy = "check the port, and that its operator has turned TLS on"
         if peer.address.is_loopback:
             remedy = f"check the port, or give http://{peer.address.bracketed_host}:{peer.address.port}"
-        return MessageError("no-tls", f"{peer} does not speak TLS: it answers in plain text", remedy)
+        return AuthenticationError("no-tls", f"{peer} does not speak TLS: it answers in plain text", remedy)
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return UnavailableError("cut-off", f"{peer} closed the connection in the TLS handshake", "try again")
     reason = (error.reason or "unknown reason").replace("_", " ").lower()

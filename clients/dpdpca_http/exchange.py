@@ -94,7 +94,7 @@ class Exchange:
         Raises:
             DpdpcaError: the class that the proxy's problem document names.
             UnavailableError: nobody answered within the caller's patience.
-            AuthenticationError, MessageError: it shows a certificate that is not accepted, or is no proxy.
+            AuthenticationError: somebody else answers, or shows a certificate that is not accepted.
             LimitError: the answer is larger than `call.limit_bytes`.
         """
         attempts = self._patience.begin()

@@ -56,7 +56,7 @@ class ServiceClient:
         transport: for tests.
 
     Every method raises the DpdpcaError that the service's problem document names, UnavailableError where
-    nobody answers, AuthenticationError or MessageError where somebody else does.
+    nobody answers, AuthenticationError where somebody else does.
     """
 
     def __init__(

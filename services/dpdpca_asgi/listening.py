@@ -30,7 +30,7 @@ def listen(name: str, host: str, port: int, port_option: str) -> list[socket.soc
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(addresses):
             try:
-                opened.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
+                opened.append(socket.create_server(address, family=family, backlog=BACKLOG))
             except OSError as error:
                 failures.append(error)
                 if error.errno not in _NO_SUCH_ADDRESS:

@@ -18,7 +18,6 @@ from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,
-    MessageError,
     UnavailableError,
     UsageError,
 )
@@ -124,7 +123,7 @@ def test_an_expired_authority_is_told_from_an_expired_certificate(
     old = issue(tmp_path, "Old CA", is_authority=True, begins=now - 2 * DAY, ends=now - DAY)
     monkeypatch.setenv("DPDPCA_CA_FILE", str(old.certificate_file))
     said = refused_certificate(ask, slept, issue(tmp_path, "fine", issuer=old))
-    assert said.startswith("relies on a CA certificate that has expired, and this machine's clock says 2")
+    assert said.startswith("is from a CA whose own has expired, and this machine's clock says 2")
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
@@ -184,7 +183,7 @@ def plain_400(link: socket.socket) -> None:
 def test_tls_to_a_port_without(ask: Ask, slept: list[float]) -> None:
     with answering(plain_400) as server:
         error = ask(f"https://localhost:{server.port}")
-    assert (type(error), error.slug, slept) == (MessageError, "no-tls", [])
+    assert (type(error), error.slug, slept) == (AuthenticationError, "no-tls", [])
     assert str(error) == (
         f"{name_of(ask)} at https://localhost:{server.port} does not speak TLS: it answers in plain text;"
         f" check the port, or give http://localhost:{server.port}"
@@ -206,7 +205,7 @@ def test_plain_http_to_a_port_with_tls(
 
     with answering(act) as server:
         error = ask(f"http://localhost:{server.port}")
-    assert (type(error), error.slug, slept) == (MessageError, "tls-expected", [])
+    assert (type(error), error.slug, slept) == (AuthenticationError, "tls-expected", [])
     assert str(error) == (
         f"{name_of(ask)} at http://localhost:{server.port} speaks TLS, and plain http was sent to it;"
         f" give https://localhost:{server.port}"
@@ -220,7 +219,7 @@ def test_something_else_than_http(ask: Ask, slept: list[float]) -> None:
 
     with answering(act) as server:
         error = ask(f"http://localhost:{server.port}")
-    assert (type(error), error.slug, slept) == (MessageError, "not-http", [])
+    assert (type(error), error.slug, slept) == (AuthenticationError, "not-http", [])
     assert "answers with something else than HTTP; check the port" in str(error)
 
 
