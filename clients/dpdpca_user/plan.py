@@ -161,21 +161,31 @@ def close_components(spectrum: Sequence[float]) -> str | None:
     return None
 
 
+def _width(feature: Any) -> int:
+    levels = feature.get("levels") if isinstance(feature, Mapping) else None
+    return len(levels) if isinstance(levels, list) else 1
+
+
 def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]:
     """The draft of another release of the same records, by itself and with the whole budget."""
     had = draft.get("release")
+    features = draft.get("features")
+    listed = features if isinstance(features, list) else []
     changed = {name: value for name, value in draft.items() if name not in _CHAIN_MEMBERS}
     changed["release"] = str(release)
     if "clip_norm" not in draft or had == ReleaseKind.PRE_STUDY:
-        features = draft.get("features")
-        listed = features if isinstance(features, list) else []
         categorical = sum(isinstance(each, Mapping) and "levels" in each for each in listed)
         norm = usual_norm(len(listed) - categorical, categorical) or 1.0
         had = ReleaseKind.JOINT
     else:
         norm = float(real_of(draft["clip_norm"], "clip_norm"))
     if (release is ReleaseKind.PAIRS) != (had == ReleaseKind.PAIRS):
-        changed["clip_norm"] = rounded_down(norm * (sqrt(2) if release is ReleaseKind.PAIRS else sqrt(0.5)))
+        # Up to √d, and 2√d for pairs, any norm is admitted, wherever the centres are.
+        root = sqrt(sum(_width(each) for each in listed)) or norm
+        pairs = release is ReleaseKind.PAIRS
+        changed["clip_norm"] = rounded_down(
+            min(norm * sqrt(2), 2 * root) if pairs else min(norm * sqrt(0.5), root)
+        )
     elif "clip_norm" not in changed or draft.get("release") == ReleaseKind.PRE_STUDY:
         changed["clip_norm"] = rounded_down(norm)
     if release is ReleaseKind.PAIRS:

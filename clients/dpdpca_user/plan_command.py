@@ -160,11 +160,9 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
 
 
 def _begin(base: dict[str, Any], records: int, scales: bool, out: Path | None, as_json: bool) -> None:
-    from dpdpca_protocol.choice import first_round
-    from dpdpca_user.rehearsal import total_rho
-    from dpdpca_user.rounds import is_categorical
+    from dpdpca_user.rounds import begin_chain
 
-    chosen = first_round(len(is_categorical(base)), records, total_rho(base, lint_draft), scales)
+    chosen = begin_chain(base, lint_draft, records, scales)
     _write_round(base, chosen, [], out, as_json)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpdpca_protocol.block_sums import BlockSums
 from dpdpca_protocol.blocks import cut_blocks
-from dpdpca_protocol.choice import NextRound, first_round, next_round
+from dpdpca_protocol.choice import NextRound, next_round
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.components import Components, EncodedSpace, Floats, fit_components
 from dpdpca_protocol.deviates import normal_deviates, uniforms
@@ -26,7 +26,7 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release import NoisyScatter, flat_scatter
 from dpdpca_protocol.scatter import SecondMoments
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_user.rounds import is_categorical, round_draft
+from dpdpca_user.rounds import begin_chain, is_categorical, round_draft
 from dpdpca_user.tables import rows_of_table
 
 Records = Mapping[str, Column]
@@ -74,10 +74,9 @@ def play_chain(
         unknown_scales: begin with a study of every feature's scale.
     """
     count = sum(len(next(iter(records.values()))) for records in owners)
-    d = len(is_categorical(base))
     played: list[Played] = []
     results: list[PreStudyResult] = []
-    chosen = first_round(d, count, total_rho(base, complete), unknown_scales)
+    chosen = begin_chain(base, complete, count, unknown_scales)
     while True:
         manifest = complete(round_draft(base, chosen))
         released = play_round(manifest, owners, randomness)
@@ -87,12 +86,6 @@ def play_chain(
             return Rehearsal(tuple(played), fitted)
         results.append(released)
         chosen = next_round(results, is_categorical(base))
-
-
-def total_rho(base: Mapping[str, Any], complete: Callable[[Mapping[str, Any]], Manifest]) -> float:
-    """ρ of all rounds of a chain with this base draft."""
-    first = first_round(len(is_categorical(base)), 1, 1.0)
-    return float(complete(round_draft(base, first)).figures.rho_total)
 
 
 def play_round(

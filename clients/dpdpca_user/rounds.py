@@ -4,22 +4,39 @@ All rounds promise the same total (ε, δ) and say which part of it is theirs; o
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from math import ceil, floor, log10
+from math import ceil, floor, log10, sqrt
 from typing import Any
 
 from dpdpca_protocol.blocks import BlockName
-from dpdpca_protocol.choice import NextRound
+from dpdpca_protocol.choice import NextRound, first_round
 from dpdpca_protocol.draft import real_of
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.features import MOST_WIDE
+from dpdpca_protocol.features import MOST_WIDE, longest_norm_squared
 from dpdpca_protocol.fields import decimal_text
+from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.study import ReleaseKind
 
 _REPLACED = ("release", "clip_norm", "sum_weight", "nonnegative", "blocks", "rho_share", "pre_studies")
 _DIGITS = 6
 _STEP = 1e-6
+
+
+def begin_chain(
+    base: Mapping[str, Any], complete: Callable[[Mapping[str, Any]], Manifest], records: int, scales: bool
+) -> NextRound:
+    """The first round of the chain of a base draft.
+
+    Args:
+        complete: makes the manifest that a draft asks for.
+        records: expected in all.
+        scales: whether to ask for the scale of each feature, where records are enough.
+    """
+    d = len(is_categorical(base))
+    manifest = complete(round_draft(base, first_round(d, 1, 1.0)))
+    longest = sqrt(longest_norm_squared(manifest.features, manifest.scaling))
+    return first_round(d, records, float(manifest.figures.rho_total), scales, longest)
 
 
 def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]:

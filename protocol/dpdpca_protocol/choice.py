@@ -76,7 +76,9 @@ class NextRound:
         return self.release is not ReleaseKind.PRE_STUDY
 
 
-def first_round(d: int, records: int, rho_total: float, unknown_scales: bool = False) -> NextRound:
+def first_round(
+    d: int, records: int, rho_total: float, unknown_scales: bool = False, longest: float | None = None
+) -> NextRound:
     """The round that begins a chain.
 
     Args:
@@ -84,16 +86,18 @@ def first_round(d: int, records: int, rho_total: float, unknown_scales: bool = F
         records: expected in all.
         rho_total: of all rounds.
         unknown_scales: whether the bounds may be too wide by very different factors.
+        longest: norm of the longest record about the public centre, where it is more than √d.
     """
+    norm = sqrt(d) if longest is None else max(longest, sqrt(d))
     needed = SCALES_FROM * sqrt(_DRAWS * d / (float(SCALE_SHARE) * rho_total))
     if not unknown_scales:
-        return _norm_study(d, (), ())
+        return _norm_study(norm, (), ())
     if records < needed:
         why = (
             f"{records:,} records are fewer than the {needed:,.0f} from which a study of all scales"
             " is better than none: the bounds are taken as they are"
         )
-        return _norm_study(d, (), (why,))
+        return _norm_study(norm, (), (why,))
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
         rho_share=SCALE_SHARE,
@@ -132,13 +136,14 @@ def next_round(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]
     raise _not_a_chain("the last of them holds nothing to choose by")
 
 
-def _norm_study(d: int, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...]) -> NextRound:
+def _norm_study(norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...]) -> NextRound:
+    """A histogram of norms up to `norm`."""
     half = Fraction(1, 2)
     only_pairs = bool(pre_studies)
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
         rho_share=NORM_SHARE,
-        clip_norm=sqrt(d),
+        clip_norm=norm,
         blocks={BlockName.PAIR_NORMS: Fraction(1)}
         if only_pairs
         else {BlockName.NORMS: half, BlockName.PAIR_NORMS: half},
@@ -169,7 +174,7 @@ def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
     ]
     if silent:
         reasons.append(f"{silent} features show nothing above the noise and keep half their range as a unit")
-    base = _norm_study(last.encoded_features, _ids(results), tuple(reasons))
+    base = _norm_study(sqrt(last.encoded_features), _ids(results), tuple(reasons))
     return replace(base, scale=scale)
 
 
@@ -196,7 +201,7 @@ def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
             _clip_of(results, ReleaseKind.PAIRS),
             ("norms about the public centre show nothing above their noise",),
         )
-    r1 = min(_LONG_MARGIN * longest, sqrt(d))
+    r1 = min(_LONG_MARGIN * longest, last.norms.edges[-1])  # about the same centre no record is longer
     rho = float(MEAN_SHARE) * last.rho_total
     first = r1 * sqrt(_DRAWS * 2 * d / rho) / (records * middle)
     second = _SECOND_CLIP * sqrt(_DRAWS * 2 * d / rho) / records

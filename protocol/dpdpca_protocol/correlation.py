@@ -107,8 +107,9 @@ def never_noise(components: Components, reliability: Reliability) -> float:
         standard normals behind it, so it is that many deviations from its mean at most as often as a normal.
         The reliability holds d·t² + 4|μ|²var(e).
     """
-    d = len(components.space.names)
+    d, t = len(components.space.names), components.noise_scale
     edge = components.noise_edge / (1 + d ** (-2 / 3))
-    entry = max(components.noise_scale, edge / math.sqrt(2 * d))  # √2·s where all entries have one deviation
-    along_mean = max(reliability.total_variance_deviation**2 - d * components.noise_scale**2, 0.0)
-    return float(edge + math.sqrt(d * along_mean) / 2 + _NEVER * math.sqrt(entry**2 + along_mean))
+    entry = max(t, edge / math.sqrt(2 * d))  # √2·s where all entries have one deviation
+    # Variances may be as large as doubles are: their squares are never formed.
+    along_mean = t * math.sqrt(max((reliability.total_variance_deviation / t) ** 2 - d, 0.0)) if t else 0.0
+    return float(edge + math.sqrt(d) * along_mean / 2 + _NEVER * math.hypot(entry, along_mean))

@@ -7,7 +7,7 @@ round is chosen twice, and none is asked of the owners twice.
 
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Any
@@ -16,11 +16,11 @@ from dpdpca_protocol.address import normal_address
 from dpdpca_protocol.choice import NextRound, first_round, next_round
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UnavailableError
 from dpdpca_protocol.fields import decimal_text, time_text
+from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.prestudy import PreStudyResult
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user.drafts import JSON_MEDIA_TYPE, closing_time, lint, parse_draft
-from dpdpca_user.rehearsal import total_rho
-from dpdpca_user.rounds import check_base, is_categorical, round_draft
+from dpdpca_user.rounds import begin_chain, check_base, is_categorical, round_draft
 from dpdpca_user_service.acts import cancel_study, create_study, study_facts
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
@@ -198,10 +198,11 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
 def _first(service: UserService, chain: ChainRow) -> NextRound:
     settings, now, proxy = service.settings, service.now(), service.home.proxy(chain.proxy_url)
     closes_at = closing_time(now, settings.closes_after_days)
-    rho = total_rho(
-        chain.base, lambda draft: lint(draft, service.party, proxy.party, closes_at, settings.key_bits)
-    )
-    return first_round(len(is_categorical(chain.base)), chain.records, rho, chain.scales)
+
+    def complete(draft: Mapping[str, Any]) -> Manifest:
+        return lint(draft, service.party, proxy.party, closes_at, settings.key_bits)
+
+    return begin_chain(chain.base, complete, chain.records, chain.scales)
 
 
 def _write_down(service: UserService, chain: ChainRow, chosen: NextRound) -> None:

@@ -86,7 +86,7 @@ PAIRS = {"release": "pairs"}
         (PAIRS, {"mechanism": "laplace"}, "is made for"),
         (PAIRS, {"blocks": {"norms": "1"}}, "blocks are what a pre-study releases"),
         (PAIRS, {"fraction_bits": 30, "clip_norm": "0.01"}, "squares, too much|exact 64-bit sums"),
-        (PRE_STUDY, {"clip_norm": "1.8"}, "above √3"),
+        (PRE_STUDY, {"clip_norm": "2"}, "above 1.98997"),
         (PRE_STUDY, {"blocks": {"norms": "0.9"}}, "with the sum 1"),
         (PRE_STUDY, {"blocks": {"norms": "1.5", "sum": "-0.5"}}, "all above 0 with the sum 1"),
         (PRE_STUDY, {"calibration": "as-published"}, "is made for"),
