@@ -24,7 +24,7 @@ from dpdpca_cli.demo_federation import PROXY_NAME, USER_NAME, Federation, Say, S
 from dpdpca_cli.demo_processes import ChildFailedError, Household
 from dpdpca_cli.demo_records import bundled_draft, bundled_records, read_records, split, write_parts
 from dpdpca_cli.demo_results import POOLED_NOTE, facts, result_tables, terminal_table
-from dpdpca_disk.private import private_dir
+from dpdpca_disk.private import private_dir, write_shared
 from dpdpca_disk.text import load_text
 from dpdpca_owner.policy import mechanism_name
 from dpdpca_protocol.budget import Cost
@@ -194,7 +194,7 @@ rho = {max(float(all_three) * _ROUNDING, _LEAST_RHO):.6g}
 def _write_report(out: Path, runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> None:
     made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     page = render_report([run.model for run in runs], made_at, result_tables(runs, captured))
-    out.write_text(page, encoding="utf-8")
+    write_shared(out, page.encode())
 
 
 def _read(path: Path) -> bytes:

@@ -4,6 +4,7 @@ Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. A traceback appea
 accepted anywhere on the line.
 """
 
+import errno
 import importlib
 import io
 import json
@@ -167,8 +168,16 @@ def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
         return f"the Python package {error.name} is not installed; {next_step}", 1
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""
-        return f"the system refused: {error.strerror}{place}", 1
+        return f"the system refused: {error.strerror}{place}{_REMEDIES.get(error.errno or 0, '')}", 1
     return f"unexpected {type(error).__name__}; run again with --debug and report it", 1
+
+
+_REMEDIES = {
+    errno.ENOSPC: "; make room on its disk and try again",
+    errno.EDQUOT: "; make room on its disk and try again",
+    errno.EROFS: "; make the place writable, or name another one",
+    errno.EACCES: "; make the place accessible, or name another one",
+}
 
 
 def _report_usage(error: typer.TyperException) -> int:

@@ -26,7 +26,7 @@ from dpdpca_owner.opening import (
     pin_names,
 )
 from dpdpca_owner.policy import Policy
-from dpdpca_owner.projection import open_components, project, save_model
+from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.share_chunks import prepare_blindings
 from dpdpca_owner.sources import DataLocation
 from dpdpca_owner.spending import check_data_set, check_own, foresee
@@ -333,12 +333,16 @@ def joined(home: OwnerHome) -> list[StudyAddress]:
     return [StudyAddress(normal_address(plan.proxy), folder.study) for folder, plan in plans if plan]
 
 
-def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> Components:
-    """The published components of a study, opened with this owner's key, and saved where `out` says."""
-    found, _ = _published(desk, address)
+def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tuple[Components, int]:
+    """The published components of a study and the number of its records.
+
+    They are opened with this owner's key, and saved where `out` says.
+    """
+    found, manifest = _published(desk, address)
+    records = record_count(found, manifest)
     if out is not None:
-        save_model(found, out)
-    return found
+        save_model(found, records, out)
+    return found, records
 
 
 def transform(desk: Desk, address: StudyAddress, location: DataLocation, out: Path) -> int:

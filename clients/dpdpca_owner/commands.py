@@ -331,10 +331,10 @@ def components(
     from dpdpca_owner import acts
     from dpdpca_owner.display import show_components
 
-    found = acts.components(open_desk(home, ca_file, passphrase_file), parse_address(address), out)
+    found, records = acts.components(open_desk(home, ca_file, passphrase_file), parse_address(address), out)
     if as_json:
         facts = {
-            "records": found.count,
+            "records": records,
             "names": list(found.space.names),
             "components": found.vectors.tolist(),
             "explained_variance": found.eigenvalues.tolist(),
@@ -345,7 +345,7 @@ def components(
         }
         print_facts(True, facts, "")
     else:
-        show_components(found, make_console())
+        show_components(found, records, make_console())
 
 
 @app.command(epilog=f"Example: dpdpca owner transform {_STUDY} --data records.parquet --out scores.parquet")

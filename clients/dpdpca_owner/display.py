@@ -127,7 +127,7 @@ def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.advance(task, count)
 
 
-def show_components(components: Components, console: Console) -> None:
+def show_components(components: Components, records: int, console: Console) -> None:
     table = Table(
         "component",
         "variance",
@@ -151,7 +151,7 @@ def show_components(components: Components, console: Console) -> None:
     console.print(table)
     trusted, count = components.trusted_count, components.component_count
     console.print(
-        f"{components.count} records; {trusted} of {count} components stand above the noise"
+        f"{records} records; {trusted} of {count} components stand above the noise"
         + ("" if trusted == count else f", the others are {BELOW_THE_EDGE}")
     )
 

@@ -1,8 +1,6 @@
 """Published components on the owner's side: opened with its key, saved, and applied to its own records."""
 
 import io
-import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dpdpca_disk.private import write_private
+from dpdpca_disk.private import replacing, write_private
 from dpdpca_owner.home import Owner
 from dpdpca_owner.sources import DataLocation, open_source, read_batches
 from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
@@ -74,8 +72,13 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         )
 
 
-def save_model(components: Components, path: Path) -> None:
-    """Components as .npz with plain arrays, private to this user."""
+def record_count(components: Components, manifest: Manifest) -> int:
+    """N, also of a study that counts pairs of records."""
+    return components.count * (2 if manifest.release is ReleaseKind.PAIRS else 1)
+
+
+def save_model(components: Components, records: int, path: Path) -> None:
+    """Components of so many records as .npz with plain arrays, private to this user."""
     space = components.space
     arrays = {
         "components": components.vectors,
@@ -86,7 +89,7 @@ def save_model(components: Components, path: Path) -> None:
         "origin": components.origin,
         "scale": space.scale,
         "names": np.array(space.names),
-        "records": np.array(components.count),
+        "records": np.array(records),
     }
     if components.mean is not None:
         arrays["mean"] = components.mean
@@ -113,7 +116,7 @@ def project(location: DataLocation, manifest: Manifest, components: Components, 
     names = [f"component_{index + 1}" for index in range(components.component_count)]
     schema = pa.schema([(name, pa.float64()) for name in names])
     count = 0
-    with _replacing(out) as file, _writer(file, out, schema) as write:
+    with replacing(out) as file, _writer(file, out, schema) as write:
         source = open_source(location, manifest.features)
         for columns in read_batches(source, manifest.features):
             rows = _encoded_rows(pick_columns(columns, manifest.features), manifest, count)
@@ -154,16 +157,3 @@ def _writer(file: IO[bytes], out: Path, schema: pa.Schema) -> Iterator[pa.Record
             yield writer
     else:
         raise UsageError("bad-option", "--out ends in .parquet or .csv")
-
-
-@contextmanager
-def _replacing(out: Path) -> Iterator[IO[bytes]]:
-    """A private file that takes its name only when the block ends well."""
-    temporary = out.with_name(f".{out.name}.{secrets.token_hex(8)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)

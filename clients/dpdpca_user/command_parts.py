@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dpdpca_disk.private import write_shared
 from dpdpca_disk.text import load_line, load_text
-from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.errors import ConflictError, PolicyError, UsageError
 
 if TYPE_CHECKING:
     from dpdpca_protocol.manifest import Manifest
@@ -57,6 +58,14 @@ def load_draft(path: Path) -> tuple[bytes, str]:
     from dpdpca_user.drafts import media_type_of
 
     return load_text(path).encode(), media_type_of(path)
+
+
+def write_draft(out: Path, text: str) -> None:
+    """Raises UsageError where the file is there already: somebody may have edited it."""
+    try:
+        write_shared(out, text.encode(), replace=False)
+    except ConflictError as error:
+        raise UsageError("file-exists", f"{out} exists already and is kept", "name another file") from error
 
 
 def lint_draft(draft: Mapping[str, Any]) -> "Manifest":

@@ -233,8 +233,10 @@ def report(
     home: Home = None,
 ) -> None:
     """One self-contained HTML file: scree plot, loadings, biplot, promise, cohort, paper trail."""
+    from dpdpca_disk.private import write_shared
+
     with open_client(service, home) as client:
-        out.write_bytes(client.report(study))
+        write_shared(out, client.report(study))
     typer.echo(f"report written to {out}")
 
 

@@ -20,6 +20,7 @@ from dpdpca_user.command_parts import (
     read_draft,
     show_notes,
     show_table,
+    write_draft,
 )
 
 if TYPE_CHECKING:
@@ -195,13 +196,7 @@ def _write_round(
     manifest = lint_draft(following)
     text = draft_text(following, chosen.reasons)
     if out is not None:
-        try:
-            with out.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except FileExistsError as error:
-            raise UsageError(
-                "file-exists", f"{out} exists already and is kept", "name another file"
-            ) from error
+        write_draft(out, text)
     if as_json:
         facts = {
             "release": str(chosen.release),

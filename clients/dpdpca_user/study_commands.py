@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dpdpca_protocol.errors import UsageError
 from dpdpca_user.command_parts import (
     AsJson,
     DraftFile,
@@ -23,6 +22,7 @@ from dpdpca_user.command_parts import (
     show_line,
     show_notes,
     show_table,
+    write_draft,
 )
 from dpdpca_user.run_command import study_chains, study_run
 
@@ -46,13 +46,7 @@ def study_init(
     if out is None:
         typer.echo(draft.text, nl=False)
     else:
-        try:
-            with out.open("x", encoding="utf-8") as file:
-                file.write(draft.text)
-        except FileExistsError as error:
-            raise UsageError(
-                "file-exists", f"{out} exists already and is kept", "name another file"
-            ) from error
+        write_draft(out, draft.text)
     typer.echo(f"note: {WARNING}", err=True)
     if draft.left_open:
         typer.echo(f"note: fill in by hand: {inert(', '.join(draft.left_open))}", err=True)

@@ -8,12 +8,15 @@ import os
 import secrets
 import shlex
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
 
 _FILE_MODE = 0o600
+_SHARED_FILE_MODE = 0o666
 _FOLDER_MODE = 0o700
 _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -56,14 +59,30 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
 
     Raises:
         ConflictError: the file exists and `replace` is False.
-        OSError: the disk says no; the old file is untouched.
+        OSError: the disk says no, of the file `path`; the old file is untouched.
+    """
+    with replacing(path, replace=replace) as file:
+        os.fchmod(file.fileno(), _FILE_MODE)
+        file.write(content)
+
+
+def write_shared(path: Path, content: bytes, *, replace: bool = True) -> None:
+    """As `write_private`, for what is no secret: others may read it as far as the umask lets them."""
+    with replacing(path, replace=replace, mode=_SHARED_FILE_MODE) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path, *, replace: bool = True, mode: int = _FILE_MODE) -> Iterator[IO[bytes]]:
+    """A file that takes the name `path` when the block ends well; else nothing is left of it.
+
+    Raises like `write_private`.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), _FILE_MODE)
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if replace:
@@ -71,8 +90,14 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
         else:
             _link_new(temporary, path)
         _sync_folder(path.parent)
+    except OSError as error:
+        # Of a full disk the system does not say where, and our own name for the file tells nobody anything.
+        if error.filename in (None, temporary, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def make_private(path: Path) -> None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dpdpca_asgi.limits import InFlightLimit, Places
 from dpdpca_asgi.observe import Metrics, ObserveMiddleware, install_health
 from dpdpca_asgi.problems import install_problem_handlers, problem_response
+from dpdpca_disk.probe import StorageProbe
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.routes import chains, models, studies
@@ -52,7 +53,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
     """
     driver = Driver(service)
     service = replace(service, wake=driver.wake)
-    metrics = Metrics()
+    metrics, storage = Metrics(), StorageProbe(service.settings.home)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -69,7 +70,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
             service.store.unfinished()
         except DpdpcaError as error:
             return error.problem
-        return None
+        return storage.trouble()
 
     app = FastAPI(title="dpdpca data user", lifespan=lifespan, redoc_url=None)
     app.state.service = service

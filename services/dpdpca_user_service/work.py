@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -237,13 +238,14 @@ def _work(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, 
             os._exit(1)
 
         threading.Thread(target=follow, daemon=True).start()
-    try:
-        outcome = function(lambda part: pipe.send(("progress", part)), *arguments)
-    except DpdpcaError as error:
-        pipe.send(("error", error))
-    except Exception as error:
-        # The text of an unplanned exception may hold data; its class says enough.
-        pipe.send(("error", IntegrityError("worker-failed", f"a worker failed: {type(error).__name__}")))
-    else:
-        pipe.send(("done", outcome))
-    pipe.close()
+    with suppress(BrokenPipeError):  # nobody waits for it any more
+        try:
+            outcome = function(lambda part: pipe.send(("progress", part)), *arguments)
+        except DpdpcaError as error:
+            pipe.send(("error", error))
+        except Exception as error:
+            # The text of an unplanned exception may hold data; its class says enough.
+            pipe.send(("error", IntegrityError("worker-failed", f"a worker failed: {type(error).__name__}")))
+        else:
+            pipe.send(("done", outcome))
+        pipe.close()

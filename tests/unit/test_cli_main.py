@@ -40,6 +40,8 @@ def owner_that(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         (UsageError("wrong-order", "not like this"), 2, "not like this"),
         (ModuleNotFoundError("no", name="fastapi"), 1, "pip install '.[owner]'"),
         (PermissionError(13, "Permission denied", "f"), 1, "Permission denied (f)"),
+        (OSError(28, "No space left", "f"), 1, "No space left (f); make room on its disk and try again"),
+        (OSError(30, "Read-only", "f"), 1, "Read-only (f); make the place writable, or name another one"),
         (ValueError("secret 4711"), 1, "unexpected ValueError"),
         (PolicyError("x", "two\nlines \x1b[31mred"), 1, "two lines  [31mred"),
         (typer.Abort(), 1, "stopped"),

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_disk.private import close_to_others, make_private, private_dir, read_private, write_private
+from dpdpca_disk.private import (
+    close_to_others,
+    make_private,
+    private_dir,
+    read_private,
+    replacing,
+    write_private,
+    write_shared,
+)
 from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
 
 
@@ -57,10 +65,34 @@ def test_a_write_that_fails_keeps_the_old_bytes_and_leaves_no_part(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as refused:
         write_private(tmp_path / "key", b"new")
+    assert refused.value.filename == str(tmp_path / "key")  # the system does not say which
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
     assert read_private(tmp_path / "key") == b"old"
+
+
+def test_a_folder_that_is_gone_is_named_by_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as refused:
+        write_private(tmp_path / "gone" / "key", b"new")
+    assert refused.value.filename == str(tmp_path / "gone" / "key")
+
+
+def test_what_goes_wrong_within_keeps_its_own_name(tmp_path: Path) -> None:
+    """As of the records that scores are made of."""
+    with pytest.raises(FileNotFoundError, match="records"), replacing(tmp_path / "scores"):
+        (tmp_path / "records").read_bytes()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_secret_has_the_mode_that_the_umask_gives(tmp_path: Path, umask: int) -> None:
+    write_shared(tmp_path / "report", b"all", replace=False)
+    assert mode(tmp_path / "report") == 0o666 & ~umask
+    with pytest.raises(ConflictError):
+        write_shared(tmp_path / "report", b"more", replace=False)
+    write_shared(tmp_path / "report", b"more")
+    assert (tmp_path / "report").read_bytes() == b"more"
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
 def test_a_folder_that_others_may_write_into_is_refused_and_a_foreign_one_is_not_changed(

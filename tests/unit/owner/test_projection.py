@@ -74,12 +74,22 @@ def records(scene: Any, text: str) -> Any:
 def test_components_open_and_are_saved_privately(scene: Any, tmp_path: Path) -> None:
     components = publish(scene)
     out = tmp_path / "model.npz"
-    found = acts.components(scene.desk, scene.address, out)
+    found, _records = acts.components(scene.desk, scene.address, out)
     np.testing.assert_array_equal(found.vectors, components.vectors)
     with np.load(out, allow_pickle=False) as saved:
         assert saved["names"].tolist() == ["sex = f", "sex = m", "age"]
         np.testing.assert_array_equal(saved["components"], np.eye(3))
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
+
+
+def test_a_study_of_pairs_counts_two_records_a_pair(make_scene: Callable[..., Any], tmp_path: Path) -> None:
+    """As the data user counts them; what is released is the number of pairs."""
+    scene = make_scene(features=[SEX, AGE], release="pairs")
+    publish(scene)
+    found, records = acts.components(scene.desk, scene.address, tmp_path / "model.npz")
+    assert (found.count, records) == (120, 240)
+    with np.load(tmp_path / "model.npz", allow_pickle=False) as saved:
+        assert saved["records"] == 240
 
 
 @pytest.mark.parametrize(
@@ -149,7 +159,8 @@ def test_a_masked_study_has_no_mean_and_keeps_its_least_count(
 ) -> None:
     scene = make_scene(release="masked")
     publish(scene)
-    assert acts.components(scene.desk, scene.address).mean is None
+    found, _records = acts.components(scene.desk, scene.address)
+    assert found.mean is None
     publish(scene, change=change)
     with pytest.raises(MessageError, match="do not fit the manifest"):
         acts.components(scene.desk, scene.address)

@@ -50,6 +50,19 @@ def test_a_worker_process_makes_a_key_and_tells_how_far_it_is() -> None:
     workers.close()
 
 
+def test_a_worker_that_nobody_waits_for_any_more_ends_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As where the disk is too full to note how far a key is."""
+
+    def refuse(_part: float) -> None:
+        raise UnavailableError("storage-full", "no room")
+
+    with pytest.raises(UnavailableError, match="no room"):
+        Workers().run(make_key, 512, bytes(32), 512, progress=refuse)
+    assert capfd.readouterr().err == ""
+
+
 def test_what_a_worker_refuses_arrives_as_it_was_raised() -> None:
     workers = Workers()
     with pytest.raises(MessageError, match="stored secret key is damaged"):

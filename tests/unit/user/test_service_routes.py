@@ -1,5 +1,6 @@
 """The service's REST as applications see it: who gets in, what is refused, and what a model answers."""
 
+import errno
 import io
 import json
 from collections.abc import Iterator
@@ -76,6 +77,23 @@ def test_health_needs_no_token(client: TestClient) -> None:
     stranger = TestClient(client.app)
     assert stranger.get("/healthz").json() == {"status": "ok"}
     assert stranger.get("/readyz").status_code == 200
+
+
+def test_a_storage_that_refuses_is_not_ready(finished: UserWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to make the service write anything."""
+    stranger = TestClient(make_app(finished.service, drive=False))
+
+    def refuse(*_args: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dpdpca_disk.probe.write_private", refuse)
+        answer = stranger.get("/readyz")
+        assert (answer.status_code, answer.json()["reason"]) == (
+            503,
+            "the storage refuses to write: No space left on device",
+        )
+        assert stranger.get("/healthz").status_code == 200
 
 
 def test_a_draft_is_taken_as_toml_or_json(client: TestClient) -> None:
