@@ -77,6 +77,9 @@ PARTS = {
 }
 
 
+_NOWHERE = logging.NullHandler()
+
+
 class _LazyParts(TyperGroup):
     """Lists the parts without importing them; the one that is called replaces its stand-in."""
 
@@ -128,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters still shows the rest
             stream.reconfigure(errors="replace")
-    logging.getLogger("dpdpca").addHandler(logging.NullHandler())  # a service says where its lines go
+    # Log lines are for services, which say where they go; a command says what went wrong itself.
+    logging.getLogger("dpdpca").addHandler(_NOWHERE)
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]

@@ -64,6 +64,20 @@ def test_every_failure_is_one_line_and_a_status(
     assert "\x1b" not in shown.err
 
 
+def test_log_lines_of_a_service_are_no_output_of_a_command() -> None:
+    """Where nobody says where log lines go, Python writes them to stderr, bare."""
+    program = (
+        "import logging, sys, types, typer; from dpdpca_cli import main\n"
+        "app = typer.Typer(); app.callback()(lambda: None)\n"
+        "app.command('act')(lambda: logging.getLogger('dpdpca.store').error('database'))\n"
+        "sys.modules['pretend'] = module = types.ModuleType('pretend'); module.app = app\n"
+        "main.PARTS['owner'] = main.Part('pretend', ('pretend',), 'owner')\n"
+        "main.main(['owner', 'act'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_debug_shows_the_traceback_wherever_it_stands(owner_that: typer.Typer) -> None:
     @owner_that.command("act")
     def act() -> None:
