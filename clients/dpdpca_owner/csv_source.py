@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from dpdpca_disk.file_kinds import BEGINNING_BYTES, foreign_kind, is_binary
 from dpdpca_disk.text import marked_encoding
 from dpdpca_owner.fingerprint import as_text
 from dpdpca_owner.matching import match_columns
@@ -30,6 +31,16 @@ from dpdpca_protocol.features import Feature
 _DELIMITERS = (",", ";", "\t", "|")
 _RAGGED = re.compile(r"(?:Row #([0-9]+): )?Expected [0-9]+ columns, got ([0-9]+)")
 """What Arrow says of a row with too few or too many fields."""
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+_TABLES = (
+    (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"\x93NUMPY", "a NumPy file"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    *((magic, "compressed") for magic in _COMPRESSIONS),
+)
+"""What may be inside a compressed file instead of text."""
+_MOSTLY = 0.8
 _HEADER_BYTES = 1 << 23
 _BLOCK_BYTES = 1 << 20
 """Least size of a block; the reader holds a few dozen of them. A record must fit into one."""
@@ -42,7 +53,7 @@ class CsvSource(RecordSource):
     """A delimited text file.
 
     Args:
-        path: plain or gzip (by name, .gz).
+        path: plain, or compressed with gzip, bzip2, zstd or LZ4, whatever its name.
         features: the delimiter is the one under which most of them are in the header.
         encoding: a Python codec; None means UTF-8, or what the file's byte-order mark says.
         decimal: "." or ",".
@@ -51,6 +62,7 @@ class CsvSource(RecordSource):
     def __init__(self, path: Path, features: Sequence[Feature], encoding: str | None, decimal: str) -> None:
         self._path = path
         self._decimal = decimal
+        self._compression = _compression(path)
         beginning = self._beginning()
         self._encoding = _encoding(beginning, encoding)
         text = self._decode(beginning)
@@ -70,7 +82,7 @@ class CsvSource(RecordSource):
         included = wanted if listener is None else columns
         types = dict.fromkeys(included, pa.binary()) | dict.fromkeys(wanted, pa.string())
         try:
-            with pa.input_stream(str(self._path), compression="detect") as file:
+            with pa.input_stream(str(self._path), compression=self._compression) as file:
                 reader = pyarrow.csv.open_csv(
                     file,
                     read_options=pa.csv.ReadOptions(
@@ -109,7 +121,7 @@ class CsvSource(RecordSource):
                     f"{place} of {self._path} has {fields} fields and the header has {len(self.names)}",
                     "export the file again, with quotes around texts",
                 ) from None
-            raise self._unreadable() from error
+            raise self._damaged() if isinstance(error, OSError) else self._not_text() from error
 
     def _column(self, texts: pa.Array, feature: Feature, first_record: int) -> Column:
         if feature.is_categorical:
@@ -119,28 +131,71 @@ class CsvSource(RecordSource):
 
     def _beginning(self) -> bytes:
         try:
-            with pa.input_stream(str(self._path), compression="detect") as file:
-                return bytes(file.read(_HEADER_BYTES))
+            with pa.input_stream(str(self._path), compression=self._compression) as file:
+                beginning = bytes(file.read(_HEADER_BYTES))
         except (pa.ArrowException, OSError) as error:
-            raise self._unreadable() from error
+            raise self._damaged() from error
+        if self._compression:
+            self._check_compressed(beginning)
+        return beginning
+
+    def _check_compressed(self, beginning: bytes) -> None:
+        """That what is compressed is a text file: of the others each has a compression of its own."""
+        first = beginning[:BEGINNING_BYTES]
+        kind = foreign_kind(first)
+        tables = (name for magic, name in _TABLES if first.startswith(magic) and is_binary(first))
+        inside = kind.name if kind else next(tables, None)
+        if inside:
+            raise InputError(
+                "unknown-format",
+                f"{self._path} is compressed with {self._compression}, and what is in it is {inside}",
+                "unpack it first",
+            )
 
     def _decode(self, beginning: bytes) -> str:
         try:
             decoder = codecs.getincrementaldecoder(self._encoding)()
             text = decoder.decode(beginning)
         except (UnicodeError, LookupError) as error:
-            raise self._unreadable() from error
+            raise (self._binary(beginning) if b"\0" in beginning else self._not_text()) from error
         if "\0" in text:
-            raise self._unreadable()
+            raise self._binary(beginning)
         return text.removeprefix("\ufeff")
 
-    def _unreadable(self) -> InputError:
+    def _not_text(self) -> InputError:
         return InputError(
             "unknown-format",
-            f"{self._path} is not text in the encoding {getattr(self, '_encoding', 'utf-8')},"
-            " nor Parquet, Arrow or NumPy",
+            f"{self._path} is not text in the encoding {self._encoding}",
             "name its encoding, for example --encoding cp1252",
         )
+
+    def _binary(self, beginning: bytes) -> InputError:
+        # UTF-16 without its mark has, of most texts, a zero in nearly every other byte.
+        first = beginning[:BEGINNING_BYTES]
+        for encoding, half in (("utf-16-le", first[1::2]), ("utf-16-be", first[::2])):
+            if half.count(0) > _MOSTLY * len(half) and first.count(0) < len(half) + 2:
+                return InputError(
+                    "unknown-format",
+                    f"{self._path} looks like UTF-16 without a byte-order mark",
+                    f"add --encoding {encoding}",
+                )
+        return InputError(
+            "unknown-format",
+            f"{self._path} is no text file, nor Parquet, Arrow or NumPy",
+            "export it as CSV or Parquet",
+        )
+
+    def _damaged(self) -> InputError:
+        how = f"as the {self._compression} file that it begins as" if self._compression else "to its end"
+        return InputError("damaged-file", f"{self._path} cannot be read {how}", "export it again")
+
+
+def _compression(path: Path) -> str | None:
+    """How a file is compressed, by its first bytes and not by its name."""
+    with path.open("rb") as file:
+        first = file.read(BEGINNING_BYTES)
+    names = (name for magic, name in _COMPRESSIONS.items() if first.startswith(magic) and is_binary(first))
+    return next(names, None)
 
 
 def _encoding(beginning: bytes, named: str | None) -> str:

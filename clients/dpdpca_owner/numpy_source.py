@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from dpdpca_disk.file_kinds import zip_kind
 from dpdpca_owner.sources import Listener, RecordSource
 from dpdpca_protocol.columns import Column
 from dpdpca_protocol.errors import InputError
@@ -48,6 +49,9 @@ class NumpySource(RecordSource):
         with self._reading():
             if zipfile.is_zipfile(path):
                 arrays = self._members()
+                if not arrays:
+                    kind = zip_kind(path)
+                    raise InputError("unknown-format", f"{path} is {kind.name}", kind.advice)
                 self._matrix, self.names = self._choose(arrays)
                 self._columns = arrays
             else:

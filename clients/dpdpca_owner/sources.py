@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus
 
+from dpdpca_disk.file_kinds import BEGINNING_BYTES, foreign_kind, is_binary
 from dpdpca_disk.home import expanded
 from dpdpca_disk.text import load_text
 from dpdpca_owner.matching import match_columns
@@ -150,18 +151,18 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
         return SqlSource(location.data, location.query)
     path = expanded(Path(location.data))
     beginning = _beginning(path)
+    if (kind := foreign_kind(beginning)) is not None:
+        raise InputError("unknown-format", f"{path} is {kind.name}", kind.advice)
     if beginning.startswith((b"\x93NUMPY", b"PK\x03\x04")):
         from dpdpca_owner.numpy_source import NumpySource
 
         return NumpySource(path, features)
     from dpdpca_owner.arrow_source import ArrowSource, ParquetSource
 
-    if beginning.startswith(b"PAR1"):
+    if beginning.startswith(b"PAR1") and is_binary(beginning):
         return ParquetSource(path)
-    if beginning.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
+    if beginning.startswith((b"ARROW1\0\0", b"\xff\xff\xff\xff")):
         return ArrowSource(path, is_stream=not beginning.startswith(b"ARROW1"))
-    if beginning.startswith(b"FEA1"):
-        raise InputError("unknown-format", f"{path} is Feather version 1", "store it again as version 2")
     from dpdpca_owner.csv_source import CsvSource
 
     return CsvSource(path, features, location.encoding, location.decimal)
@@ -173,7 +174,7 @@ def _beginning(path: Path) -> bytes:
     if not path.is_file():
         raise InputError("not-a-file", f"{path} is not a file", "give the path of one file")
     with path.open("rb") as file:
-        beginning = file.read(8)
+        beginning = file.read(BEGINNING_BYTES)
         size = os.fstat(file.fileno()).st_size
     if not size:
         raise InputError("no-records", f"{path} is empty", "give at least one record")

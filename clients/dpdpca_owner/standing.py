@@ -8,7 +8,7 @@ from dpdpca_protocol.errors import AuthenticationError, MessageError
 from dpdpca_protocol.identifiers import PartyId, StudyId
 from dpdpca_protocol.share import CohortMember, Receipt, cohort_digest
 from dpdpca_protocol.study import StudyState
-from dpdpca_protocol.transcript import Event, verify_transcript
+from dpdpca_protocol.transcript import Event, members_by_receipts, verify_transcript
 
 _KEEP_RECEIPTS = (
     "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user"
@@ -17,6 +17,17 @@ _KEEP_RECEIPTS = (
 
 class CohortHoldsTooMuchError(AuthenticationError):
     """The proxy has signed a cohort with a share of this owner that it withdrew or never gave."""
+
+
+_SIGNED_AS: dict[str, str] = {
+    StudyState.CLOSED: "closed",
+    StudyState.COUNTED: "count",
+    StudyState.RELEASED: "release",
+    StudyState.PUBLISHED: "components",
+    StudyState.CANCELLED: "cancelled",
+    StudyState.FAILED: "failed",
+}
+"""The event that brings a study into a state; of an open one there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,8 @@ def judge_standing(
                 _KEEP_RECEIPTS,
             )
         raise _alarm("the proxy's cohort does not hold the share of this owner that it acknowledged")
+    if members_by_receipts(events) != frozenset(facts.cohort_members):
+        raise _alarm("the proxy's cohort is not that of the receipts that it has signed")
     return Standing(facts.state, receipt, listed is not None, events)
 
 
@@ -103,8 +116,7 @@ def _check_state(state: str, events: tuple[Event, ...]) -> None:
         if kinds & {"closed", "cancelled", "failed"}:
             raise _alarm("the proxy says that the study is open, and has signed that it is not")
         return
-    needed = state if state in (StudyState.CANCELLED, StudyState.FAILED) else "closed"
-    if needed not in kinds:
+    if _SIGNED_AS.get(state) not in kinds:
         raise _alarm(f"the proxy says that the study is {state}, and its transcript does not")
 
 

@@ -18,7 +18,7 @@ from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.share import CohortMember, ShareStatement, chunk_count, cohort_digest, parse_chunk
 from dpdpca_protocol.signing import Statement, verify_statement
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.transcript import Event, verify_transcript
+from dpdpca_protocol.transcript import Event, members_by_receipts, verify_transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,17 +242,14 @@ def _check_events(
     closed = _last(events, "closed")
     if closed.detail.get("cohort") != said.cohort_digest.hex():
         raise _broken("another cohort was frozen when the study closed")
-    counting: dict[str, CohortMember] = {}
-    for event in events[: closed.index]:
-        if event.kind == "receipt":
-            member = CohortMember.parse(dict(event.detail))
-            counting[member.owner.hex()] = member
-        elif event.kind == "withdrawal":
-            counting.pop(str(event.detail.get("owner")), None)
-    if set(counting.values()) != set(said.cohort):
+    if members_by_receipts(events) != frozenset(said.cohort):
         raise _broken("the receipts before closing are not those of the cohort")
-    if _last(events, "release").detail.get("statement") != statement.digest.hex():
+    if events[-1].kind != "release":
+        raise _broken("it does not end with the release")
+    if events[-1].detail.get("statement") != statement.digest.hex():
         raise _broken("it names another release")
+    if said.release is not ReleaseKind.MASKED and any(event.kind == "count" for event in events):
+        raise _broken("it has a count, and only masked studies have one")
 
 
 def _check_count_event(events: Sequence[Event], challenge: Digest, answer: Digest) -> None:

@@ -10,6 +10,7 @@ from dpdpca_protocol.log import LogEntry, check_chain
 from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, SignedManifest
 from dpdpca_protocol.messages import SealedComponents
 from dpdpca_protocol.signing import named_head, verify_statement
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_user.evidence import VerifiedRelease, check_chunk, verify_manifest, verify_release
 
 
@@ -78,9 +79,11 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     study, user = signed.study_id, signed.manifest.user.ed25519
     due = {("signed", study), ("released", verified.statement.digest)}
     named: list[Digest | None] = []
+    subjects: set[Digest] = {study, verified.statement.digest}
     if (encoded := _optional(evidence.get("answer"))) is not None:
         answer = verify_statement("count-answer", encoded, user)
         due.add(("counted", answer.digest))
+        subjects.add(answer.digest)
         named.append(named_head(answer.body))
     if (encoded := _optional(evidence.get("components"))) is not None:
         statement = verify_statement("components", encoded, user)
@@ -88,16 +91,35 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
         if components.study != study:
             raise MessageError("wrong-study", "the components belong to another study")
         named.append(components.log)
+        subjects.add(statement.digest)
         if evidence.get("state") == "published":
             due.add(("published", statement.digest))
+    elif evidence.get("state") == "published":
+        raise MessageError("malformed", "the study is published, and the evidence has no components")
     told = {(entry.kind, entry.subject) for entry in log}
     if ("known", study) not in told and not due <= told:
         raise _broken_log("it lacks what this data user has done in this study")
+    course = _course(str(evidence.get("state")), signed.manifest.release is ReleaseKind.MASKED)
     signed_heads = [head for head in named if head is not None]
     if not set(signed_heads) <= set(heads):
         raise _broken_log("it is not the one whose head was signed in this study: it was written anew")
+    found = [entry.kind for entry in log if entry.subject in subjects]
+    if found[:1] == ["known"]:  # begun before there was a log
+        found = found[1:]
+        course = course[len(course) - len(found) :]
+    if found != course:
+        raise _broken_log(f"it tells another course than that of a study that is {evidence.get('state')}")
     how = f"{len(signed_heads)} of its heads are signed in it" if signed_heads else "nothing signed names it"
     return f"the service's log is an unbroken chain of {len(log)} entries that holds this study; {how}"
+
+
+def _course(state: str, is_masked: bool) -> list[str]:
+    """What the log tells of a study with a release that is now in `state`, in order."""
+    course = ["signed", "open", *(["counted"] if is_masked else []), "released"]
+    after = {"released": [], "fitted": ["fitted"], "published": ["fitted", "published"], "failed": ["failed"]}
+    if state not in after:
+        raise _broken_log(f"a study that is {state} has no release, and there is one")
+    return course + after[state]
 
 
 def _broken_log(what: str) -> IntegrityError:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpdpca_disk.file_kinds import BEGINNING_BYTES, FileKind, foreign_kind, is_binary
 from dpdpca_disk.text import MARK_BYTES, marked_encoding
 from dpdpca_protocol.columns import MISSING_WORDS
 from dpdpca_protocol.errors import InputError
@@ -28,6 +29,15 @@ _SMALLEST, _LARGEST = 1e-30, 1e29
 _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2})?")
 _SEPARATED = re.compile(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)")
 _TRUTHS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
+
+_AS_CSV = "give a sample of it as CSV in UTF-8"
+_OTHERS = (
+    (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"\x93NUMPY", "a NumPy file"),
+    (b"PK\x03\x04", "a workbook, or another ZIP archive"),
+    (b"\x1f\x8b", "compressed with gzip"),
+)
 
 WARNING = (
     "Bounds and levels below are read off the sample and rounded outward. Replace them by what each quantity"
@@ -225,7 +235,19 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def _check_kind(path: Path) -> None:
+    """A sample is CSV; the other files that owners give as records are told by their names."""
+    with path.open("rb") as file:
+        beginning = file.read(BEGINNING_BYTES)
+    kind = foreign_kind(beginning)
+    if kind is None and is_binary(beginning):
+        kind = next((FileKind(name, _AS_CSV) for magic, name in _OTHERS if beginning.startswith(magic)), None)
+    if kind is not None:
+        raise InputError("unreadable", f"{path.name} is {kind.name}", kind.advice)
+
+
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    _check_kind(path)
     try:
         with path.open("rb") as beginning:
             encoding = marked_encoding(beginning.read(MARK_BYTES)) or "utf-8"

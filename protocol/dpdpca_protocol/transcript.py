@@ -6,7 +6,8 @@ from typing import Any
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.fields import read_time
-from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.share import CohortMember
 from dpdpca_protocol.signing import (
     FORMAT,
     IdentityKey,
@@ -105,3 +106,19 @@ def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) 
         events.append(event)
         previous = statement.digest
     return tuple(events)
+
+
+def members_by_receipts(events: Sequence[Event]) -> frozenset[CohortMember]:
+    """Whose shares are in, and which, by the receipts and withdrawals of a verified transcript.
+
+    Raises:
+        MessageError: one of them names no share.
+    """
+    members: dict[PartyId, CohortMember] = {}
+    for event in events:
+        if event.kind in ("receipt", "withdrawal"):
+            member = CohortMember.parse(dict(event.detail))
+            members.pop(member.owner, None)
+            if event.kind == "receipt":
+                members[member.owner] = member
+    return frozenset(members.values())

@@ -18,10 +18,10 @@ from dpdpca_protocol.fields import read_time, time_text
 from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.log import LogEntry
 from dpdpca_protocol.messages import CountAnswer, CountChallenge, ReleaseStatement, SealedComponents
-from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.share import Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.signing import Statement, naming_head, verify_statement
 from dpdpca_protocol.study import ReleaseKind, ShareState, StudyState
-from dpdpca_protocol.transcript import Event
+from dpdpca_protocol.transcript import Event, members_by_receipts
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.acts import acts_in_log, is_stored
@@ -139,8 +139,10 @@ def _check_manifest(trail: Trail) -> None:
 def _check_transcript(trail: Trail) -> None:
     events = trail.events
     _demand(bool(events) and events[0].kind == "manifest", "the transcript does not begin with the manifest")
-    manifest = trail.signed_manifest.statement.digest
-    _demand(events[0].detail == {"statement": manifest.hex()}, "the transcript begins with another manifest")
+    # A study's id is the digest of its manifest.
+    _demand(
+        events[0].detail == {"statement": trail.study.hex()}, "the transcript begins with another manifest"
+    )
     for event, row in zip(events, trail.event_rows, strict=True):
         beside = (row.position, row.kind, time_text(row.time), row.digest)
         told = (event.index, event.kind, event.time, _digest_of("event", row.statement))
@@ -248,13 +250,8 @@ def _check_cohort(trail: Trail) -> None:
     _demand(digest == trail.row.cohort_digest, "the cohort is not the one that was frozen")
     told = (closed.detail.get("cohort"), closed.detail.get("owners"))
     _demand(told == (digest.hex(), len(members)), "the transcript closed another cohort")
-    counting: dict[PartyId, CohortMember] = {}
-    for event in trail.events_of("receipt", "withdrawal"):
-        member = CohortMember.parse(dict(event.detail))
-        counting.pop(member.owner, None)
-        if event.kind == "receipt":
-            counting[member.owner] = member
-    _demand(set(counting.values()) == set(members), "the cohort is not that of the receipts before closing")
+    by_receipts = members_by_receipts(trail.events)
+    _demand(by_receipts == frozenset(members), "the cohort is not that of the receipts before closing")
 
 
 def _check_statements(trail: Trail) -> None:

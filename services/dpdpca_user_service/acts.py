@@ -151,6 +151,9 @@ def evidence_of(service: UserService, name: str) -> dict[str, Any]:
     bundle = service.store.blob(row.id, "bundle")
     ours = {"challenge": "challenge", "answer": "answer", "components": "published"}
     answered = {kind: service.store.blob(row.id, column) for kind, column in ours.items()}
+    log = service.store.log_entries()
+    if service.store.find(row.id).stage is not row.stage:
+        return evidence_of(service, name)  # it moved meanwhile; it does so a few times in all
     return {
         "study": row.study.hex(),
         "state": str(row.stage),
@@ -158,7 +161,7 @@ def evidence_of(service: UserService, name: str) -> dict[str, Any]:
         "release": None if bundle is None else json.loads(bundle),
         "chunk_count": 0 if bundle is None else _chunk_count(bundle),
         **{kind: None if value is None else json.loads(value) for kind, value in answered.items()},
-        "log": [entry.to_body() for entry in service.store.log_entries()],
+        "log": [entry.to_body() for entry in log],
     }
 
 

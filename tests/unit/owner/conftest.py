@@ -72,6 +72,8 @@ class MemoryProxy:
 
     def close(self, *others: CohortMember, without_owner: bool = False) -> None:
         members = list(others)
+        for other in others:
+            self.record("receipt", other.to_body())
         if self.share_state == "complete" and not without_owner:
             assert self.receipt is not None
             body = Receipt.parse(self.receipt)

@@ -11,7 +11,7 @@ from dpdpca_owner.standing import check_extends
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.identifiers import Digest, PartyId
-from dpdpca_protocol.share import CohortMember
+from dpdpca_protocol.share import CohortMember, cohort_digest
 from dpdpca_protocol.signing import IdentityKey
 
 OTHER = CohortMember(PartyId.of(b"other"), 1, Digest.of(b"statement"))
@@ -109,6 +109,40 @@ def released_without_a_word(scene: Any) -> None:
     scene.proxy.state = "released"
 
 
+def counted_without_a_word(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.state = "counted"
+
+
+def released_and_the_last_event_gone(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.state = "released"
+
+
+def published_and_the_last_event_gone(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.record("release", {"statement": Digest.of(b"release").hex()})
+    scene.proxy.state = "published"
+
+
+def failed_after_a_release(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.record("release", {"statement": Digest.of(b"release").hex()})
+    scene.proxy.state = "failed"
+
+
+def left_out_somebody_else(scene: Any) -> None:
+    scene.proxy.record("receipt", CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")).to_body())
+    scene.proxy.close(OTHER)
+
+
+def let_somebody_in_without_a_receipt(scene: Any) -> None:
+    scene.proxy.close(OTHER)
+    scene.proxy.events.pop()
+    scene.proxy.cohort.append(CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")))
+    scene.proxy.record("closed", {"cohort": cohort_digest(scene.proxy.cohort).hex()})
+
+
 def cancelled_without_a_word(scene: Any) -> None:
     scene.proxy.state = "cancelled"
 
@@ -140,6 +174,12 @@ def cut_event(scene: Any) -> None:
         forgotten_receipt,
         closed_without_a_word,
         released_without_a_word,
+        counted_without_a_word,
+        released_and_the_last_event_gone,
+        published_and_the_last_event_gone,
+        failed_after_a_release,
+        left_out_somebody_else,
+        let_somebody_in_without_a_receipt,
         cancelled_without_a_word,
         open_again,
         forged_events,

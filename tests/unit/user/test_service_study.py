@@ -355,6 +355,24 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     for none in (None, {}, [{}]):
         with pytest.raises(MessageError):
             verify(evidence | {"log": none})
+    for state in Stage:
+        if state is not Stage.PUBLISHED:
+            with pytest.raises(IntegrityError, match="of the log"):
+                verify(evidence | {"state": str(state)})
+    twice = [*log, replace(log[-1], kind="fitted"), log[-1]]
+    for other in (twice, [*log, replace(log[0], kind="failed")]):
+        with pytest.raises(IntegrityError, match="another course"):
+            verify(evidence | {"log": chained_again(other)})
+    with pytest.raises(MessageError, match="no components"):
+        verify(evidence | {"components": None})
+    with pytest.raises(MessageError, match="without a count"):
+        verify(evidence | {"answer": None})
+    whole = json.loads(text)
+    client = user.world.client(user.world.user)
+    whole["release"]["transcript"] = [json.loads(event) for event in client.transcript(row.study)]
+    assert whole["release"]["transcript"][-1]["body"]["kind"] == "components"
+    with pytest.raises(CryptographicError, match="does not end with the release"):
+        verify(whole)
 
 
 @pytest.mark.parametrize("stage", [Stage.OPEN, Stage.ANSWERED, Stage.FITTED])

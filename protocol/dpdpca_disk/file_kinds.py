@@ -1,0 +1,89 @@
+"""What a file is that no reader of ours takes, by its first bytes, and what to do with it instead."""
+
+import codecs
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+BEGINNING_BYTES: Final = 512
+"""As many of a file's first bytes as `foreign_kind` looks at."""
+_EXPORT = "export it as CSV or Parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """What a file is, as the end of a sentence, and what to do."""
+
+    name: str
+    advice: str
+
+
+_ASK = "ask for the table behind it, as CSV or Parquet"
+_UNPACK = "unpack it first"
+_BINARY: Final = (
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", FileKind("an old Office document, such as .xls", _EXPORT)),
+    (b"SQLite format 3\0", FileKind("an SQLite database", "name it by URL: sqlite:///PATH, with --query")),
+    (b"PARE", FileKind("an encrypted Parquet file", "decrypt it first")),
+    (b"FEA1", FileKind("Feather version 1", "store it again as version 2")),
+    (b"Obj\x01", FileKind("an Avro file", _EXPORT)),
+    (b"ORC", FileKind("an ORC file", _EXPORT)),
+    (b"\x89HDF\r\n\x1a\n", FileKind("an HDF5 file", _EXPORT)),
+    (b"MATLAB 5.0 MAT-file", FileKind("a MATLAB file", _EXPORT)),
+    (b"<stata_dta>", FileKind("a Stata file", _EXPORT)),
+    (b"$FL2", FileKind("an SPSS file", _EXPORT)),
+    (b"RDX", FileKind("R data", _EXPORT)),
+    (b"\x80\x04", FileKind("a Python pickle, which is not opened", _EXPORT)),
+    (b"\x80\x05", FileKind("a Python pickle, which is not opened", _EXPORT)),
+    (b"\xfd7zXZ\0", FileKind("compressed with xz", "unpack it, or compress it with gzip or zstd")),
+    (b"7z\xbc\xaf\x27\x1c", FileKind("a 7z archive", _UNPACK)),
+    (b"Rar!", FileKind("a RAR archive", _UNPACK)),
+    (b"\x89PNG", FileKind("a picture", _ASK)),
+    (b"\xff\xd8\xff", FileKind("a picture", _ASK)),
+    (b"\x7fELF", FileKind("a program", "give the path of the data")),
+)
+"""These begin no text: a column may be called PARENT."""
+_TEXT: Final = (
+    (b"%pdf", FileKind("a PDF document", _ASK)),
+    (b"-----begin ", FileKind("a key or a certificate", "give the path of the data")),
+    *(
+        (magic, FileKind("a web page or XML", "download the table itself, as CSV or Parquet"))
+        for magic in (b"<!doctype html", b"<html", b"<?xml")
+    ),
+)
+_TAR_AT, _TAR = 257, b"ustar"
+_CONTROL: Final = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1a")
+
+
+def is_binary(beginning: bytes) -> bool:
+    """Whether there are bytes that no text in UTF-8 or a code page holds. UTF-16 counts as binary here."""
+    return not _CONTROL.isdisjoint(beginning)
+
+
+def foreign_kind(beginning: bytes) -> FileKind | None:
+    """What a file with these first bytes is, if it is known to be no table that is read here."""
+    if is_binary(beginning):
+        if beginning[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
+            return FileKind("a tar archive", _UNPACK)
+        found = next((kind for magic, kind in _BINARY if beginning.startswith(magic)), None)
+        if found is not None:
+            return found
+    text = beginning.removeprefix(codecs.BOM_UTF8).lstrip()[:20].lower()
+    return next((kind for magic, kind in _TEXT if text.startswith(magic)), None)
+
+
+def zip_kind(path: Path) -> FileKind:
+    """What the ZIP archive at `path` is.
+
+    Raises:
+        OSError, zipfile.BadZipFile: it cannot be read.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+    if any(name.startswith("xl/") for name in names):
+        return FileKind("an Excel workbook", _EXPORT)
+    if "mimetype" in names and "content.xml" in names:
+        return FileKind("an OpenDocument file", _EXPORT)
+    if any(name.startswith("word/") for name in names):
+        return FileKind("a Word document", "ask for the table in it, as CSV or Parquet")
+    return FileKind("a ZIP archive", "unpack it, and give the path of the table in it")
