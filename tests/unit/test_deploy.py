@@ -35,3 +35,15 @@ def test_the_reverse_proxy_speaks_to_where_the_proxy_listens(tmp_path: Path) -> 
     targets = re.findall(r"proxy_pass http://(\S+);", (DEPLOY / "nginx.example.conf").read_text())
     settings = Settings(home=tmp_path)
     assert set(targets) == {f"{settings.host}:{settings.port}"}
+
+
+def test_one_argument_names_the_base_of_every_stage_and_all_agree_on_its_default() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    bases = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    assert bases == ["${BASE}"] * 2
+    default = "ARG BASE=python:3.11-slim-bookworm"
+    assert lines.index(default) < next(at for at, line in enumerate(lines) if line.startswith("FROM "))
+    compose = (DEPLOY.parent / "docker-compose.yml").read_text()
+    assert "BASE: ${BASE_IMAGE:-python:3.11-slim-bookworm}" in compose
+    test = (DEPLOY.parent / "tests" / "system" / "test_compose.py").read_text()
+    assert 'BASE_IMAGE = "python:3.11-slim-bookworm"' in test

@@ -221,6 +221,6 @@ def _translated(error: BaseException | None, path: Path) -> DpdpcaError:
     return IntegrityError(
         "state-corrupt",
         "the database refused a statement",
-        "see that it is this role's own database; if so, report this as a bug",
+        "see that it is this role's own and whole (sqlite3 FILE 'PRAGMA integrity_check'); if so, report it",
         place=place,
     )
