@@ -75,12 +75,18 @@ class KnownAddresses:
             difference = f": the same host, with another port than {port}"
             if not has_port:
                 difference = f": the same host, but its port {port} is missing"
+        remedy = (
+            f"if another address was asked for, a reverse proxy changed it and must keep it ({_KEEP_HOST})"
+        )
+        if address is not None:
+            remedy += (
+                f"; if {arrived} was asked for, ask for {self.public} instead, or let the operator add"
+                f" {arrived} to also_known_as (DPDPCA_PROXY_ALSO_KNOWN_AS)"
+            )
         return AuthenticationError(
             "wrong-address",
             f"the request arrived for {arrived}, but this service is known as {self.shown}{difference}",
-            f"if another address was asked for, a reverse proxy changed it and must keep it ({_KEEP_HOST});"
-            f" if {arrived} was asked for, ask for {self.public} instead, or let the operator add {arrived}"
-            " to also_known_as (DPDPCA_PROXY_ALSO_KNOWN_AS)",
+            remedy,
         )
 
 

@@ -56,7 +56,11 @@ def create_chain(
     proxy = service.home.proxy(proxy_url)
     base = json.loads(json.dumps(parse_draft(draft, media_type), default=time_text))
     attempt, urls = 0, _spellings(service, proxy.url)
-    while (known := _known(service, base, urls, records, scales, attempt)) is not None:
+
+    def ids() -> list[str]:
+        return [_chain_id(base, url, records, scales, attempt) for url in urls]
+
+    while (known := _known(service, ids())) is not None:
         if not again:
             if (known.publish, known.in_clear) != (publish, in_clear):
                 raise ConflictError(
@@ -71,7 +75,7 @@ def create_chain(
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
     manifest = lint(round_draft(base, first), service.party, proxy.party, closes_at, settings.key_bits)
-    chain_id = _chain_id(base, proxy.url, records, scales, attempt)
+    chain_id = ids()[0]
     service.chains.add(
         chain_id,
         manifest.title,
@@ -240,17 +244,10 @@ def _spellings(service: UserService, url: str) -> list[str]:
     return [url, *sorted(other for other in kept - {url} if normal_address(other) == url)]
 
 
-def _known(
-    service: UserService,
-    base: dict[str, Any],
-    urls: Sequence[str],
-    records: int | None,
-    scales: bool,
-    attempt: int,
-) -> ChainRow | None:
-    for url in urls:
+def _known(service: UserService, chain_ids: Sequence[str]) -> ChainRow | None:
+    for chain_id in chain_ids:
         with suppress(NotFoundError):
-            return service.chains.find(_chain_id(base, url, records, scales, attempt))
+            return service.chains.find(chain_id)
     return None
 
 

@@ -263,7 +263,7 @@ def test_a_chain_that_is_cancelled_while_a_round_is_made_leaves_no_study(
 def test_a_chain_that_is_asked_twice_at_once_is_one(
     user: ChainWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dpdpca_user_service.chains._known", lambda service, chain_id: None)
+    monkeypatch.setattr("dpdpca_user_service.chains._known", lambda service, chain_ids: None)
     assert user.run_chain() == user.run_chain()
     assert len(user.service.chains.all()) == 1
 
