@@ -20,7 +20,7 @@ from dpdpca_lab.bench.phases import Size, bench_aggregate, bench_decrypt, bench_
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.comparison import additive_directions
 from dpdpca_lab.tables import EncodedTable, encode_table
-from dpdpca_protocol.mechanisms import Calibration
+from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
 
 EPSILON, DELTA, RANK = Fraction(1), Fraction(1, 10**6), 5

@@ -21,15 +21,15 @@ import pyarrow.parquet as pq
 
 from dpdpca_lab.bench.measure import Peak, seconds_of
 from dpdpca_lab.bench.phases import Size, bench_aggregate
-from dpdpca_owner.contribution import read_contribution
-from dpdpca_owner.sources import DataLocation
-from dpdpca_protocol.draft import complete_draft
-from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.open import DataLocation
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.signing import IdentityKey
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_user.planning.draft import complete_draft
 
 FEATURES_OF_RECORDS = 30
 FEATURES_OF_OWNERS = 200

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import settings
 from proxy_world import ProxyWorld
 
-from dpdpca_protocol.draft import complete_draft
-from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_user.planning.draft import complete_draft
 
 pytest_plugins = ["promises"]
 

@@ -50,11 +50,11 @@ class Part:
 
 
 PARTS = {
-    "owner": Part("A data owner: what this machine agrees to send.", ("dpdpca_owner.commands",), "owner"),
+    "owner": Part("A data owner: what this machine agrees to send.", ("dpdpca_owner.commands.app",), "owner"),
     "proxy": Part("The proxy: gathers ciphertexts, adds noise.", ("dpdpca_proxy.commands",), "proxy"),
     "user": Part(
         "The data user: asks, holds the secret key, gets the components.",
-        ("dpdpca_user.commands", "dpdpca_user_service.commands"),
+        ("dpdpca_user.commands.app", "dpdpca_user_service.commands"),
         "user",
     ),
     "audit": Part(
@@ -65,14 +65,14 @@ PARTS = {
     ),
     "bench": Part(
         "Measures each phase beside the floor of its arithmetic and beside other libraries.",
-        ("dpdpca_lab.bench.commands", "dpdpca_cli.bench_study"),
+        ("dpdpca_lab.bench.commands", "dpdpca_lab.bench.study"),
         "bench",
     ),
     "experiments": Part(
         "Small experiments on the mechanisms of the literature.", ("dpdpca_lab.commands",), "lab"
     ),
     "demo": Part(
-        "A whole study on this machine, with real data.", ("dpdpca_cli.demo",), "demo", is_group=False
+        "A whole study on this machine, with real data.", ("dpdpca_cli.demo.command",), "demo", is_group=False
     ),
 }
 

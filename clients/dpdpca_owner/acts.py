@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpdpca_disk.workers import WorkerProcesses
-from dpdpca_http.address import StudyAddress, address_note
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
-from dpdpca_owner.approvals import later_rounds
+from dpdpca_owner.accounts.approvals import later_rounds
+from dpdpca_owner.accounts.bookkeeping import reserve, settle
+from dpdpca_owner.accounts.charge import Charge
+from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
 from dpdpca_owner.consent import ConsentSheet, DryRun
-from dpdpca_owner.contribution import Contribution, read_contribution
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_owner.opening import (
     OpenedStudy,
@@ -27,21 +25,23 @@ from dpdpca_owner.opening import (
 )
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
+from dpdpca_owner.records.contribution import Contribution, read_contribution
+from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.share_chunks import prepare_blindings
-from dpdpca_owner.sources import DataLocation
-from dpdpca_owner.spending import check_data_set, check_own, foresee
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
-from dpdpca_protocol.address import normal_address, parse_address
-from dpdpca_protocol.bookkeeping import reserve, settle
-from dpdpca_protocol.components import Components
 from dpdpca_protocol.errors import ConflictError, PolicyError
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.ledger_charge import Charge
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
-from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.result.components import Components
+from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.wire.address import normal_address, parse_address
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.address import StudyAddress, address_note
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
+from dpdpca_runtime.workers import WorkerProcesses
 
 _ASKING_SECONDS = 20.0
 _SENDING_SECONDS = 600.0

@@ -6,21 +6,21 @@ Every sentence says what holds, towards whom, and what does not; figures are the
 from dataclasses import dataclass
 from typing import Any
 
-from dpdpca_disk.words import fingerprint_words
-from dpdpca_owner.approvals import Chain
+from dpdpca_owner.accounts.approvals import Chain
+from dpdpca_owner.accounts.spending import Spending
 from dpdpca_owner.home import Owner
 from dpdpca_owner.opening import OpenedStudy, is_participant
 from dpdpca_owner.policy import PolicyLine
-from dpdpca_owner.spending import Spending
-from dpdpca_protocol.blocks import BlockName
-from dpdpca_protocol.encoding import BatchReport
-from dpdpca_protocol.fields import decimal_text, time_text
-from dpdpca_protocol.figures import NoiseBy
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.parties import Participant
-from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
-from dpdpca_protocol.statements import privacy_figures, privacy_statements, proved_privacy
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import NoiseBy
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, proved_privacy
+from dpdpca_protocol.wire.fields import decimal_text, time_text
+from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
+from dpdpca_runtime.words import fingerprint_words
 
 _COLLUSION = (
     "Proxy and data user together can undo everything: they must be run by different organisations and not"

@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from dpdpca_disk.identity import IdentityFiles
-from dpdpca_disk.private import private_dir, write_private
-from dpdpca_disk.words import fingerprint_words
-from dpdpca_http.marks import SeenMarks
-from dpdpca_owner.approvals import Approvals
-from dpdpca_owner.ledger import LedgerFile
-from dpdpca_owner.local_files import load, own_file, save
+from dpdpca_owner.accounts.approvals import Approvals
+from dpdpca_owner.accounts.ledger_file import LedgerFile
 from dpdpca_owner.pins import Pins
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import DpdpcaError, NotFoundError, UsageError
-from dpdpca_protocol.fields import read_text
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.manifest import Manifest
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.fields import read_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_runtime.files import private_dir, write_private
+from dpdpca_runtime.http.marks import SeenMarks
+from dpdpca_runtime.identity_files import IdentityFiles
+from dpdpca_runtime.own_files import load, own_file, save
+from dpdpca_runtime.words import fingerprint_words
 
 _NAME_LIMIT = 200
 

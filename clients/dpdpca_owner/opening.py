@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from dpdpca_disk.words import fingerprint_words
-from dpdpca_http.address import StudyAddress
-from dpdpca_http.client import ProxyClient
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.signing import Identity, verify_statement
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import Identity, verify_statement
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.words import fingerprint_words
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpdpca_disk.private import remove_private
-from dpdpca_disk.words import fingerprint_words
-from dpdpca_owner.local_files import load, own_file, save
-from dpdpca_protocol.address import normal_address
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import AuthenticationError, NotFoundError
-from dpdpca_protocol.fields import read_text, read_time
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.parties import Participant, Party
-from dpdpca_protocol.rotation import follow_rotations
-from dpdpca_protocol.signing import Identity, Statement, hex_bytes, verify_statement
+from dpdpca_protocol.messages.rotation import follow_rotations
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.terms.parties import Participant, Party
+from dpdpca_protocol.wire.address import normal_address
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.fields import read_text, read_time
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import Identity, Statement, hex_bytes, verify_statement
+from dpdpca_runtime.files import remove_private
+from dpdpca_runtime.own_files import load, own_file, save
+from dpdpca_runtime.words import fingerprint_words
 
 _NAME_LIMIT = 200
 

@@ -13,12 +13,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpdpca_disk.text import load_text
-from dpdpca_disk.words import fingerprint_words
-from dpdpca_protocol.budget import Budget
-from dpdpca_protocol.draft import real_of
+from dpdpca_owner.accounts.budget import Budget
+from dpdpca_owner.accounts.charge import DATA_SET_NAME
 from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
-from dpdpca_protocol.fields import (
+from dpdpca_protocol.privacy.mechanisms import Calibration
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.manifest import MAX_ENCODED_FEATURES, MAX_OWNERS, Manifest
+from dpdpca_protocol.terms.statements import proved_privacy
+from dpdpca_protocol.wire.fields import (
     check_members,
     decimal_text,
     malformed,
@@ -27,12 +29,10 @@ from dpdpca_protocol.fields import (
     read_text,
     refused,
 )
-from dpdpca_protocol.ledger_charge import DATA_SET_NAME
-from dpdpca_protocol.manifest import MAX_ENCODED_FEATURES, MAX_OWNERS, Manifest
-from dpdpca_protocol.mechanisms import Calibration
-from dpdpca_protocol.signing import hex_bytes
-from dpdpca_protocol.statements import proved_privacy
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.wire.signing import hex_bytes
+from dpdpca_runtime.text import load_text
+from dpdpca_runtime.words import fingerprint_words
+from dpdpca_user.planning.draft import real_of
 
 _NAME = 200
 _MECHANISM = 60

@@ -12,18 +12,18 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from dpdpca_disk.private import replacing, write_private
 from dpdpca_owner.home import Owner
-from dpdpca_owner.sources import DataLocation, open_source, read_batches
-from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
-from dpdpca_protocol.components import Components, EncodedSpace
+from dpdpca_owner.records.open import DataLocation, open_source, read_batches
 from dpdpca_protocol.errors import MessageError, NotFoundError, UsageError
-from dpdpca_protocol.manifest import Manifest, SignedManifest
-from dpdpca_protocol.messages import SealedComponents
-from dpdpca_protocol.publication import parse_components
-from dpdpca_protocol.sealing import components_info, open_sealed
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.result.publication import parse_components
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.manifest import Manifest, SignedManifest
+from dpdpca_protocol.wire.sealing import components_info, open_sealed
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.files import replacing, write_private
 
 
 def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> Components:

@@ -3,20 +3,20 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dpdpca_http.address import StudyAddress
-from dpdpca_http.answers import StudyFacts
+from dpdpca_owner.accounts.bookkeeping import charge_again
+from dpdpca_owner.accounts.charge import Spend
+from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.acts import Desk, book_receipt
 from dpdpca_owner.opening import read_terms
 from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, check_extends, judge_standing
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.bookkeeping import charge_again
 from dpdpca_protocol.errors import IntegrityError, NotFoundError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.ledger import Ledger
-from dpdpca_protocol.ledger_charge import Spend
-from dpdpca_protocol.share import Receipt
-from dpdpca_protocol.signing import named_head
+from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import named_head
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.answers import StudyFacts
 
 
 @dataclass(frozen=True, slots=True)

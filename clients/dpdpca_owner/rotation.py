@@ -2,7 +2,7 @@
 
 from dpdpca_owner.acts import Desk
 from dpdpca_owner.home import Owner
-from dpdpca_protocol.signing import Statement
+from dpdpca_protocol.wire.signing import Statement
 
 _SENDING_SECONDS = 20.0
 

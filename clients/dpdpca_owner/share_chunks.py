@@ -10,16 +10,16 @@ from operator import add
 from gmpy2 import mpz
 
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.block_sums import BlockSums
-from dpdpca_protocol.figures import NoiseBy
-from dpdpca_protocol.manifest import SignedManifest
-from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.scatter import SecondMoments
-from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.terms.figures import NoiseBy
+from dpdpca_protocol.terms.manifest import SignedManifest
 
 _CHUNKS_AHEAD = 2
 """Chunks that are being encrypted at a time: workers go on while a chunk is written and sent."""

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpdpca_http.answers import StudyFacts
 from dpdpca_protocol.errors import AuthenticationError, MessageError
-from dpdpca_protocol.identifiers import PartyId, StudyId
-from dpdpca_protocol.share import CohortMember, Receipt, cohort_digest
+from dpdpca_protocol.messages.share import CohortMember, Receipt, cohort_digest
+from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.study import StudyState
-from dpdpca_protocol.transcript import Event, members_by_receipts, verify_transcript
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_runtime.http.answers import StudyFacts
 
 _KEEP_RECEIPTS = (
     "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user"

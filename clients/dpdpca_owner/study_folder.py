@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpdpca_disk.private import private_dir, read_private, remove_private, write_private
-from dpdpca_owner.local_files import load, own_file, save
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import ConflictError, IntegrityError
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.share import Receipt
-from dpdpca_protocol.signing import Statement, hex_bytes, verify_statement
+from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import Statement, hex_bytes, verify_statement
+from dpdpca_runtime.files import private_dir, read_private, remove_private, write_private
+from dpdpca_runtime.own_files import load, own_file, save
 
 _DIGEST_BYTES = 32
 

@@ -10,21 +10,21 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from dpdpca_disk.workers import WorkerProcesses, WorkerThreads, core_count
-from dpdpca_http.answers import ShareFacts
-from dpdpca_http.client import ProxyClient
-from dpdpca_owner.contribution import Contribution
 from dpdpca_owner.home import Owner
+from dpdpca_owner.records.contribution import Contribution
 from dpdpca_owner.share_chunks import share_chunks
 from dpdpca_owner.study_folder import Plan, StudyFolder
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import Manifest, SignedManifest
+from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
-from dpdpca_protocol.sealing import chunk_info, seal
-from dpdpca_protocol.share import Receipt, ShareStatement, Withdrawal
-from dpdpca_protocol.signing import Statement, verify_statement
 from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.terms.manifest import Manifest, SignedManifest
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import chunk_info, seal
+from dpdpca_protocol.wire.signing import Statement, verify_statement
+from dpdpca_runtime.http.answers import ShareFacts
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
 
 _CHUNKS_ON_THEIR_WAY = 4
 """Chunks that are sent at a time while later ones are encrypted; more would only fill memory."""

@@ -10,14 +10,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from dpdpca_protocol.columns import kind_of, wrong_kind
-from dpdpca_protocol.components import Components, Floats
-from dpdpca_protocol.correlation import CorrelationComponents, correlation_components
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.features import Feature
-from dpdpca_protocol.reliability import Reliability
-from dpdpca_user.model import Model
-from dpdpca_user.tables import is_table, numeric_matrix, rows_of_table
+from dpdpca_protocol.records.columns import kind_of, wrong_kind
+from dpdpca_protocol.result.components import Components, Floats
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
+from dpdpca_user.results.model import Model
+from dpdpca_user.results.reliability import Reliability
+from dpdpca_user.results.tables import is_table, numeric_matrix, rows_of_table
 
 _NO_NUMBERS = (str, bytes, date, time, timedelta, np.datetime64, np.timedelta64)
 """What NumPy would make numbers of without a word, or with one of its own."""
@@ -48,7 +48,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         captured_share_: (k,) share of the best i components' variance that the first i capture: an estimate
             up to `n_trusted_components_`, a lower bound beyond.
         reliability_: 5 % and 95 % points by drawing the noise again, and the deviation of the total variance
-            (`dpdpca_protocol.reliability.Reliability`); None for model files from before there was one.
+            (`dpdpca_user.results.reliability.Reliability`); None for model files from before there was one.
         total_variance_: of all features, as released: unbiased, and may be negative where noise rules.
         privacy_: ε, δ, relation, mechanism and study.
         n_samples_: N.

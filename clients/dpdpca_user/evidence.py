@@ -2,7 +2,7 @@
 
 Nothing that a proxy sends is believed: each step below refuses with its own error, and the caller gets a
 release whose every statement is signed by whom it should be and fits the others. What the numbers mean is
-checked after decryption (`dpdpca_protocol.components.check_scatter`).
+checked after decryption (`dpdpca_protocol.result.components.check_scatter`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, PolicyError
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
-from dpdpca_protocol.messages import CountAnswer, CountChallenge, ReleaseStatement
+from dpdpca_protocol.messages.share import (
+    CohortMember,
+    ShareStatement,
+    chunk_count,
+    cohort_digest,
+    parse_chunk,
+)
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement
+from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
-from dpdpca_protocol.share import CohortMember, ShareStatement, chunk_count, cohort_digest, parse_chunk
-from dpdpca_protocol.signing import Statement, verify_statement
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.transcript import Event, members_by_receipts, verify_transcript
+from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import Statement, verify_statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,20 +17,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from dpdpca_disk.evidence import kept_manifests
-from dpdpca_disk.home import home_folder
-from dpdpca_disk.identity import IdentityFiles, IdentityKeys
-from dpdpca_disk.passphrase import unlock
-from dpdpca_disk.private import private_dir, read_private, write_private
-from dpdpca_disk.words import fingerprint_words
-from dpdpca_protocol.address import normal_address
 from dpdpca_protocol.errors import IntegrityError, NotFoundError, PolicyError
-from dpdpca_protocol.fields import read_text
-from dpdpca_protocol.identifiers import PartyId
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.parties import Party, ProxyParty
-from dpdpca_protocol.rotation import follow_rotations
-from dpdpca_protocol.signing import Identity, IdentityKey, Statement
+from dpdpca_protocol.messages.rotation import follow_rotations
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.terms.parties import Party, ProxyParty
+from dpdpca_protocol.wire.address import normal_address
+from dpdpca_protocol.wire.fields import read_text
+from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement
+from dpdpca_runtime.evidence import kept_manifests
+from dpdpca_runtime.files import private_dir, read_private, write_private
+from dpdpca_runtime.home_folder import home_folder
+from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
+from dpdpca_runtime.passphrase import unlock
+from dpdpca_runtime.words import fingerprint_words
 
 PASSPHRASE_VARIABLE = "DPDPCA_USER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
 DATABASE_FILE = "user.sqlite3"

@@ -13,21 +13,21 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdpca_protocol.components import EncodedSpace, Floats, fit_components
-from dpdpca_protocol.draft import default_delta
-from dpdpca_protocol.encoding import RecordEncoder
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.features import Feature, check_clip_norm, check_resolution, feature_units
-from dpdpca_protocol.figures import Figures, Terms, default_fraction_bits, figures_of
-from dpdpca_protocol.manifest import MAX_ENCODED_FEATURES, Manifest
+from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import NoisyScatter, triangle_index
-from dpdpca_protocol.reliability import assess_release
-from dpdpca_protocol.scatter import SecondMoments
-from dpdpca_protocol.sensitivity import NeighbouringRelation
-from dpdpca_protocol.statements import privacy_figures, privacy_statements
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.release import NoisyScatter, triangle_index
+from dpdpca_protocol.result.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import Feature, check_clip_norm, check_resolution, feature_units
+from dpdpca_protocol.terms.figures import Figures, Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.manifest import MAX_ENCODED_FEATURES, Manifest
+from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_user.estimator import NoisyPCA, ParameterError
+from dpdpca_user.planning.draft import default_delta
+from dpdpca_user.results.reliability import assess_release
 
 _NOMINAL_MODULUS_BITS = 3072
 """Nothing is encrypted; the figures want to know how wide a plaintext would be."""

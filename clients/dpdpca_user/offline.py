@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.log import LogEntry, check_chain
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, SignedManifest
-from dpdpca_protocol.messages import SealedComponents
-from dpdpca_protocol.signing import named_head, verify_statement
+from dpdpca_protocol.messages.log import LogEntry, check_chain
+from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, SignedManifest
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import named_head, verify_statement
 from dpdpca_user.evidence import VerifiedRelease, check_chunk, verify_manifest, verify_release
 
 

@@ -10,8 +10,9 @@ from typing import Any, Self
 
 import httpx
 
-from dpdpca_disk.text import load_text
-from dpdpca_http.connection import (
+from dpdpca_protocol.errors import LimitError, MessageError, UsageError
+from dpdpca_protocol.wire.address import parse_address
+from dpdpca_runtime.http.connection import (
     CONNECT_SECONDS,
     Peer,
     ca_file_of_environment,
@@ -19,9 +20,8 @@ from dpdpca_http.connection import (
     explain_failure,
     trusted_authorities,
 )
-from dpdpca_http.problems import error_from_response
-from dpdpca_protocol.address import parse_address
-from dpdpca_protocol.errors import LimitError, MessageError, UsageError
+from dpdpca_runtime.http.problems import error_from_response
+from dpdpca_runtime.text import load_text
 from dpdpca_user.home import UserHome
 
 TOKEN_FILE_VARIABLE = "DPDPCA_USER_TOKEN_FILE"  # noqa: S105  # the name of a variable, not a secret

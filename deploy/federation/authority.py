@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from dpdpca_disk.private import write_private
+from dpdpca_runtime.files import write_private
 
 LIFETIME = timedelta(days=90)
 CLOCK_SKEW = timedelta(minutes=10)

@@ -11,8 +11,8 @@ import tomllib
 from collections.abc import Callable
 from typing import Any
 
-from dpdpca_cli.demo import chain_draft
-from dpdpca_cli.demo_records import bundled_draft
+from dpdpca_cli.demo.command import chain_draft
+from dpdpca_cli.demo.records import bundled_draft
 from dpdpca_user.service_client import ServiceClient
 
 LIMIT_SECONDS = 1800.0

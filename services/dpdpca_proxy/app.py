@@ -17,13 +17,8 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from dpdpca_asgi.limits import InFlightLimit, LargeBodies
-from dpdpca_asgi.observe import Labels, ObserveMiddleware, install_health
-from dpdpca_asgi.problems import install_problem_handlers
-from dpdpca_asgi.rate import AddressLimit, RateLimit
-from dpdpca_asgi.stall import StallWatch
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES, JSON_MEDIA_TYPE
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, JSON_MEDIA_TYPE
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, parties, releases, shares, studies
@@ -32,6 +27,11 @@ from dpdpca_proxy.routes.events import event_stream
 from dpdpca_proxy.store.studies import list_studies
 from dpdpca_proxy.watch import Watch
 from dpdpca_proxy.worker import ProcessWorker, Worker
+from dpdpca_runtime.asgi.limits import InFlightLimit, LargeBodies
+from dpdpca_runtime.asgi.observe import Labels, ObserveMiddleware, install_health
+from dpdpca_runtime.asgi.problems import install_problem_handlers
+from dpdpca_runtime.asgi.rate import AddressLimit, RateLimit
+from dpdpca_runtime.asgi.stall import StallWatch
 
 PROBE_SECONDS = 5.0
 """Readiness looks no more often than this whether the storage takes a file."""

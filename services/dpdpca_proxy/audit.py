@@ -11,17 +11,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import DpdpcaError, MessageError
-from dpdpca_protocol.features import feature_key
-from dpdpca_protocol.fields import read_time, time_text
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.log import LogEntry
-from dpdpca_protocol.messages import CountAnswer, CountChallenge, ReleaseStatement, SealedComponents
-from dpdpca_protocol.share import Receipt, ShareStatement, Withdrawal, cohort_digest
-from dpdpca_protocol.signing import Statement, naming_head, verify_statement
+from dpdpca_protocol.messages.log import LogEntry
+from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.study_messages import (
+    CountAnswer,
+    CountChallenge,
+    ReleaseStatement,
+    SealedComponents,
+)
+from dpdpca_protocol.messages.transcript import Event, members_by_receipts
 from dpdpca_protocol.study import ReleaseKind, ShareState, StudyState
-from dpdpca_protocol.transcript import Event, members_by_receipts
+from dpdpca_protocol.terms.features import feature_key
+from dpdpca_protocol.wire.canonical import parse_canonical
+from dpdpca_protocol.wire.fields import read_time, time_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import Statement, naming_head, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.acts import acts_in_log, is_stored

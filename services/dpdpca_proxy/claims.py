@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.leases import Lease, find_lease, remove_lease, set_lease
 

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpdpca_disk.words import fingerprint_words
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, UsageError
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.settings import load_settings
+from dpdpca_runtime.words import fingerprint_words
 
 if TYPE_CHECKING:
     # The store is loaded by the commands that need it.

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -14,12 +13,13 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     UsageError,
 )
-from dpdpca_protocol.fields import read_text, time_text
-from dpdpca_protocol.identifiers import Digest, PartyId
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.messages import ROLES, Enrolment
-from dpdpca_protocol.signing import verify_statement
-from dpdpca_protocol.wire import WINDOW_SECONDS
+from dpdpca_protocol.messages.study_messages import ROLES, Enrolment
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.fields import read_text, time_text
+from dpdpca_protocol.wire.http import WINDOW_SECONDS
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import (

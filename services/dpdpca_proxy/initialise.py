@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-from dpdpca_disk.passphrase import new_passphrase
-from dpdpca_disk.private import private_dir, write_private
-from dpdpca_protocol.fields import read_text
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.fields import read_text
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.proxy import key_files, make_home, passphrase_of
 from dpdpca_proxy.settings import PREFIX, SETTINGS_FILE, Settings, load_settings
+from dpdpca_runtime.files import private_dir, write_private
+from dpdpca_runtime.passphrase import new_passphrase
 
 
 def initialise(

@@ -21,9 +21,9 @@ from dpdpca_protocol.errors import (
     IntegrityError,
     UnavailableError,
 )
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
+from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, ReleaseKind, StudyEvent, StudyState
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy.claims import Claims
 from dpdpca_proxy.enrolment import forget_old_nonces
 from dpdpca_proxy.meanwhile import Meanwhile, workplace

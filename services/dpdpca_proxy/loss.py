@@ -1,8 +1,8 @@
 """Going on with an older copy of the database: the operator's word that what came after it is lost."""
 
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.log import LOSS, append_entry
 from dpdpca_proxy.store.studies import list_studies

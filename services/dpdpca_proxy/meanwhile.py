@@ -7,9 +7,9 @@ not there when a study closes is made then.
 import logging
 import time
 
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.study import ReleaseKind, StudyState
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.preparing import (
     GROUP_SHARES,
     Group,

@@ -16,9 +16,7 @@ from functools import partial
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.ahead import results_ahead
-from dpdpca_protocol.identifiers import Digest, PartyId
-from dpdpca_protocol.masked import POOL_BYTES
+from dpdpca_protocol.messages.share import encode_chunk
 from dpdpca_protocol.paillier.residues import (
     is_worth_a_pool,
     pool_size,
@@ -26,7 +24,9 @@ from dpdpca_protocol.paillier.residues import (
     uniform_residues,
 )
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.share import encode_chunk
+from dpdpca_protocol.release.ahead import results_ahead
+from dpdpca_protocol.release.masked import POOL_BYTES
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.workplace import Workplace
 

@@ -13,26 +13,26 @@ from pathlib import Path
 
 from gmpy2 import mpz
 
-from dpdpca_asgi.observe import Metrics
-from dpdpca_disk.evidence import kept_manifests
-from dpdpca_disk.identity import IdentityFiles, IdentityKeys
-from dpdpca_disk.passphrase import unlock
-from dpdpca_disk.private import private_dir
-from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, NotFoundError, PolicyError
-from dpdpca_protocol.identifiers import PartyId, StudyId
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS, Manifest
-from dpdpca_protocol.messages import ProxyCard
+from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
-from dpdpca_protocol.sealing import open_sealed
-from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.wire.canonical import parse_canonical
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.sealing import open_sealed
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.settings import PREFIX, Settings
 from dpdpca_proxy.store.database import Database
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
+from dpdpca_runtime.asgi.observe import Metrics
+from dpdpca_runtime.evidence import kept_manifests
+from dpdpca_runtime.files import private_dir
+from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
+from dpdpca_runtime.passphrase import unlock
 
 DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"

@@ -10,10 +10,10 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.share import Receipt
-from dpdpca_protocol.signing import Statement
+from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import Statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import PartyRow

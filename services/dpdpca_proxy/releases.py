@@ -6,7 +6,6 @@ from typing import Any
 import gmpy2
 from gmpy2 import mpz
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
@@ -14,13 +13,14 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     NotFoundError,
 )
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.messages import CountAnswer, CountChallenge, SealedComponents
-from dpdpca_protocol.release import check_count, check_count_range
-from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
-from dpdpca_protocol.signing import naming_head, verify_statement
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, SealedComponents
+from dpdpca_protocol.release.release import check_count, check_count_range
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyEvent, StudyState
-from dpdpca_protocol.wire import COMPONENTS_LIMIT_BYTES
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
+from dpdpca_protocol.wire.signing import naming_head, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import release_name
 from dpdpca_proxy.store.parties import PartyRow

@@ -5,11 +5,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from dpdpca_disk.identity import IdentityKeys
 from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError
-from dpdpca_protocol.identifiers import PartyId, StudyId
-from dpdpca_protocol.rotation import MOST_ROTATIONS, too_many_rotations, verify_rotation
+from dpdpca_protocol.messages.rotation import MOST_ROTATIONS, too_many_rotations, verify_rotation
 from dpdpca_protocol.study import ShareState
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_proxy.proxy import Proxy, key_files, passphrase_of
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.log import append_entry
@@ -24,6 +23,7 @@ from dpdpca_proxy.store.parties import (
     list_rotations,
 )
 from dpdpca_proxy.store.shares import find_share
+from dpdpca_runtime.identity_files import IdentityKeys
 
 
 def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: bytes) -> PartyId:

@@ -2,14 +2,14 @@
 
 import sys
 
-from dpdpca_asgi.certificate import ServedCertificate
-from dpdpca_asgi.loop import forbid_core_dumps
-from dpdpca_asgi.observe import configure_logging
-from dpdpca_asgi.serving import Listener, ignore_hangup
-from dpdpca_asgi.serving import serve as run
 from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import Settings
+from dpdpca_runtime.asgi.certificate import ServedCertificate
+from dpdpca_runtime.asgi.loop import forbid_core_dumps
+from dpdpca_runtime.asgi.observe import configure_logging
+from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
+from dpdpca_runtime.asgi.serving import serve as run
 
 _TURN_SECONDS = 0.001
 """How long a thread that checks ciphertexts keeps the interpreter from the loop; 5 ms by default."""

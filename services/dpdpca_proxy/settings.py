@@ -22,10 +22,10 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from dpdpca_asgi.addressed import KnownAddresses
-from dpdpca_disk.home import expanded, home_folder
-from dpdpca_protocol.address import Address, is_loopback, parse_address
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.wire.address import Address, is_loopback, parse_address
+from dpdpca_runtime.asgi.addressed import KnownAddresses
+from dpdpca_runtime.home_folder import expanded, home_folder
 
 SETTINGS_FILE = "proxy.toml"
 PREFIX = "DPDPCA_PROXY_"

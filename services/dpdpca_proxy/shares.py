@@ -14,11 +14,11 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     UnavailableError,
 )
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.sealing import chunk_info, open_sealed
-from dpdpca_protocol.share import MAX_VERSION, ShareStatement, Withdrawal, parse_chunk
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.messages.share import MAX_VERSION, ShareStatement, Withdrawal, parse_chunk
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.receipts import check_witnessed, give_receipt, known_receipt, signed_before
 from dpdpca_proxy.rotation import check_one_key

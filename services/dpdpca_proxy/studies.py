@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
@@ -14,17 +13,18 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     PolicyError,
 )
-from dpdpca_protocol.features import feature_key
-from dpdpca_protocol.fields import decimal_text, time_text
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.manifest import SignedManifest, open_manifest
-from dpdpca_protocol.messages import StudyAct, StudyMark
+from dpdpca_protocol.messages.share import cohort_digest
+from dpdpca_protocol.messages.study_messages import StudyAct, StudyMark
 from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.sealing import DATA_KEY_BYTES, seal
-from dpdpca_protocol.share import cohort_digest
-from dpdpca_protocol.signing import verify_statement
-from dpdpca_protocol.statements import proved_privacy
 from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
+from dpdpca_protocol.terms.features import feature_key
+from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest
+from dpdpca_protocol.terms.statements import proved_privacy
+from dpdpca_protocol.wire.canonical import parse_canonical
+from dpdpca_protocol.wire.fields import decimal_text, time_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, seal
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.enrolment import check_named_parties
 from dpdpca_proxy.proxy import Proxy, data_key_info
 from dpdpca_proxy.rotation import check_in_use

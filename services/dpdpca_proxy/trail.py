@@ -11,12 +11,12 @@ from functools import cached_property
 from sqlalchemy import Connection
 
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.log import LogEntry
-from dpdpca_protocol.manifest import Manifest, SignedManifest, open_manifest
-from dpdpca_protocol.share import CohortMember
-from dpdpca_protocol.signing import hex_bytes, verify_statement
-from dpdpca_protocol.transcript import Event, verify_transcript
+from dpdpca_protocol.messages.log import LogEntry
+from dpdpca_protocol.messages.share import CohortMember
+from dpdpca_protocol.messages.transcript import Event, verify_transcript
+from dpdpca_protocol.terms.manifest import Manifest, SignedManifest, open_manifest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import hex_bytes, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.acts import tables_with_rows
 from dpdpca_proxy.store.log import entries

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import NotFoundError, UnavailableError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.wire import HEARTBEAT_SECONDS
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.http import HEARTBEAT_SECONDS
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.studies import summaries

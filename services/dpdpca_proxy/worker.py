@@ -21,20 +21,20 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from dpdpca_protocol.aggregate import multiply_shares
-from dpdpca_protocol.ahead import results_ahead
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.figures import Figures, NoiseBy
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.masked import Speed, masked_ciphertexts, multiplications
-from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import rerandomize
 from dpdpca_protocol.paillier.residues import forget_products
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import draw_mask, noise_row
-from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, encode_chunks
+from dpdpca_protocol.release.aggregate import multiply_shares
+from dpdpca_protocol.release.ahead import results_ahead
+from dpdpca_protocol.release.masked import Speed, masked_ciphertexts, multiplications
+from dpdpca_protocol.release.release import draw_mask, noise_row
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.terms.figures import Figures, NoiseBy
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.preparing import residues_for
 from dpdpca_proxy.store.files import draw_name, product_name, release_name
 from dpdpca_proxy.workplace import Workplace

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from gmpy2 import mpz
 
-from dpdpca_disk.workers import WorkerProcesses, core_count
-from dpdpca_protocol.aggregate import multiply_shares
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.share import decode_chunk, encode_chunk
+from dpdpca_protocol.release.aggregate import multiply_shares
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.files import FileStore
+from dpdpca_runtime.workers import WorkerProcesses, core_count
 
 _MULTIPLICATIONS_A_SECOND = 120_000  # of a key of 3072 bits, on one core
 

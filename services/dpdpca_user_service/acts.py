@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
-from dpdpca_protocol.messages import StudyAct
-from dpdpca_protocol.statements import privacy_statements
-from dpdpca_user.drafts import closing_time, lint, parse_draft
-from dpdpca_user.model import Model, claim_of_numbers
-from dpdpca_user.report import render_report
+from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.terms.statements import privacy_statements
+from dpdpca_user.planning.lint import closing_time, lint, parse_draft
+from dpdpca_user.results.model import Model, claim_of_numbers
+from dpdpca_user.results.report import render_report
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import decode_bundle, signed_manifest

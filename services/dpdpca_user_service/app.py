@@ -10,15 +10,15 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dpdpca_asgi.limits import InFlightLimit, Places
-from dpdpca_asgi.observe import Metrics, ObserveMiddleware, install_health
-from dpdpca_asgi.problems import install_problem_handlers, problem_response
-from dpdpca_disk.probe import StorageProbe
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
+from dpdpca_runtime.asgi.limits import InFlightLimit, Places
+from dpdpca_runtime.asgi.observe import Metrics, ObserveMiddleware, install_health
+from dpdpca_runtime.asgi.problems import install_problem_handlers, problem_response
+from dpdpca_runtime.probe import StorageProbe
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.routes import chains, models, studies
 from dpdpca_user_service.service import UserService
-from dpdpca_user_service.transform import AT_ONCE, WAIT_SECONDS
+from dpdpca_user_service.transform.scores import AT_ONCE, WAIT_SECONDS
 
 _OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
 

@@ -12,15 +12,15 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
-from dpdpca_protocol.address import normal_address
-from dpdpca_protocol.choice import NextRound, first_round, next_round
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError, UnavailableError
-from dpdpca_protocol.fields import decimal_text, time_text
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.prestudy import PreStudyResult
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_user.drafts import JSON_MEDIA_TYPE, closing_time, lint, parse_draft
-from dpdpca_user.rounds import begin_chain, check_base, is_categorical, round_draft
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.address import normal_address
+from dpdpca_protocol.wire.fields import decimal_text, time_text
+from dpdpca_user.planning.choice import NextRound, first_round, next_round
+from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft
+from dpdpca_user.planning.prestudy import PreStudyResult
+from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
 from dpdpca_user_service.acts import cancel_study, create_study, study_facts
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage

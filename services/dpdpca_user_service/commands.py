@@ -27,12 +27,12 @@ def serve(
     ] = None,
 ) -> None:
     """Hold the secret keys, drive every study to its end, and serve models to applications."""
-    from dpdpca_asgi.certificate import ServedCertificate
-    from dpdpca_asgi.loop import forbid_core_dumps
-    from dpdpca_asgi.observe import configure_logging
-    from dpdpca_asgi.serving import Listener, ignore_hangup
-    from dpdpca_asgi.serving import serve as run
-    from dpdpca_http.connection import trusted_authorities
+    from dpdpca_runtime.asgi.certificate import ServedCertificate
+    from dpdpca_runtime.asgi.loop import forbid_core_dumps
+    from dpdpca_runtime.asgi.observe import configure_logging
+    from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
+    from dpdpca_runtime.asgi.serving import serve as run
+    from dpdpca_runtime.http.connection import trusted_authorities
     from dpdpca_user_service.app import make_app
     from dpdpca_user_service.service import open_service
     from dpdpca_user_service.settings import load_settings

@@ -1,9 +1,9 @@
 """Study keys at rest: sealed under the service's passphrase where one is set, else in a 0600 database."""
 
 from dpdpca_protocol.errors import AuthenticationError
-from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.sealing import open_with_passphrase, seal_with_passphrase
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.sealing import open_with_passphrase, seal_with_passphrase
 
 _PLAIN, _SEALED = b"\x00", b"\x01"
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from dpdpca_protocol.identifiers import PartyId
-from dpdpca_protocol.manifest import SignedManifest
+from dpdpca_protocol.terms.manifest import SignedManifest
+from dpdpca_protocol.wire.identifiers import PartyId
 from dpdpca_user.evidence import VerifiedRelease
-from dpdpca_user.model import Contribution, Provenance, TrailEntry
+from dpdpca_user.results.model import Contribution, Provenance, TrailEntry
 from dpdpca_user_service.store.studies import StudyRow
 
 

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_asgi.limits import BoundedStream, read_body, read_large_body, run_while_wanted
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.wire import JSON_MEDIA_TYPE
-from dpdpca_user.drafts import TOML_MEDIA_TYPE
-from dpdpca_user.model import Model
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_runtime.asgi.limits import BoundedStream, read_body, read_large_body, run_while_wanted
+from dpdpca_user.planning.lint import TOML_MEDIA_TYPE
+from dpdpca_user.results.model import Model
 from dpdpca_user_service.acts import (
     cancel_study,
     close_study,
@@ -30,7 +30,7 @@ from dpdpca_user_service.acts import (
 )
 from dpdpca_user_service.chains import cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.service import UserService
-from dpdpca_user_service.transform import (
+from dpdpca_user_service.transform.scores import (
     ARROW_MEDIA_TYPE,
     BODY_LIMIT_BYTES,
     LIMITS,

@@ -9,18 +9,18 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-from dpdpca_disk.identity import IdentityKeys
-from dpdpca_disk.private import private_dir
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.marks import SeenMarks
-from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import IntegrityError
-from dpdpca_protocol.manifest import LEAST_MODULUS_BITS
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.parties import Party
-from dpdpca_protocol.signing import IdentityKey, verify_statement
+from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS
+from dpdpca_protocol.terms.parties import Party
+from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
+from dpdpca_runtime.files import private_dir
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.marks import SeenMarks
+from dpdpca_runtime.http.retry import Patience
+from dpdpca_runtime.identity_files import IdentityKeys
 from dpdpca_user.home import DATABASE_FILE, EnrolledProxy, UserHome, passphrase_of
-from dpdpca_user.model import Model
+from dpdpca_user.results.model import Model
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.settings import Settings
 from dpdpca_user_service.store.chains import ChainStore

@@ -10,10 +10,10 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from dpdpca_disk.home import home_folder
-from dpdpca_protocol.address import is_loopback
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.paillier.keys import LEAST_BITS, MOST_BITS
+from dpdpca_protocol.wire.address import is_loopback
+from dpdpca_runtime.home_folder import home_folder
 
 PREFIX = "DPDPCA_USER_"
 

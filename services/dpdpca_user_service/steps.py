@@ -13,9 +13,6 @@ from datetime import datetime
 
 from gmpy2 import mpz
 
-from dpdpca_http.answers import ReleaseBundle, StudyFacts
-from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -24,18 +21,20 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UnavailableError,
 )
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import SignedManifest, open_manifest, sign_manifest
-from dpdpca_protocol.messages import CountAnswer, SealedComponents, StudyAct
+from dpdpca_protocol.messages.share import chunk_length
+from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponents, StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import KeyProof
-from dpdpca_protocol.parties import Participant
-from dpdpca_protocol.publication import encode_components, parse_components
-from dpdpca_protocol.sealing import components_info, seal
-from dpdpca_protocol.share import chunk_length
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyState
-from dpdpca_user.drafts import as_enrolled, closing_time, complete, lint, parse_draft
+from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import components_info, seal
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.http.answers import ReleaseBundle, StudyFacts
+from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.evidence import (
     VerifiedRelease,
     check_chunk,
@@ -44,7 +43,8 @@ from dpdpca_user.evidence import (
     verify_closing,
     verify_release,
 )
-from dpdpca_user.model import Model
+from dpdpca_user.planning.lint import as_enrolled, closing_time, complete, lint, parse_draft
+from dpdpca_user.results.model import Model
 from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage

@@ -17,24 +17,24 @@ from typing import Any
 
 from gmpy2 import mpz
 
-from dpdpca_disk.workers import WorkerThreads, core_count
-from dpdpca_protocol.blocks import BlockName
-from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
-from dpdpca_protocol.figures import Figures, NoiseBy
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.messages.share import decode_chunk
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.prestudy import PreStudyResult, check_blocks, with_own_noise
-from dpdpca_protocol.publication import encode_components
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import answer_count, flat_scatter, open_flat_release, open_masked_release
-from dpdpca_protocol.reliability import Reliability, assess_release
-from dpdpca_protocol.second_noise import own_samplers, with_second_noise
-from dpdpca_protocol.share import decode_chunk
+from dpdpca_protocol.release.release import answer_count, flat_scatter, open_flat_release, open_masked_release
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
+from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.terms.figures import Figures, NoiseBy
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_runtime.workers import WorkerThreads, core_count
+from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
+from dpdpca_user.results.reliability import Reliability, assess_release
+from dpdpca_user.results.second_noise import own_samplers, with_second_noise
 
 MAX_COMPONENTS = 256
 """Components that a model keeps; a table of more features has its leading ones."""

@@ -15,8 +15,8 @@ from quick_folder import quick_folder
 from store_checks import row_of
 
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.messages import StudyAct
-from dpdpca_protocol.signing import Statement
+from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.wire.signing import Statement
 from dpdpca_proxy.store.studies import frozen_cohort
 
 _MOST_DELAY_SECONDS = 0.02

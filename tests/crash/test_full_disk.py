@@ -12,8 +12,8 @@ from promises import Promise
 from proxy_process import ProcessWorld, started_world
 from proxy_world import OpenStudy, dump, slug, values_of, wait_for
 
-from dpdpca_http.retry import Patience
 from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_runtime.http.retry import Patience
 
 
 @pytest.fixture

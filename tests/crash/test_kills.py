@@ -19,9 +19,9 @@ from quick_folder import quick_folder
 from store_checks import check_rows, check_store, check_sum, row_of, wait_on_disk
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, UnavailableError
-from dpdpca_protocol.identifiers import PartyId
-from dpdpca_protocol.share import CohortMember, Receipt
-from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.messages.share import CohortMember, Receipt
+from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.store.studies import frozen_cohort
 
 OWNERS = 30

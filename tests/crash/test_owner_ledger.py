@@ -12,8 +12,8 @@ from owner_world import DONE, REFUSED, Errand, desk_of, do, make_owner_home, run
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld
 
-from dpdpca_protocol.budget import Cost
-from dpdpca_protocol.ledger_charge import SpendState
+from dpdpca_owner.accounts.budget import Cost
+from dpdpca_owner.accounts.charge import SpendState
 
 KILLED = -9
 MOST_FAILPOINTS = 200

@@ -11,20 +11,20 @@ import pytest
 from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, copy_home, refused, slug, values_of, wait_for
 
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.marks import SeenMarks
-from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import AuthenticationError, ConflictError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.messages import ReleaseStatement
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.signing import IdentityKey, verify_statement
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.study_messages import ReleaseStatement
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.loss import accept_loss
 from dpdpca_proxy.store.log import last_mark
 from dpdpca_proxy.store.witness import START, Witness
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.marks import SeenMarks
+from dpdpca_runtime.http.retry import Patience
 
 
 class HeldError(RuntimeError):

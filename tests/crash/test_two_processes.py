@@ -12,12 +12,12 @@ from promises import Promise
 from proxy_process import ProcessWorld, released_noise
 from proxy_world import OpenStudy, values_of, wait_for
 
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 
 STUDIES = 4
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_cli.demo_records import bundled_draft
-from dpdpca_protocol.parties import Party, ProxyParty
-from dpdpca_protocol.statements import privacy_statements
-from dpdpca_user.drafts import TOML_MEDIA_TYPE, lint, parse_draft
-from dpdpca_user.model import Model, assumptions, claim
+from dpdpca_cli.demo.records import bundled_draft
+from dpdpca_protocol.terms.parties import Party, ProxyParty
+from dpdpca_protocol.terms.statements import privacy_statements
+from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
+from dpdpca_user.results.model import Model, assumptions, claim
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import pytest
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import gibbs_components
 from dpdpca_lab.central.power import power_components
-from dpdpca_protocol.mechanisms import MECHANISMS, GuaranteeKind, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS, GuaranteeKind, Quantity, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 SOURCES = [
     path.read_text()
-    for folder in ("dpdpca_proxy", "dpdpca_asgi")
+    for folder in ("dpdpca_proxy", "dpdpca_runtime.asgi")
     for path in (ROOT / "services" / folder).rglob("*.py")
 ]
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dpdpca_owner.contribution import read_contribution
-from dpdpca_owner.sources import DataLocation
+from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.open import DataLocation
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.terms.manifest import Manifest
 
 SECRET = "4711-secret"
 KEY = bytes(32)

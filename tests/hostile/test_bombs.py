@@ -20,7 +20,7 @@ from federation.processes import wait_for
 from model_service import ARROW, JSON, LEVELS, NUMBERS, ModelService, made_model, problem_of, served_models
 from promises import Promise
 
-from dpdpca_user_service.transform import AT_ONCE, MOST_VALUES
+from dpdpca_user_service.transform.scores import AT_ONCE, MOST_VALUES
 
 MOST_GROWTH = 512 * MB
 LEVELLED = made_model(LEVELS)

@@ -12,15 +12,15 @@ import pytest
 from proxy_world import ProxyWorld
 from user_world import UserWorld
 
-from dpdpca_http.answers import ReleaseBundle
-from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
-from dpdpca_protocol.share import CohortMember, ShareStatement, cohort_digest
-from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
-from dpdpca_protocol.transcript import FIRST, Event
+from dpdpca_protocol.messages.share import CohortMember, ShareStatement, cohort_digest
+from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
+from dpdpca_protocol.messages.transcript import FIRST, Event
+from dpdpca_protocol.wire.canonical import parse_canonical
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
+from dpdpca_runtime.http.answers import ReleaseBundle
+from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.evidence import verify_release
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import decode_bundle, signed_manifest

@@ -8,21 +8,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_protocol.blocks import BlockName
-from dpdpca_protocol.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.figures import Figures, Terms, figures_of
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.mechanisms import BlockGaussian
-from dpdpca_protocol.messages import SealedComponents
-from dpdpca_protocol.prestudy import PreStudyResult, with_own_noise
-from dpdpca_protocol.publication import encode_components
-from dpdpca_protocol.release import NoisyScatter
-from dpdpca_protocol.sealing import components_info, open_sealed, seal
-from dpdpca_protocol.second_noise import with_second_noise
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.privacy.mechanisms import BlockGaussian
+from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.result.components import EncodedSpace, Floats, fit_components
+from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import Figures, Terms, figures_of
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.sealing import components_info, open_sealed, seal
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_user.planning.prestudy import PreStudyResult, with_own_noise
+from dpdpca_user.results.second_noise import with_second_noise
 
 D, N = 12, 400
 STUDY = StudyId(bytes(range(32)))

@@ -10,13 +10,13 @@ from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, refused, values_of, wait_for
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.messages import ReleaseStatement
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.study_messages import ReleaseStatement
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.signing import verify_statement
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy import jobs
 from dpdpca_proxy.store import cohorts
 

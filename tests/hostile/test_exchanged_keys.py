@@ -16,11 +16,11 @@ from proxy_world import ProxyWorld, dump
 from user_world import UserWorld
 
 from dpdpca_cli import main as cli
-from dpdpca_disk.identity import IdentityFiles
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import IntegrityError
-from dpdpca_protocol.signing import Identity
+from dpdpca_protocol.wire.signing import Identity
 from dpdpca_proxy.proxy import key_files
+from dpdpca_runtime.identity_files import IdentityFiles
 from dpdpca_user.home import UserHome
 from dpdpca_user_service.store.studies import StudyRow
 

@@ -10,11 +10,11 @@ import pytest
 from promises import Promise
 from proxy_world import EVIDENCE, PASSING, OpenStudy, ProxyWorld, dump, free_port, refused, slug, values_of
 
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.canonical import canonical_json
-from dpdpca_protocol.messages import StudyAct
-from dpdpca_protocol.share import ShareStatement, Withdrawal
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.share import ShareStatement, Withdrawal
+from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.signature import RequestSigner
 
 _PLACES = 4
 """Characters of a text that are changed, one at a time."""

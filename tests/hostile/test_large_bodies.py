@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from proxy_world import OpenStudy, ProxyWorld, slug, values_of
 
-from dpdpca_asgi.limits import LargeBodies
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.components import Components, EncodedSpace
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.messages import SealedComponents
-from dpdpca_protocol.publication import encode_components
-from dpdpca_protocol.sealing import components_info, seal
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.result.publication import encode_components
+from dpdpca_protocol.wire.sealing import components_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.releases import publication_limit
 from dpdpca_proxy.store.parties import find_party
+from dpdpca_runtime.asgi.limits import LargeBodies
+from dpdpca_runtime.http.signature import RequestSigner
 
 MANY = 250 * 1024 * 1024
 BEGIN = b'{"body":'

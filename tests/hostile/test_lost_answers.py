@@ -11,12 +11,12 @@ from promises import Promise
 from proxy_world import ProxyWorld, free_port, wait_for
 from user_world import UserWorld, share_values
 
-from dpdpca_http.address import StudyAddress
-from dpdpca_http.retry import Patience
 from dpdpca_owner import acts
-from dpdpca_owner.sources import DataLocation
+from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.retry import Patience
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import decode_bundle
 from dpdpca_user_service.work import MadeKey

@@ -7,8 +7,8 @@ import pytest
 from proxy_world import ProxyWorld, dump, refused
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.manifest import Manifest, Participant, sign_manifest
-from dpdpca_protocol.signing import IdentityKey, sign_statement
+from dpdpca_protocol.terms.manifest import Manifest, Participant, sign_manifest
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 
 def participant(world: ProxyWorld, owner: int, name: str) -> Participant:

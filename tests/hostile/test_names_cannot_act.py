@@ -11,10 +11,10 @@ from promises import Promise
 from proxy_world import ProxyWorld, dump, slug
 from starlette.testclient import TestClient
 
-from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import DpdpcaError, MessageError
-from dpdpca_protocol.messages import Enrolment
-from dpdpca_protocol.signing import IdentityKey, sign_statement
+from dpdpca_protocol.messages.study_messages import Enrolment
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 from dpdpca_proxy.enrolment import invite
 
 ACTING = {

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, values_of
 
-from dpdpca_asgi import limits
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.asgi import limits
 
 SECONDS = 0.6
 

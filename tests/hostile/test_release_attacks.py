@@ -11,18 +11,18 @@ import pytest
 from gmpy2 import mpz
 from promises import Promise
 
-from dpdpca_protocol import masked as masked_release
-from dpdpca_protocol import release
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.masked import Speed
-from dpdpca_protocol.mechanisms import Gaussian, Quantity, Setting
-from dpdpca_protocol.mechanisms.interface import sqrt_up
-from dpdpca_protocol.packing import BlockLayout, pack, slots_for, unpack
+from dpdpca_protocol.layout.packing import BlockLayout, pack, slots_for, unpack
 from dpdpca_protocol.paillier.bases import derive_base
 from dpdpca_protocol.paillier.cipher import raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.residues import pool_size, uniform_residue
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms.interface import sqrt_up
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release import masked as masked_release
+from dpdpca_protocol.release import release
+from dpdpca_protocol.release.masked import Speed
 
 D = 3
 MASK_BITS = 84

@@ -11,11 +11,11 @@ import pytest
 from promises import Promise
 from proxy_world import EVIDENCE, PASSING, OpenStudy, ProxyWorld, dump, slug, values_of
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.manifest import sign_manifest
-from dpdpca_protocol.messages import Enrolment, SealedComponents, StudyAct
-from dpdpca_protocol.share import Withdrawal
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.share import Withdrawal
+from dpdpca_protocol.messages.study_messages import Enrolment, SealedComponents, StudyAct
+from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite
 
 AT_ONCE = 50

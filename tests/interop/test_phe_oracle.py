@@ -20,7 +20,7 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.paillier.cipher import Encryptor, check_ciphertexts, raw_encrypt
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
 
 OURS = generate_secret_key(520, OS_RANDOMNESS, least_bits=520)
 _, THEIRS = phe.generate_paillier_keypair(n_length=512)

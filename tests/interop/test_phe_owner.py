@@ -14,14 +14,14 @@ from federation.world import Federation
 from phe import EncryptedNumber
 from promises import Promise
 
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_interop import PheEncryptor, to_phe_private
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.manifest import SignedManifest, open_manifest
-from dpdpca_protocol.sealing import chunk_info, seal
-from dpdpca_protocol.share import ShareStatement
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.sealing import chunk_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 
 
 class PheOwner:

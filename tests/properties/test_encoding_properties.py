@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpdpca_protocol.encoding import RecordEncoder, obeys_bound
-from dpdpca_protocol.scatter import SecondMoments
+from dpdpca_protocol.records.encoding import RecordEncoder, obeys_bound
+from dpdpca_protocol.records.scatter import SecondMoments
 
 SHARED = settings(
     max_examples=200,

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from dpdpca_protocol.components import EncodedSpace
-from dpdpca_protocol.encoding import RecordEncoder
 from dpdpca_protocol.errors import MessageError, PolicyError
-from dpdpca_protocol.features import longest_norm_squared
-from dpdpca_protocol.figures import Figures
-from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.result.components import EncodedSpace
+from dpdpca_protocol.terms.features import longest_norm_squared
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user import DPPCA
 from dpdpca_user.estimator import ParameterError
 

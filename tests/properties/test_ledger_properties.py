@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from ledger_world import NOW, charge, content, lines, new_ledger, receipt, study, transcript
 
-from dpdpca_protocol.bookkeeping import refund_cancelled, reserve, settle
-from dpdpca_protocol.budget import Budget
+from dpdpca_owner.accounts.bookkeeping import refund_cancelled, reserve, settle
+from dpdpca_owner.accounts.budget import Budget
+from dpdpca_owner.accounts.entries import Entry
+from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_protocol.errors import ConflictError, PolicyError
-from dpdpca_protocol.ledger import Ledger
-from dpdpca_protocol.ledger_entries import Entry
 
 STUDIES = 5
 RECORDS = 3

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.packing import BlockLayout, FlatLayout, pack, slots_for, symmetric_rows, unpack
+from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, pack, slots_for, symmetric_rows, unpack
 from dpdpca_protocol.paillier.cipher import (
     Encryptor,
     add,
@@ -16,7 +16,7 @@ from dpdpca_protocol.paillier.cipher import (
 )
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
 
 SECRET = generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
 PUBLIC = SECRET.public

@@ -4,11 +4,11 @@ from flat_releases import open_joint_release
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpdpca_protocol.aggregate import multiply_shares
-from dpdpca_protocol.packing import BlockLayout, slots_for
+from dpdpca_protocol.layout.packing import BlockLayout, slots_for
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import (
+from dpdpca_protocol.release.aggregate import multiply_shares
+from dpdpca_protocol.release.release import (
     answer_count,
     check_count,
     draw_mask,
@@ -17,7 +17,7 @@ from dpdpca_protocol.release import (
     open_masked_release,
     triangle_index,
 )
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
 
 BOUND = 40
 MASK_BITS = 70

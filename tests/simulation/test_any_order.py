@@ -29,10 +29,10 @@ from quick_folder import quick_folder
 from store_checks import check_rows, check_store, check_sum, row_of, wait_on_disk
 
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.messages import SealedComponents, StudyAct
-from dpdpca_protocol.share import Receipt, Withdrawal
-from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_protocol.messages.share import Receipt, Withdrawal
+from dpdpca_protocol.messages.study_messages import SealedComponents, StudyAct
 from dpdpca_protocol.study import ReleaseKind, StudyState
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_proxy.store.files import draw_name
 from dpdpca_proxy.store.shares import find_share
 from dpdpca_proxy.store.studies import complete_members, frozen_cohort, list_events, load_blob, load_study

@@ -8,7 +8,7 @@ from dpdpca_lab.audit.game import ALPHA, audit, audit_manifest
 from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.neighbours import pairs_on_the_bound, searched_pair, worst_shapes
 from dpdpca_lab.audit.report import Claim
-from dpdpca_protocol.mechanisms import MECHANISMS, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Quantity, Setting
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
 

@@ -14,10 +14,10 @@ from dpdpca_lab.audit.game import ALPHA, audit
 from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
 from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Views, integers
 from dpdpca_lab.audit.report import Claim
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.packing import unpack
-from dpdpca_protocol.share import decode_chunk, encode_chunk
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.layout.packing import unpack
+from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy import worker
 from dpdpca_proxy.store.files import FileStore, product_name, release_name
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdpca_protocol import gaussian
-from dpdpca_protocol.gaussian import TAIL, discrete_gaussian
+from dpdpca_protocol.privacy import gaussian
+from dpdpca_protocol.privacy.gaussian import TAIL, discrete_gaussian
 
 from .alpha import level
 

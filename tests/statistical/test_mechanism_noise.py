@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpdpca_protocol.mechanisms import (
+from dpdpca_protocol.privacy.mechanisms import (
     Gaussian,
     Laplace,
     ModSulq,
@@ -18,8 +18,8 @@ from dpdpca_protocol.mechanisms import (
     SharedGaussian,
     Wishart,
 )
-from dpdpca_protocol.mechanisms.discrete_laplace import discrete_laplace
-from dpdpca_protocol.mechanisms.wishart import impossible_probability
+from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
+from dpdpca_protocol.privacy.mechanisms.wishart import impossible_probability
 
 from .alpha import level
 

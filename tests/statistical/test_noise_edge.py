@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_protocol.components import BELOW_THE_EDGE, EncodedSpace, check_scatter, fit_components
-from dpdpca_protocol.figures import Figures, Terms, figures_of
-from dpdpca_protocol.release import NoisyScatter
+from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.result.components import BELOW_THE_EDGE, EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import Figures, Terms, figures_of
 
 
 def make_figures(d: int, release: ReleaseKind = ReleaseKind.JOINT, max_records: int = 100_000) -> Figures:

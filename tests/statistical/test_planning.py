@@ -12,10 +12,10 @@ import pytest
 from reference_data import Floats, Seeded, Table, covtype, digits, insurance, musk, terrain
 from releases import clip_rows
 
-from dpdpca_protocol.components import leading_pairs
-from dpdpca_protocol.deviates import normal_deviates, symmetric_noise
-from dpdpca_protocol.planning import TOO_CLOSE, least_records, relative_noise
+from dpdpca_protocol.result.components import leading_pairs
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.planning.noise import TOO_CLOSE, least_records, relative_noise
+from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
 
 _DRAWS = 12
 _RHO = 0.0172

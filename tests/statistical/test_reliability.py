@@ -11,10 +11,10 @@ import pytest
 from reference_data import Seeded, Table, covtype, digits, insurance, musk, terrain
 from releases import Clipped, clipped, share_captured
 
-from dpdpca_protocol.components import Components
-from dpdpca_protocol.correlation import DENOISE_FROM, correlation_components, never_noise
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.reliability import Reliability, assess_release
+from dpdpca_protocol.result.components import Components
+from dpdpca_user.results.correlation import DENOISE_FROM, correlation_components, never_noise
+from dpdpca_user.results.reliability import Reliability, assess_release
 
 SETS = [terrain, digits, covtype, insurance, musk]
 

@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from proxy_world import ProxyWorld
 from user_world import TOY_BITS, UserWorld
 
-from dpdpca_disk.private import private_dir, write_private
-from dpdpca_http.address import StudyAddress
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_owner import acts
 from dpdpca_owner.acts import Desk, Prepared
 from dpdpca_owner.home import OwnerHome
-from dpdpca_owner.sources import DataLocation
+from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.files import private_dir, write_private
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
 from dpdpca_user_service.work import MadeKey

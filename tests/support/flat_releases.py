@@ -1,7 +1,7 @@
 """A joint release opened by those who know d and the most records, and have no manifest at hand."""
 
-from dpdpca_protocol.blocks import Block, BlockName, block_length
-from dpdpca_protocol.release import flat_scatter, open_flat_release
+from dpdpca_protocol.layout.blocks import Block, BlockName, block_length
+from dpdpca_protocol.release.release import flat_scatter, open_flat_release
 
 NAMES = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 

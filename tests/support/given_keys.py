@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from dpdpca_disk.private import write_private
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.files import write_private
 
 
 def give_key(home: Path, key: IdentityKey) -> None:

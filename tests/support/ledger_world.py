@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 
-from dpdpca_protocol.bookkeeping import reserve
-from dpdpca_protocol.budget import Budget, Cost
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.ledger import Ledger
-from dpdpca_protocol.ledger_charge import Charge, Content
-from dpdpca_protocol.ledger_entries import Entry
-from dpdpca_protocol.share import Receipt
-from dpdpca_protocol.signing import IdentityKey, Statement
-from dpdpca_protocol.transcript import FIRST, Event
+from dpdpca_owner.accounts.bookkeeping import reserve
+from dpdpca_owner.accounts.budget import Budget, Cost
+from dpdpca_owner.accounts.charge import Charge, Content
+from dpdpca_owner.accounts.entries import Entry
+from dpdpca_owner.accounts.ledger import Ledger
+from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.messages.transcript import FIRST, Event
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 
 NOW = "2026-01-01T00:00:00Z"
 LATER = "2026-01-02T00:00:00Z"

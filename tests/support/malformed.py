@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 from proxy_world import OpenStudy, values_of
 
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.messages import CountAnswer, SealedComponents, StudyAct
-from dpdpca_protocol.share import Withdrawal
-from dpdpca_protocol.signing import IdentityKey, Statement, sign_statement
+from dpdpca_protocol.messages.share import Withdrawal
+from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponents, StudyAct
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, sign_statement
+from dpdpca_runtime.http.signature import RequestSigner
 
 JSON, BYTES = "application/json", "application/octet-stream"
 

@@ -19,13 +19,13 @@ from federation.crowd import memory_bytes
 from federation.processes import Server, free_port
 from gmpy2 import mpz
 
-from dpdpca_protocol.components import Components, EncodedSpace
-from dpdpca_protocol.draft import complete_draft
-from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty
 from dpdpca_user.home import UserHome
-from dpdpca_user.model import Model, Provenance
+from dpdpca_user.planning.draft import complete_draft
+from dpdpca_user.results.model import Model, Provenance
 from dpdpca_user_service.service import open_service
 from dpdpca_user_service.settings import load_settings
 from dpdpca_user_service.stages import Stage

@@ -18,18 +18,18 @@ from children import start_child
 from given_keys import give_key
 from proxy_world import ProxyWorld
 
-from dpdpca_http.address import StudyAddress
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_owner import acts
 from dpdpca_owner.acts import Desk
 from dpdpca_owner.home import OwnerHome
-from dpdpca_owner.sources import DataLocation
+from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 
 TOY_BITS = 512
 _NONE = Patience(seconds=0.0)

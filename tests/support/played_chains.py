@@ -7,13 +7,13 @@ from typing import Any
 
 from reference_data import Table
 
-from dpdpca_protocol.components import EncodedSpace, fit_components
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.parties import Party, ProxyParty
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import NoisyScatter
-from dpdpca_user.drafts import lint
-from dpdpca_user.rehearsal import Rehearsal, captured, play_chain, play_round
+from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.result.components import EncodedSpace, fit_components
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Party, ProxyParty
+from dpdpca_user.planning.lint import lint
+from dpdpca_user.planning.rehearsal import Rehearsal, captured, play_chain, play_round
 
 USER = Party("user", b"\xfe" * 32, b"\xfe" * 32)
 PROXY = ProxyParty("proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)

@@ -22,15 +22,15 @@ from children import CHILDREN, start_child
 from fault_plan import DIE, FaultPlan, Point, install
 from proxy_world import TOY_BITS, InlineWorker, ProxyWorld, free_port, wait_for
 
-from dpdpca_asgi.limits import DeadlineProtocol
-from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy import jobs
 from dpdpca_proxy.app import create_app
 from dpdpca_proxy.proxy import make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.files import draw_name
 from dpdpca_proxy.workplace import Workplace
+from dpdpca_runtime.asgi.limits import DeadlineProtocol
+from dpdpca_runtime.http.client import ProxyClient
 
 KILLED = -signal.SIGKILL
 START_SECONDS = 60.0

@@ -21,31 +21,31 @@ import uvicorn
 from fastapi import FastAPI
 from gmpy2 import mpz
 
-from dpdpca_asgi.limits import DeadlineProtocol
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.draft import complete_draft
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.manifest import Manifest, Participant, Party, ProxyParty, sign_manifest
-from dpdpca_protocol.messages import CountAnswer, CountChallenge, StudyAct
-from dpdpca_protocol.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, encode_chunks
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import answer_count
-from dpdpca_protocol.sealing import chunk_info, seal
-from dpdpca_protocol.share import ShareStatement, Withdrawal, encode_chunks
-from dpdpca_protocol.signing import IdentityKey, Statement
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.release import answer_count
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty, sign_manifest
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.sealing import chunk_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import Proxy, make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.worker import Worker
+from dpdpca_runtime.asgi.limits import DeadlineProtocol
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
+from dpdpca_runtime.http.signature import RequestSigner
+from dpdpca_user.planning.draft import complete_draft
 
 TOY_BITS = 512
 START = datetime(2026, 11, 27, 22, 0, 0, tzinfo=UTC)

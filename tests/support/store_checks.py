@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from proxy_process import released_noise
 from proxy_world import PATIENCE_SECONDS, OpenStudy, ProxyWorld, Values, wait_for
 
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.messages import ReleaseStatement
-from dpdpca_protocol.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.release import open_masked_release, triangle_index
-from dpdpca_protocol.share import Receipt, decode_chunk
-from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.messages.share import Receipt, decode_chunk
+from dpdpca_protocol.messages.study_messages import ReleaseStatement
+from dpdpca_protocol.release.release import open_masked_release, triangle_index
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, ShareState, StudyState
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.store.files import chunk_name
 from dpdpca_proxy.store.releases import find_data_key, find_draw

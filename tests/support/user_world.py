@@ -7,11 +7,11 @@ from typing import Any
 
 from proxy_world import PATIENCE_SECONDS, OpenStudy, ProxyWorld, Values, wait_for
 
-from dpdpca_disk.private import private_dir, write_private
-from dpdpca_protocol.encoding import RecordEncoder
-from dpdpca_protocol.manifest import open_manifest
-from dpdpca_protocol.scatter import SecondMoments
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.files import private_dir, write_private
 from dpdpca_user.home import EnrolledProxy
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.service import UserService, open_service

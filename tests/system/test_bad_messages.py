@@ -15,14 +15,14 @@ from federation.relay import relaying
 from federation.world import Federation, Owner, tree
 from gmpy2 import mpz
 
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.canonical import canonical_json
-from dpdpca_protocol.manifest import sign_manifest
-from dpdpca_protocol.messages import StudyAct
+from dpdpca_protocol.messages.share import encode_chunk
+from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.share import encode_chunk
-from dpdpca_protocol.signing import IdentityKey, sign_statement
-from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE
+from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
+from dpdpca_runtime.http.signature import RequestSigner
 
 SUMS = add_up(patients(20, seed=61))
 

@@ -18,9 +18,9 @@ from federation.processes import COMMAND
 from federation.world import Federation, Owner
 from promises import Promise
 
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.sealing import chunk_info, seal
-from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, Receipt, ShareStatement
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, Receipt, ShareStatement
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import chunk_info, seal
 
 MB = 10**6
 COLUMNS = 8

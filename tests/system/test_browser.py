@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dpdpca_cli.demo_processes import Household, free_port
+from dpdpca_cli.demo.processes import Household, free_port
 
 pytestmark = pytest.mark.system
 

@@ -6,7 +6,7 @@ import numpy as np
 from federation.records import ENCODED, NAMES, draft, encode, patients, write_csv
 from federation.world import Federation
 
-from dpdpca_protocol.prestudy import PreStudyResult
+from dpdpca_user.planning.prestudy import PreStudyResult
 
 SIZES = (1500, 1001, 700)
 TERMS = {

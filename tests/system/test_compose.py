@@ -24,9 +24,9 @@ STUDY_SECONDS = 1800
 # Asks the proxy itself, as the data user, for the release of a study.
 RELEASE_DIGEST = """
 import hashlib, sys
-from dpdpca_disk.passphrase import read_passphrase
-from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_runtime.passphrase import read_passphrase
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.home import UserHome
 home = UserHome.find(None)
 proxy = home.proxy(None)

@@ -22,13 +22,13 @@ from federation.crowd import (
 from federation.world import Federation, federation_in
 from promises import Promise
 
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import LimitError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.sealing import chunk_info, seal
-from dpdpca_protocol.share import ShareStatement
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import chunk_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 
 GIGABYTE = 10**9
 D = 215

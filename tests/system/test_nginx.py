@@ -22,9 +22,6 @@ from federation.processes import free_port, wait_for
 from federation.records import add_up, draft, patients, write_csv
 from federation.world import Federation, federation_in
 
-from dpdpca_http import exchange
-from dpdpca_http.answers import StudyUpdate
-from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,
@@ -32,11 +29,14 @@ from dpdpca_protocol.errors import (
     MessageError,
     UnavailableError,
 )
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.sealing import seal
-from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, Receipt
-from dpdpca_protocol.signing import verify_statement
-from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, Receipt
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.sealing import seal
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.http import exchange
+from dpdpca_runtime.http.answers import StudyUpdate
+from dpdpca_runtime.http.client import ProxyClient
 
 pytestmark = pytest.mark.system
 

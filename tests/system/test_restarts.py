@@ -18,14 +18,14 @@ from federation.records import draft, patients, write_csv
 from federation.world import Federation, Owner, User, federation_in
 from promises import Promise
 
-from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.signing import verify_statement
 from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.leases import find_lease, remove_lease, set_lease
+from dpdpca_runtime.http.client import ProxyClient
 
 SLOW_POLL_SECONDS = 4.0
 """Between two looks of the data user's service: time enough to stop it between two of its steps."""

@@ -12,10 +12,10 @@ from federation.world import Federation
 from promises import Promise
 
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.packing import unpack
-from dpdpca_protocol.share import ShareStatement
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.layout.packing import unpack
+from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import verify_statement
 
 COLUMNS = 500
 """Wide enough for a share of three chunks."""

@@ -13,11 +13,11 @@ from federation.bare_user import BareStudy, BareUser, make_request
 from federation.records import add_up, patients
 from federation.world import Federation
 
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.messages import CountAnswer, SealedComponents, StudyAct
-from dpdpca_protocol.share import Withdrawal
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE
+from dpdpca_protocol.messages.share import Withdrawal
+from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponents, StudyAct
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey
 
 SUMS = add_up(patients(20, seed=91))
 

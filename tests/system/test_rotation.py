@@ -9,7 +9,7 @@ from federation.records import draft, patients, write_csv
 from federation.world import Federation, Owner, User, federation_in
 from promises import Promise
 
-from dpdpca_disk.private import private_dir, write_private
+from dpdpca_runtime.files import private_dir, write_private
 
 
 @pytest.fixture
@@ -97,6 +97,6 @@ def test_a_study_outlives_the_keys_of_all(own: Federation, tmp_path: Path, promi
 
 
 def made_words(user: User) -> str:
-    from dpdpca_disk.words import fingerprint_words
+    from dpdpca_runtime.words import fingerprint_words
 
     return fingerprint_words(user.key().public.ed25519)

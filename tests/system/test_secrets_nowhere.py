@@ -24,13 +24,13 @@ from federation.world import Federation, User
 from folders import paths_below
 from promises import Promise
 
-from dpdpca_disk.identity import IdentityFiles
-from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
+from dpdpca_runtime.identity_files import IdentityFiles
 from dpdpca_user_service.keyring import Keyring
 
 

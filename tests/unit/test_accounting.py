@@ -10,7 +10,8 @@ import opendp.prelude as dp
 import pytest
 from dp_accounting import rdp
 
-from dpdpca_protocol.accounting import (
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.accounting import (
     analytic_gaussian_scale,
     ceil_sqrt,
     delta_of_mask,
@@ -20,7 +21,6 @@ from dpdpca_protocol.accounting import (
     rho_of_shares,
     zcdp_rho,
 )
-from dpdpca_protocol.errors import UsageError
 
 TARGETS = [
     (Fraction(epsilon), Fraction(delta))

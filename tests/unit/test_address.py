@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdpca_protocol.address import (
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.wire.address import (
     Address,
     is_loopback,
     normal_address,
     parse_address,
     parse_authority,
 )
-from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.fields import read_url
+from dpdpca_protocol.wire.fields import read_url
 
 LONG_LABEL = "a" * 63
 LONG_HOST = ".".join([LONG_LABEL, LONG_LABEL, LONG_LABEL, "a" * 61])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dpdpca_asgi.addressed import KnownAddresses
-from dpdpca_protocol.address import parse_address
 from dpdpca_protocol.errors import AuthenticationError, MessageError, UsageError
+from dpdpca_protocol.wire.address import parse_address
+from dpdpca_runtime.asgi.addressed import KnownAddresses
 
 OTHERS = ["relay.internal:8440", "bücher.example"]
 RELAY = KnownAddresses(parse_address("https://relay.example:8443"), OTHERS)

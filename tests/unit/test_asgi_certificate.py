@@ -10,9 +10,9 @@ import pytest
 from certificates import DAY, Issued, answering, issue, shown_serial
 from cryptography.hazmat.primitives import serialization
 
-from dpdpca_asgi.certificate import ServedCertificate
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_runtime.asgi.certificate import ServedCertificate
 
 NOW = datetime(2026, 11, 27, 22, 0, 0, tzinfo=UTC)
 

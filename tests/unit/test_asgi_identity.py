@@ -7,14 +7,14 @@ import httpx
 import pytest
 from http_message_signatures import HTTPMessageSigner, HTTPSignatureKeyResolver, algorithms
 
-from dpdpca_asgi.addressed import KnownAddresses
-from dpdpca_asgi.identity import ReceivedHead, SignatureVerifier
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.address import parse_address
 from dpdpca_protocol.errors import AuthenticationError, MessageError
-from dpdpca_protocol.identifiers import PartyId
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_protocol.wire import SIGNED_BODY_COMPONENTS, SIGNED_COMPONENTS
+from dpdpca_protocol.wire.address import parse_address
+from dpdpca_protocol.wire.http import SIGNED_BODY_COMPONENTS, SIGNED_COMPONENTS
+from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.asgi.addressed import KnownAddresses
+from dpdpca_runtime.asgi.identity import ReceivedHead, SignatureVerifier
+from dpdpca_runtime.http.signature import RequestSigner
 
 NOW = datetime(2026, 11, 27, 22, 0, 0, tzinfo=UTC)
 KEY = IdentityKey.generate()

@@ -10,9 +10,16 @@ import pytest
 from promises import Promise
 from starlette.requests import ClientDisconnect, Request
 
-from dpdpca_asgi import limits
-from dpdpca_asgi.limits import BoundedStream, InFlightLimit, Places, Stop, read_large_body, run_while_wanted
 from dpdpca_protocol.errors import LimitError, UnavailableError
+from dpdpca_runtime.asgi import limits
+from dpdpca_runtime.asgi.limits import (
+    BoundedStream,
+    InFlightLimit,
+    Places,
+    Stop,
+    read_large_body,
+    run_while_wanted,
+)
 
 
 class Waiting:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_asgi.listening import listen
 from dpdpca_protocol.errors import UnavailableError
+from dpdpca_runtime.asgi.listening import listen
 
 WITHOUT_CALLS = Path(__file__).parents[1] / "support" / "without_calls.py"
 CHILD = (
-    "import sys; from dpdpca_asgi.listening import listen\n"
+    "import sys; from dpdpca_runtime.asgi.listening import listen\n"
     "try: print(len(listen('the service', sys.argv[1], int(sys.argv[2]), '--port')), 'listen')\n"
     "except Exception as error: print(error)"
 )

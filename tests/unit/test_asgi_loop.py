@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from promises import Promise
 
-from dpdpca_asgi import loop as edge
-from dpdpca_asgi.loop import EdgeLoop, raise_file_limit
+from dpdpca_runtime.asgi import loop as edge
+from dpdpca_runtime.asgi.loop import EdgeLoop, raise_file_limit
 
 SECONDS = 0.5
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from promises import Promise
 
-from dpdpca_asgi.observe import LOG_FIELDS, AllowListFormatter, Metrics
+from dpdpca_runtime.asgi.observe import LOG_FIELDS, AllowListFormatter, Metrics
 
 
 def line(name: str, message: str, *args: object, **extra: object) -> dict[str, object]:

@@ -9,13 +9,6 @@ import pytest
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
 
-from dpdpca_asgi.problems import (
-    as_planned,
-    install_problem_handlers,
-    problem_document,
-    problem_response,
-    status_of,
-)
 from dpdpca_protocol.errors import (
     ConflictError,
     DpdpcaError,
@@ -24,6 +17,13 @@ from dpdpca_protocol.errors import (
     MessageError,
     UnavailableError,
     UsageError,
+)
+from dpdpca_runtime.asgi.problems import (
+    as_planned,
+    install_problem_handlers,
+    problem_document,
+    problem_response,
+    status_of,
 )
 
 SECRET = "s3cret-4711"

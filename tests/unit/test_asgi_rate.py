@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from promises import Promise
 
-from dpdpca_asgi.rate import BURST_SECONDS, AddressLimit, RateLimit
 from dpdpca_protocol.errors import LimitError
+from dpdpca_runtime.asgi.rate import BURST_SECONDS, AddressLimit, RateLimit
 
 
 class HandClock:

@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from dpdpca_asgi import stall
-from dpdpca_asgi.stall import StallWatch
+from dpdpca_runtime.asgi import stall
+from dpdpca_runtime.asgi.stall import StallWatch
 
 
 async def watched(seconds: float, pause: float) -> StallWatch:

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_protocol.block_sums import BlockSums, norm_edges, octave_edges, squares
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.records.block_sums import BlockSums, norm_edges, octave_edges, squares
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpdpca_protocol.blocks import Block, BlockName, block_bound, block_length, cut_blocks, value_count
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.blocks import Block, BlockName, block_bound, block_length, cut_blocks, value_count
 
 
 def test_lengths():

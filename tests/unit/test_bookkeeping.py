@@ -18,8 +18,10 @@ from ledger_world import (
     transcript,
 )
 
-from dpdpca_protocol.bookkeeping import charge_again, find, place, refund_cancelled, reserve, settle
-from dpdpca_protocol.budget import NO_COST, Budget, Cost
+from dpdpca_owner.accounts.bookkeeping import charge_again, find, place, refund_cancelled, reserve, settle
+from dpdpca_owner.accounts.budget import NO_COST, Budget, Cost
+from dpdpca_owner.accounts.charge import Charge, SpendState
+from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -28,11 +30,9 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UsageError,
 )
-from dpdpca_protocol.identifiers import Digest, PartyId
-from dpdpca_protocol.ledger import Ledger
-from dpdpca_protocol.ledger_charge import Charge, SpendState
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.signing import IdentityKey, sign_statement
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 
 def kinds(ledger: Ledger) -> list[str]:

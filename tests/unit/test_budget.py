@@ -4,8 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from dpdpca_protocol.accounting import delta_of_tails, epsilon_of_rho, zcdp_rho
-from dpdpca_protocol.budget import (
+from dpdpca_owner.accounts.budget import (
     NO_COST,
     OUTSIDE_SHARE,
     Budget,
@@ -14,6 +13,7 @@ from dpdpca_protocol.budget import (
     read_rational,
 )
 from dpdpca_protocol.errors import MessageError, UsageError
+from dpdpca_protocol.privacy.accounting import delta_of_tails, epsilon_of_rho, zcdp_rho
 
 DELTA = Fraction(1, 10**6)
 

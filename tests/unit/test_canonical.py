@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 LEAVES = st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | TEXT

@@ -7,15 +7,15 @@ from math import sqrt
 
 import pytest
 
-from dpdpca_protocol.blocks import NORM_BINS, OCTAVES, BlockName
-from dpdpca_protocol.choice import (
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_user.planning.choice import (
     first_round,
     next_round,
 )
-from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.prestudy import Histogram, NoisySum, PreStudyResult
-from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.planning.prestudy import Histogram, NoisySum, PreStudyResult
 
 D = 4
 EDGES = tuple(2.0 * 2 ** ((b + 1 - NORM_BINS) / 4) for b in range(NORM_BINS))

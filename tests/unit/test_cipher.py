@@ -6,9 +6,8 @@ import gmpy2
 import pytest
 from gmpy2 import mpz
 
-from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.packing import unpack
+from dpdpca_protocol.layout.packing import unpack
 from dpdpca_protocol.paillier.cipher import (
     Encryptor,
     add,
@@ -24,6 +23,7 @@ from dpdpca_protocol.paillier.cipher import (
 )
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_runtime.workers import WorkerProcesses
 
 
 @pytest.fixture(scope="module")

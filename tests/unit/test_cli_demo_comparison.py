@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from sklearn.decomposition import PCA
 
-from dpdpca_cli.demo_comparison import compare, metric_rows
-from dpdpca_protocol.components import Components, EncodedSpace, Floats
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_user.model import Model, Provenance
+from dpdpca_cli.demo.comparison import compare, metric_rows
+from dpdpca_protocol.result.components import Components, EncodedSpace, Floats
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_user.results.model import Model, Provenance
 
 RECORDS = 400
 

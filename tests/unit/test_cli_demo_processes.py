@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_cli import demo_processes
-from dpdpca_cli.demo_processes import Child, ChildFailedError, Household, free_port
+from dpdpca_cli.demo import processes as demo_processes
+from dpdpca_cli.demo.processes import Child, ChildFailedError, Household, free_port
 
 SLEEPER = "import time; time.sleep(60)"
 STUBBORN = """
@@ -100,7 +100,7 @@ def test_interrupted_parent_leaves_nobody_behind(tmp_path: Path, number: signal.
     program = f"""
 import sys, time
 from pathlib import Path
-from dpdpca_cli import demo_processes
+from dpdpca_cli.demo import processes as demo_processes
 demo_processes.COMMAND = (sys.executable,)
 with demo_processes.Household(Path({str(tmp_path)!r}), {{}}) as household:
     print(household.start("sleeper", ["-c", {SLEEPER!r}]).process.pid, flush=True)

@@ -5,7 +5,7 @@ import tomllib
 import pyarrow as pa
 import pytest
 
-from dpdpca_cli.demo_records import bundled_draft, bundled_records, part_sizes, split
+from dpdpca_cli.demo.records import bundled_draft, bundled_records, part_sizes, split
 from dpdpca_protocol.errors import InputError
 
 

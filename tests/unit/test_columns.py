@@ -6,9 +6,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.features import Feature
+from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.terms.features import Feature
 
 AGE = Feature("age", "numeric", 0, 100)
 BLOOD = Feature("blood", "categorical", levels=("A", "B", "3", "true", "é"))

@@ -14,15 +14,14 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from dpdpca_protocol.aggregate import multiply_shares
-from dpdpca_protocol.components import EncodedSpace, fit_components
-from dpdpca_protocol.encoding import RecordEncoder
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import (
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.aggregate import multiply_shares
+from dpdpca_protocol.release.release import (
     NoisyScatter,
     answer_count,
     draw_mask,
@@ -30,8 +29,9 @@ from dpdpca_protocol.release import (
     make_masked_release,
     open_masked_release,
 )
-from dpdpca_protocol.scatter import SecondMoments
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.result.components import EncodedSpace, fit_components
+from dpdpca_protocol.terms.manifest import Manifest
 
 Floats = NDArray[np.float64]
 FEATURES = [

@@ -13,13 +13,13 @@ from proxy_world import OpenStudy, ProxyWorld, refused, values_of
 from starlette.testclient import TestClient
 from user_world import DRAFT, UserWorld
 
-from dpdpca_asgi.observe import AllowListFormatter
 from dpdpca_cli import main as cli
 from dpdpca_protocol.errors import IntegrityError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.store.log import append_entry
+from dpdpca_runtime.asgi.observe import AllowListFormatter
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
 

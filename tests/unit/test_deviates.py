@@ -3,8 +3,8 @@
 import numpy as np
 from reference_data import Seeded
 
-from dpdpca_protocol.deviates import normal_deviates, symmetric_noise, uniforms
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_user.results.deviates import normal_deviates, symmetric_noise, uniforms
 
 
 def test_the_source_alone_decides() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpdpca_disk.home import home_folder, witness_folder
+from dpdpca_runtime.home_folder import home_folder, witness_folder
 
 
 def test_the_option_wins_then_the_environment_then_the_configuration_folder() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_disk import identity
-from dpdpca_disk.identity import IdentityFiles
-from dpdpca_disk.private import write_private
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError, UnavailableError
-from dpdpca_protocol.rotation import follow_rotations, verify_rotation
-from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.messages.rotation import follow_rotations, verify_rotation
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_runtime import identity_files as identity
+from dpdpca_runtime.files import write_private
+from dpdpca_runtime.identity_files import IdentityFiles
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_disk import passphrase
-from dpdpca_disk.identity import IdentityFiles
-from dpdpca_disk.passphrase import new_passphrase, read_passphrase, unlock
 from dpdpca_protocol.errors import AuthenticationError, PolicyError, UsageError
+from dpdpca_runtime import passphrase
+from dpdpca_runtime.identity_files import IdentityFiles
+from dpdpca_runtime.passphrase import new_passphrase, read_passphrase, unlock
 
 NAME = "DPDPCA_TEST_FILE"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_disk.private import (
+from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
+from dpdpca_runtime.files import (
     close_to_others,
     make_private,
     private_dir,
@@ -17,7 +18,6 @@ from dpdpca_disk.private import (
     write_private,
     write_shared,
 )
-from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
 
 
 def mode(path: Path) -> int:

@@ -5,8 +5,8 @@ import hashlib
 import pytest
 from mnemonic import Mnemonic
 
-from dpdpca_disk.words import fingerprint_words
 from dpdpca_protocol.errors import UsageError
+from dpdpca_runtime.words import fingerprint_words
 
 
 def test_twelve_words_that_encode_the_beginning_of_the_party_id() -> None:

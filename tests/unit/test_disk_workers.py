@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_disk.workers import WorkerProcesses, WorkerThreads, core_count
 from dpdpca_protocol.errors import IntegrityError, MessageError, UnavailableError
-from dpdpca_protocol.fields import read_time
+from dpdpca_protocol.wire.fields import read_time
+from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
 
 
 def is_alive(process: int) -> bool:
@@ -164,7 +164,7 @@ def test_an_interrupt_that_leaves_a_thread_without_a_start_hangs_nothing(
 
 STRUCK = """
 import random, signal, sys, threading, time
-from dpdpca_disk.workers import WorkerProcesses, WorkerThreads
+from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads
 
 struck = []
 
@@ -250,7 +250,7 @@ def test_settings_of_the_roles_do_not_reach_a_worker(monkeypatch: pytest.MonkeyP
 
 PARENT = """
 import os, sys, time
-from dpdpca_disk.workers import WorkerProcesses
+from dpdpca_runtime.workers import WorkerProcesses
 workers = WorkerProcesses(1)
 print(workers.submit(os.getpid).result(), flush=True)
 workers.submit(time.sleep, 0.5)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_protocol.draft import complete_draft, default_delta, real_of
 from dpdpca_protocol.errors import MessageError, PolicyError
-from dpdpca_protocol.manifest import Manifest, Participant
+from dpdpca_protocol.terms.manifest import Manifest, Participant
+from dpdpca_user.planning.draft import complete_draft, default_delta, real_of
 
 EXAMPLE = Path(__file__).parents[2] / "clients" / "dpdpca_cli" / "demo_data" / "forest.toml"
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from dpdpca_protocol.encoding import BatchReport, RecordEncoder, obeys_bound
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.mechanisms import PublishedDiscretizer
+from dpdpca_protocol.privacy.mechanisms import PublishedDiscretizer
+from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder, obeys_bound
 
 
 def encode(manifest, **columns):

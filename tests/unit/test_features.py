@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
-from dpdpca_protocol.features import Feature, column_key
+from dpdpca_protocol.terms.features import Feature, column_key
 
 NUMERIC = {"name": "age", "kind": "numeric", "lower": "0", "upper": "100"}
 CATEGORICAL = {"name": "blood", "kind": "categorical", "levels": ["A", "B", "0"]}

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 from dpdpca_protocol.errors import DpdpcaError, MessageError, PolicyError
-from dpdpca_protocol.fields import (
+from dpdpca_protocol.wire.fields import (
     check_members,
     check_unique,
     decimal_text,

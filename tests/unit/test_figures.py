@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from dpdpca_protocol.accounting import delta_of_tails, zcdp_rho
-from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import PolicyError, UsageError
-from dpdpca_protocol.fields import decimal_text
-from dpdpca_protocol.figures import NoiseBy, Terms, default_fraction_bits, figures_of
-from dpdpca_protocol.mechanisms import Calibration
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.privacy.accounting import delta_of_tails, zcdp_rho
+from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import NoiseBy, Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.wire.fields import decimal_text
 
 JOINT = Terms(
     release=ReleaseKind.JOINT,
@@ -160,9 +160,9 @@ def test_draws_of_all_owners_count(monkeypatch):
 
 
 def test_draws_of_a_masked_release_are_those_of_its_triangle(monkeypatch):
-    monkeypatch.setattr("dpdpca_protocol.figures.MAX_NOISE_DRAWS", 55)
+    monkeypatch.setattr("dpdpca_protocol.terms.figures.MAX_NOISE_DRAWS", 55)
     figures_of(MASKED)
-    monkeypatch.setattr("dpdpca_protocol.figures.MAX_NOISE_DRAWS", 54)
+    monkeypatch.setattr("dpdpca_protocol.terms.figures.MAX_NOISE_DRAWS", 54)
     with pytest.raises(PolicyError, match="noise draws"):
         figures_of(MASKED)
 

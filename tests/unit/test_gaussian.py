@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.gaussian import TAIL, discrete_gaussian, sampler_scale
+from dpdpca_protocol.privacy.gaussian import TAIL, discrete_gaussian, sampler_scale
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,5 @@ def test_what_the_sampler_cannot_do_is_refused(variance, count, bound):
 
 
 def test_opendp_is_not_imported_before_noise_is_drawn():
-    script = (
-        "import sys, dpdpca_protocol.gaussian; sys.exit(any(m.startswith('opendp') for m in sys.modules))"
-    )
+    script = "import sys, dpdpca_protocol.privacy.gaussian; sys.exit(any(m.startswith('opendp') for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

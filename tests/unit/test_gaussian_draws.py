@@ -9,9 +9,16 @@ import gmpy2
 import numpy as np
 import pytest
 
-from dpdpca_protocol import gaussian
-from dpdpca_protocol.gaussian import discrete_gaussian
-from dpdpca_protocol.gaussian_draws import _below, _bounds, _geometric, _happens, _is_below, draw_gaussians
+from dpdpca_protocol.privacy import gaussian
+from dpdpca_protocol.privacy.gaussian import discrete_gaussian
+from dpdpca_protocol.privacy.gaussian_draws import (
+    _below,
+    _bounds,
+    _geometric,
+    _happens,
+    _is_below,
+    draw_gaussians,
+)
 from dpdpca_protocol.randomness import Randomness
 
 SCALES = [2.0**-60, 0.3, 1.0, math.nextafter(2.0, 0.0), 5.0, 1234.5, 2.0**20 + 0.5, 2.0**45, 2.0**59]

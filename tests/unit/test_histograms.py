@@ -5,9 +5,9 @@ from math import sqrt
 
 import pytest
 
-from dpdpca_protocol.blocks import NORM_BINS, OCTAVES
-from dpdpca_protocol.histograms import feature_scale, has_two_modes, quantile
-from dpdpca_protocol.prestudy import Histogram
+from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES
+from dpdpca_user.planning.histograms import feature_scale, has_two_modes, quantile
+from dpdpca_user.planning.prestudy import Histogram
 
 EDGES = tuple(2.0 * 2 ** ((b + 1 - NORM_BINS) / 4) for b in range(NORM_BINS))
 

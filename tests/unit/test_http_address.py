@@ -2,8 +2,8 @@
 
 import pytest
 
-from dpdpca_http.address import address_note, parse_study_address
 from dpdpca_protocol.errors import UsageError
+from dpdpca_runtime.http.address import address_note, parse_study_address
 
 STUDY = "ab" * 32
 

@@ -15,10 +15,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from http_message_signatures import HTTPMessageVerifier, HTTPSignatureKeyResolver
 from http_message_signatures.algorithms import ED25519
 
-from dpdpca_disk.workers import WorkerThreads
-from dpdpca_http.answers import StudyUpdate
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -29,10 +25,14 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     UsageError,
 )
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.share import Receipt, ShareStatement
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.share import Receipt, ShareStatement
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.answers import StudyUpdate
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
+from dpdpca_runtime.workers import WorkerThreads
 
 STUDY = StudyId.of(b"a study")
 OWNER = IdentityKey.generate()

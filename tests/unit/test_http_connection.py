@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from certificates import DAY, Issued, answering, issue
 
-from dpdpca_http import exchange
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.connection import trusted_authorities
-from dpdpca_http.retry import Patience
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,
     UnavailableError,
     UsageError,
 )
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http import exchange
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.connection import trusted_authorities
+from dpdpca_runtime.http.retry import Patience
 from dpdpca_user import service_client
 from dpdpca_user.service_client import ServiceClient
 

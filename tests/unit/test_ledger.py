@@ -6,13 +6,13 @@ from fractions import Fraction
 import pytest
 from ledger_world import BUDGET, KEY_CHECK, LATER, NOW, content, lines, new_ledger, pay, receipt, study
 
-from dpdpca_protocol.bookkeeping import recover, settle
-from dpdpca_protocol.budget import Budget
+from dpdpca_owner.accounts.bookkeeping import recover, settle
+from dpdpca_owner.accounts.budget import Budget
+from dpdpca_owner.accounts.charge import SpendState
+from dpdpca_owner.accounts.entries import FIRST, Batch, Entry
+from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError, PolicyError, UsageError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.ledger import Ledger
-from dpdpca_protocol.ledger_charge import SpendState
-from dpdpca_protocol.ledger_entries import FIRST, Batch, Entry
+from dpdpca_protocol.wire.identifiers import Digest
 
 
 def full_ledger() -> Ledger:

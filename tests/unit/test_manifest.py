@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import pytest
 
-from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import (
     AuthenticationError,
     CryptographicError,
@@ -14,12 +13,13 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UsageError,
 )
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import Manifest, Participant, open_manifest, sign_manifest
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.signing import IdentityKey, sign_statement
+from dpdpca_protocol.terms.manifest import Manifest, Participant, open_manifest, sign_manifest
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 LEAST = 512
 
@@ -338,7 +338,7 @@ def test_common_scaling_refuses_categories(make_manifest, draft):
 
 
 def test_too_many_levels_are_refused(make_manifest, monkeypatch):
-    monkeypatch.setattr("dpdpca_protocol.manifest_rules.MAX_ENCODED_FEATURES", 4)
+    monkeypatch.setattr("dpdpca_protocol.terms.rules.MAX_ENCODED_FEATURES", 4)
     with pytest.raises(PolicyError, match="more than 4 encoded features"):
         make_manifest(features=[{"name": "blood", "levels": list("ABCDE")}])
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
-from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.terms.manifest import Manifest
 
 LEAST = 512
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.manifest import Manifest
+from dpdpca_protocol.terms.manifest import Manifest
 
 FEATURES = [
     {"name": "income", "lower": 0, "upper": 1000, "scale": 20},

@@ -11,18 +11,18 @@ from given_keys import give_key
 from marked_text import NO_TEXT, WRITTEN
 
 from dpdpca_cli import main as cli
-from dpdpca_disk.identity import IdentityFiles
-from dpdpca_disk.passphrase import new_passphrase, read_passphrase, unlock
-from dpdpca_disk.text import load_line, load_text
 from dpdpca_lab.audit.terms import read_terms
 from dpdpca_owner.policy import DEFAULT_POLICY, load_policy
-from dpdpca_owner.sources import DataLocation, locate_data, open_source
+from dpdpca_owner.records.open import DataLocation, locate_data, open_source
 from dpdpca_protocol.errors import InputError, LimitError, MessageError, UsageError
-from dpdpca_protocol.features import Feature
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_user.command_parts import load_draft, read_draft
-from dpdpca_user.drafts import parse_draft
-from dpdpca_user.sample import draft_from_sample, numbers_of_sample
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.identity_files import IdentityFiles
+from dpdpca_runtime.passphrase import new_passphrase, read_passphrase, unlock
+from dpdpca_runtime.text import load_line, load_text
+from dpdpca_user.commands.parts import load_draft, read_draft
+from dpdpca_user.planning.lint import parse_draft
+from dpdpca_user.planning.sample import draft_from_sample, numbers_of_sample
 from dpdpca_user.service_client import TOKEN_FILE_VARIABLE, find_token
 
 NAME = "DPDPCA_TEST_FILE"

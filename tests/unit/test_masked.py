@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from gmpy2 import invert, mpz, powmod
 
-from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_protocol.errors import UnavailableError, UsageError
-from dpdpca_protocol.masked import Speed
-from dpdpca_protocol.packing import BlockLayout, pack
+from dpdpca_protocol.layout.packing import BlockLayout, pack
 from dpdpca_protocol.paillier.cipher import Encryptor, pack_ciphertexts
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.residues import pool_size, uniform_residues
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import make_masked_release, noise_row, open_masked_release
+from dpdpca_protocol.release.masked import Speed
+from dpdpca_protocol.release.release import make_masked_release, noise_row, open_masked_release
+from dpdpca_runtime.workers import WorkerProcesses
 
 BETA = 12
 SLOT_BITS = 40

@@ -11,9 +11,14 @@ import opendp.prelude as dp
 import pytest
 from dp_accounting import pld
 
-from dpdpca_protocol.accounting import analytic_gaussian_scale, delta_of_tails, epsilon_of_rho, zcdp_rho
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.mechanisms import (
+from dpdpca_protocol.privacy.accounting import (
+    analytic_gaussian_scale,
+    delta_of_tails,
+    epsilon_of_rho,
+    zcdp_rho,
+)
+from dpdpca_protocol.privacy.mechanisms import (
     MECHANISMS,
     Calibration,
     Gaussian,
@@ -28,11 +33,11 @@ from dpdpca_protocol.mechanisms import (
     Wishart,
     mechanism_class,
 )
-from dpdpca_protocol.mechanisms.analytic import published_scale, real_epsilon
-from dpdpca_protocol.mechanisms.gaussian import gaussian_triangle
-from dpdpca_protocol.mechanisms.modsulq import modsulq_scale
-from dpdpca_protocol.mechanisms.samplers import Samplers
-from dpdpca_protocol.mechanisms.wishart import impossible_probability
+from dpdpca_protocol.privacy.mechanisms.analytic import published_scale, real_epsilon
+from dpdpca_protocol.privacy.mechanisms.gaussian import gaussian_triangle
+from dpdpca_protocol.privacy.mechanisms.modsulq import modsulq_scale
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
+from dpdpca_protocol.privacy.mechanisms.wishart import impossible_probability
 
 K = 2**20
 WEIGHT = Fraction(43, 100) * K
@@ -133,7 +138,7 @@ def test_ours_is_the_calibration_of_the_releases():
 )
 def test_what_the_published_calibration_really_gives(claimed, moment, scatter, spent):
     """The table of the privacy notes: sensitivity 1 and the classical τ, δ = 10⁻⁵."""
-    from dpdpca_protocol.accounting import gaussian_delta
+    from dpdpca_protocol.privacy.accounting import gaussian_delta
 
     delta = Fraction(1, 10**5)
     of_moment = PublishedGaussian.calibrated(setting(Quantity.SECOND_MOMENT, epsilon=claimed, delta=delta))
@@ -299,7 +304,5 @@ def test_calls_out_of_range_are_refused():
 
 
 def test_mechanisms_import_no_opendp():
-    script = (
-        "import sys, dpdpca_protocol.mechanisms; sys.exit(any(m.startswith('opendp') for m in sys.modules))"
-    )
+    script = "import sys, dpdpca_protocol.privacy.mechanisms; sys.exit(any(m.startswith('opendp') for m in sys.modules))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

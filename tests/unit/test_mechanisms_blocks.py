@@ -4,13 +4,20 @@ from fractions import Fraction
 
 import pytest
 
-from dpdpca_protocol.accounting import epsilon_of_rho, zcdp_rho
-from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.mechanisms import BlockGaussian, Calibration, Gaussian, Laplace, Quantity, Setting
-from dpdpca_protocol.mechanisms import mechanism_for as find
-from dpdpca_protocol.mechanisms.samplers import Samplers
-from dpdpca_protocol.sensitivity import block_sensitivity_squared
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.privacy.accounting import epsilon_of_rho, zcdp_rho
+from dpdpca_protocol.privacy.mechanisms import (
+    BlockGaussian,
+    Calibration,
+    Gaussian,
+    Laplace,
+    Quantity,
+    Setting,
+)
+from dpdpca_protocol.privacy.mechanisms import mechanism_for as find
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
+from dpdpca_protocol.privacy.sensitivity import block_sensitivity_squared
 
 DELTA = Fraction(1, 10**6)
 SHARES = (

@@ -10,9 +10,9 @@ import pytest
 from scipy.optimize import minimize
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.mechanisms import Laplace, PublishedLaplace, Quantity, Setting
-from dpdpca_protocol.mechanisms.discrete_laplace import discrete_laplace
-from dpdpca_protocol.mechanisms.laplace import l1_sensitivity
+from dpdpca_protocol.privacy.mechanisms import Laplace, PublishedLaplace, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
+from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
 
 K = 10**8
 

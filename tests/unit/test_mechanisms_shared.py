@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from dpdpca_protocol.accounting import delta_of_tails, rho_of_shares, zcdp_rho
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.mechanisms import Gaussian, Laplace, Quantity, Setting, SharedGaussian
-from dpdpca_protocol.mechanisms.samplers import Samplers
+from dpdpca_protocol.privacy.accounting import delta_of_tails, rho_of_shares, zcdp_rho
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Quantity, Setting, SharedGaussian
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 
 K = 2**20
 WEIGHT = Fraction(43, 100) * K

@@ -1,8 +1,8 @@
 import pytest
 
 from dpdpca_protocol.errors import CryptographicError, MessageError
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.messages import (
+from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
     CountChallenge,
     Enrolment,
@@ -11,9 +11,9 @@ from dpdpca_protocol.messages import (
     SealedComponents,
     StudyAct,
 )
-from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
-from dpdpca_protocol.signing import FORMAT, Identity, IdentityKey, sign_statement
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import FORMAT, Identity, IdentityKey, sign_statement
 
 KEY = IdentityKey.generate()
 OTHER = IdentityKey.generate()

@@ -19,13 +19,13 @@ from sqlalchemy import Engine, event
 from user_world import UserWorld
 
 from dpdpca_cli import main as cli
-from dpdpca_disk.home import expanded, home_folder
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import make_home, open_proxy
 from dpdpca_proxy.settings import load_settings as proxy_settings
 from dpdpca_proxy.store.database import Database as ProxyDatabase
+from dpdpca_runtime.home_folder import expanded, home_folder
 from dpdpca_user_service.service import open_service
 from dpdpca_user_service.settings import load_settings as user_settings
 from dpdpca_user_service.stages import Stage

@@ -3,7 +3,7 @@ import pytest
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.packing import BlockLayout, FlatLayout, pack, slots_for, symmetric_rows, unpack
+from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, pack, slots_for, symmetric_rows, unpack
 
 
 def test_slots_stay_two_bits_below_the_modulus() -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.pairing import KeyStream, differences, pairing_seed, shuffled
+from dpdpca_protocol.records.pairing import KeyStream, differences, pairing_seed, shuffled
+from dpdpca_protocol.wire.identifiers import StudyId
 
 SEED, STUDY = bytes(range(32)), StudyId(bytes(32))
 

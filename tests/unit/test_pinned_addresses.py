@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from dpdpca_disk.private import private_dir, write_private
-from dpdpca_disk.words import fingerprint_words
-from dpdpca_http.address import StudyAddress
 from dpdpca_owner import acts
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.pins import Pins
 from dpdpca_owner.study_folder import Plan
-from dpdpca_protocol.canonical import parse_canonical
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, PolicyError
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.rotation import Rotation
-from dpdpca_protocol.signing import FORMAT, IdentityKey, Statement
+from dpdpca_protocol.messages.rotation import Rotation
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.wire.canonical import parse_canonical
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, Statement
+from dpdpca_runtime.files import private_dir, write_private
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.words import fingerprint_words
 from dpdpca_user.home import EnrolledProxy, UserHome
 
 CANONICAL = "https://relay.example"

@@ -5,7 +5,8 @@ from math import sqrt
 import pytest
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.planning import (
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_user.planning.noise import (
     clip_quantile,
     components_seen,
     least_records,
@@ -13,7 +14,6 @@ from dpdpca_protocol.planning import (
     relative_noise,
     usual_norm,
 )
-from dpdpca_protocol.study import ReleaseKind
 
 
 def test_noise_of_each_release_in_its_own_unit() -> None:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import IntegrityError, MessageError
-from dpdpca_protocol.mechanisms.samplers import Samplers
-from dpdpca_protocol.prestudy import PreStudyResult, check_blocks, with_own_noise
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
+from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
 
 BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
 

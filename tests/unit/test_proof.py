@@ -3,11 +3,11 @@ import pytest
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, check_public_key, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.wire.identifiers import Digest
 
 IDENTITY = b"\x01" * 32
 BITS = 264

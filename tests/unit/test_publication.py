@@ -4,11 +4,11 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from dpdpca_protocol.canonical import canonical_json
-from dpdpca_protocol.components import Components, EncodedSpace
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.publication import encode_components, parse_components
+from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.identifiers import StudyId
 
 STUDY = StudyId(bytes(range(32)))
 

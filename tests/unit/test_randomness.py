@@ -23,16 +23,16 @@ from fractions import Fraction
 from datetime import UTC, datetime
 from gmpy2 import mpz
 import httpx
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.gaussian import discrete_gaussian
-from dpdpca_protocol.gaussian_draws import draw_gaussians
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_runtime.http.signature import RequestSigner
+from dpdpca_protocol.privacy.gaussian import discrete_gaussian
+from dpdpca_protocol.privacy.gaussian_draws import draw_gaussians
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.paillier.residues import uniform_residue
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.sealing import components_info, seal, seal_at_rest
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.sealing import components_info, seal, seal_at_rest
+from dpdpca_protocol.wire.signing import IdentityKey
 
 SECRET = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
 ENCRYPTOR = Encryptor(SECRET.public, 64)

@@ -3,10 +3,10 @@
 import pytest
 from gmpy2 import mpz
 
-from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import CryptographicError
+from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.release import (
+from dpdpca_protocol.release.release import (
     NoisyScatter,
     answer_count,
     check_count,

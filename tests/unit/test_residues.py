@@ -4,7 +4,6 @@ import gmpy2
 import pytest
 from gmpy2 import mpz
 
-from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.products import product_of_steps
 from dpdpca_protocol.paillier.residues import (
@@ -16,6 +15,7 @@ from dpdpca_protocol.paillier.residues import (
     uniform_residues,
 )
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_runtime.workers import WorkerProcesses
 
 
 class Scripted:

@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdpca_protocol.block_sums import BlockSums, norm_edges
-from dpdpca_protocol.encoding import RecordEncoder
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.features import (
+from dpdpca_protocol.layout.packing import pack, unpack
+from dpdpca_protocol.records.block_sums import BlockSums, norm_edges
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.terms.features import (
     Feature,
     check_clip_norm,
     check_resolution,
     feature_units,
     longest_norm_squared,
 )
-from dpdpca_protocol.figures import figures_of
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.packing import pack, unpack
-from dpdpca_protocol.scatter import SecondMoments
+from dpdpca_protocol.terms.figures import figures_of
+from dpdpca_protocol.terms.manifest import Manifest
 
 ManifestMaker = Callable[..., Manifest]
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dpdpca_protocol.canonical import canonical_json
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
-from dpdpca_protocol.rotation import MOST_ROTATIONS, Rotation, follow_rotations, verify_rotation
-from dpdpca_protocol.signing import IdentityKey, sign_statement
+from dpdpca_protocol.messages.rotation import MOST_ROTATIONS, Rotation, follow_rotations, verify_rotation
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 KEYS = [IdentityKey.generate() for _ in range(4)]
 TIME = "2026-11-28T01:00:00Z"

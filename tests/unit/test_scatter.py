@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from dpdpca_protocol import scatter
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.scatter import SecondMoments
+from dpdpca_protocol.records import scatter
+from dpdpca_protocol.records.scatter import SecondMoments
 
 
 def brute_force(rows, d):

@@ -1,9 +1,9 @@
 import pytest
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, IntegrityError
-from dpdpca_protocol.identifiers import PartyId, StudyId
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.sealing import (
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.sealing import (
     SEALING_OVERHEAD_BYTES,
     chunk_info,
     open_at_rest,
@@ -13,7 +13,7 @@ from dpdpca_protocol.sealing import (
     seal_at_rest,
     seal_with_passphrase,
 )
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey
 
 KEY = IdentityKey.generate()
 STUDY = StudyId.of(b"study")

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.figures import NoiseBy, Terms, figures_of
-from dpdpca_protocol.release import NoisyScatter
-from dpdpca_protocol.second_noise import add_noise, own_samplers, with_second_noise
+from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import NoiseBy, Terms, figures_of
+from dpdpca_user.results.second_noise import add_noise, own_samplers, with_second_noise
 
 JOINT = Terms(
     ReleaseKind.JOINT, 3, Fraction(1), 12, Fraction(1), Fraction(1, 10**9), Fraction(43, 100), 100, 3072

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dpdpca_protocol.block_sums import BlockSums
-from dpdpca_protocol.blocks import BlockName
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.pairing import differences
-from dpdpca_protocol.sensitivity import (
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.privacy.sensitivity import (
     block_sensitivity_squared,
     joint_sensitivity_squared,
     nonnegative_scatter_sensitivity_squared,
@@ -21,6 +19,8 @@ from dpdpca_protocol.sensitivity import (
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
 )
+from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.pairing import differences
 
 SEED = 20181210
 

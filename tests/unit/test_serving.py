@@ -20,7 +20,7 @@ import pytest
 from certificates import DAY, Issued, issue, shown_serial
 from proxy_world import free_port, wait_for
 
-from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.wire.fields import time_text
 
 COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
 WITHOUT_CALLS = Path(__file__).parents[1] / "support" / "without_calls.py"

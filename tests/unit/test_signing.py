@@ -1,8 +1,8 @@
 import pytest
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
-from dpdpca_protocol.signing import IdentityKey, hex_bytes, sign_statement, verify_statement
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.signing import IdentityKey, hex_bytes, sign_statement, verify_statement
 
 KEY = IdentityKey.generate()
 OTHER = IdentityKey.generate()

@@ -5,7 +5,7 @@ import pytest
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
 
 VALUES = [(-3) ** i % 1000 - 500 for i in range(50)]
 

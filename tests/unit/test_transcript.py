@@ -1,9 +1,9 @@
 import pytest
 
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.signing import IdentityKey, Statement
-from dpdpca_protocol.transcript import FIRST, Event, verify_transcript
+from dpdpca_protocol.messages.transcript import FIRST, Event, verify_transcript
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 
 PROXY = IdentityKey.generate()
 STUDY = StudyId.of(b"study")

@@ -12,14 +12,14 @@ from typing import Any
 import gmpy2
 from gmpy2 import mpz
 
-from dpdpca_protocol.draft import complete_draft
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.packing import pack
+from dpdpca_protocol.layout.packing import pack
 from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
-from dpdpca_protocol.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_user.planning.draft import complete_draft
 
 FOLDER = Path(__file__).parent
 PUBLISHED = FOLDER.parents[1] / "protocol/dpdpca_protocol/paillier/published_moduli.py"

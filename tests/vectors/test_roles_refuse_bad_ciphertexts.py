@@ -17,13 +17,13 @@ from gmpy2 import mpz
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, values_of
 
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import SignedManifest, open_manifest
-from dpdpca_protocol.messages import CountChallenge, ReleaseStatement
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, parse_chunk
+from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, parse_chunk
+from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_user.evidence import check_chunk, verify_challenge
 
 ZOO = json.loads((Path(__file__).parent / "ciphertext_zoo.json").read_text(encoding="utf-8"))

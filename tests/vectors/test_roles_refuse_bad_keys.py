@@ -14,20 +14,20 @@ from owner_world import make_owner_home
 from promises import Promise
 from proxy_world import ProxyWorld
 
-from dpdpca_http.address import StudyAddress
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.opening import open_study
-from dpdpca_protocol.draft import complete_draft
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.manifest import Participant, Party, ProxyParty, sign_manifest
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
-from dpdpca_protocol.signing import sign_statement
+from dpdpca_protocol.terms.manifest import Participant, Party, ProxyParty, sign_manifest
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import sign_statement
 from dpdpca_proxy.enrolment import party_of
 from dpdpca_proxy.studies import accept_manifest
+from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_user.evidence import verify_manifest
+from dpdpca_user.planning.draft import complete_draft
 
 FOLDER = Path(__file__).parent
 BAD = [

@@ -11,17 +11,17 @@ from gmpy2 import mpz
 from promises import Promise
 
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.packing import pack, unpack
+from dpdpca_protocol.layout.packing import pack, unpack
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.bases import derive_base
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key, prove_key
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
-from dpdpca_protocol.parties import KeyTerms
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import KeyTerms
+from dpdpca_protocol.wire.identifiers import Digest
 
 FOLDER = Path(__file__).parent
 BUG_TYPES = {

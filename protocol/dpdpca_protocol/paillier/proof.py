@@ -13,10 +13,10 @@ import gmpy2
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.identifiers import Digest
 from dpdpca_protocol.paillier.bases import hash_to_residue
 from dpdpca_protocol.paillier.keys import LEAST_BITS, MOST_BITS, PublicKey, SecretKey
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
+from dpdpca_protocol.wire.identifiers import Digest
 
 ROOT_COUNT = 8
 """Roots in a proof: soundness 2⁻¹²⁸ with primes below 2¹⁶ excluded, 2⁻¹⁶⁰ with those below 2²⁰."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE, JSON_MEDIA_TYPE
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, JSON_MEDIA_TYPE
 
 
 def statement_body(description: str) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from fastapi import Path, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_asgi.identity import ReceivedHead, SignatureVerifier, SignedHead
-from dpdpca_asgi.limits import read_body
 from dpdpca_protocol.errors import MessageError, NotAllowedError
-from dpdpca_protocol.identifiers import PartyId, StudyId
-from dpdpca_protocol.wire import JSON_MEDIA_TYPE
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_proxy.enrolment import party_of, remember_nonce
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.parties import PartyRow
+from dpdpca_runtime.asgi.identity import ReceivedHead, SignatureVerifier, SignedHead
+from dpdpca_runtime.asgi.limits import read_body
 
 ANY_ROLE = frozenset({"owner", "user"})
 OWNER = frozenset({"owner"})

@@ -4,16 +4,16 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_asgi.limits import read_body
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.identifiers import PartyId
-from dpdpca_protocol.wire import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.identifiers import PartyId
 from dpdpca_proxy.enrolment import all_parties, enrol
 from dpdpca_proxy.rotation import all_rotations, rotate_party
 from dpdpca_proxy.routes.bodies import statement_body
 from dpdpca_proxy.routes.callers import ANY_ROLE, PartyPath, json_response, proxy_of, signed_request
 from dpdpca_proxy.store.parties import PartyRow
+from dpdpca_runtime.asgi.limits import read_body
 
 router = APIRouter(prefix="/v1", tags=["parties"])
 

@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_proxy.releases import (
     answer_count,
     challenge_of,

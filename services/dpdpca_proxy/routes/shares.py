@@ -7,11 +7,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS
 from dpdpca_protocol.paillier.keys import MOST_BITS
-from dpdpca_protocol.sealing import SEALING_OVERHEAD_BYTES
-from dpdpca_protocol.share import CHUNK_CIPHERTEXTS
-from dpdpca_protocol.wire import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_proxy.routes.bodies import chunk_body, statement_body
 from dpdpca_proxy.routes.callers import (
     OWNER,

@@ -4,8 +4,8 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire import MANIFEST_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.http import MANIFEST_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
 from dpdpca_proxy.routes.bodies import statement_body
 from dpdpca_proxy.routes.callers import (
     ANY_ROLE,

@@ -6,8 +6,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.signing import verify_statement
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.store.tables import (
     aggregate_chunks,
     chunks,

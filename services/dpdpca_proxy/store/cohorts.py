@@ -9,7 +9,7 @@ from collections import defaultdict
 from sqlalchemy import Connection, or_, select
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_proxy.store.studies import StudyRow
 from dpdpca_proxy.store.tables import cohort, rotations, studies, study_features
 

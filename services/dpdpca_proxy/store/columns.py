@@ -9,8 +9,8 @@ from sqlalchemy import Dialect, String
 from sqlalchemy.types import TypeDecorator
 
 from dpdpca_protocol.errors import IntegrityError, MessageError
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 
 
 @contextmanager

@@ -22,10 +22,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, Executable, create_engine, event
 from sqlalchemy import exc as sqlalchemy_errors
 
-from dpdpca_disk.private import close_to_others, make_private
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
 from dpdpca_proxy.store.log import check_holds, last_mark, take_written
 from dpdpca_proxy.store.witness import Mark, Witness
+from dpdpca_runtime.files import close_to_others, make_private
 
 _BUSY_SECONDS = 20
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"

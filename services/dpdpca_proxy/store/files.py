@@ -11,11 +11,11 @@ import shutil
 import time
 from pathlib import Path
 
-from dpdpca_disk.private import write_private
 from dpdpca_protocol.errors import IntegrityError
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.sealing import open_at_rest, seal_at_rest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.sealing import open_at_rest, seal_at_rest
+from dpdpca_runtime.files import write_private
 
 _CONTEXT = b"dpdpca/at-rest/v1/"
 _RESTORE = "stop the service, keep a copy of its home, and put the home back from the newest backup"

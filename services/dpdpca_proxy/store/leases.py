@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, insert, select, update
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.tables import leases
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, select
 
 from dpdpca_protocol.errors import ConflictError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.log import LogEntry
+from dpdpca_protocol.messages.log import LogEntry
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.store.tables import log
 from dpdpca_proxy.store.witness import START, Mark
 

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from dpdpca_protocol.errors import AuthenticationError
-from dpdpca_protocol.identifiers import Digest, PartyId
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.tables import forgotten, invitations, nonces, parties, rotations
 

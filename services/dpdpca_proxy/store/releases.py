@@ -4,7 +4,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select
 
-from dpdpca_protocol.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy.store.tables import (
     aggregate_chunks,
     chunks,

@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError, UnavailableError
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.share import CohortMember
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.share import CohortMember
+from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.study import ReleaseKind, ShareState, StudyEvent, StudyState, next_study_state
-from dpdpca_protocol.transcript import FIRST, Event
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.store.columns import as_written
 from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.log import append_entry

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpdpca_disk.private import private_dir, read_private, write_private
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.errors import ConflictError, MessageError, NotFoundError, PolicyError, UnavailableError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.log import EMPTY
+from dpdpca_protocol.messages.log import EMPTY
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_runtime.files import private_dir, read_private, write_private
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 

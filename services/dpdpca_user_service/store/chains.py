@@ -11,7 +11,7 @@ from sqlalchemy import Row, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
-from dpdpca_protocol.fields import time_text
+from dpdpca_protocol.wire.fields import time_text
 from dpdpca_user_service.store.database import Database, as_written
 from dpdpca_user_service.store.tables import chains
 

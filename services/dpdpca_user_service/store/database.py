@@ -18,7 +18,6 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy import exc as sqlalchemy_errors
 
-from dpdpca_disk.private import close_to_others, make_private
 from dpdpca_protocol.errors import (
     DpdpcaError,
     IntegrityError,
@@ -26,6 +25,7 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UnavailableError,
 )
+from dpdpca_runtime.files import close_to_others, make_private
 
 _BUSY_SECONDS = 20
 _CHECKPOINT_MILLISECONDS = 500

@@ -4,8 +4,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select
 
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.log import EMPTY, LogEntry
+from dpdpca_protocol.messages.log import EMPTY, LogEntry
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_user_service.store.database import as_written
 from dpdpca_user_service.store.tables import log
 

@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from dpdpca_protocol.errors import ConflictError, IntegrityError, NotFoundError
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.log import LogEntry
+from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
 from dpdpca_user_service.store.database import Database, as_written
 from dpdpca_user_service.store.log import append_entry, entries, head_of

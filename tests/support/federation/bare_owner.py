@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.packing import BlockLayout
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.messages.share import ShareStatement, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
-from dpdpca_protocol.sealing import chunk_info, seal
-from dpdpca_protocol.share import ShareStatement, encode_chunks
-from dpdpca_protocol.signing import IdentityKey, Statement
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import chunk_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from federation.bare_user import BareStudy
 from federation.records import Sums
 

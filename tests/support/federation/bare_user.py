@@ -9,11 +9,22 @@ from typing import Any, Protocol
 import httpx
 from gmpy2 import mpz
 
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.draft import complete_draft
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.manifest import (
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
+from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.release import (
+    NoisyScatter,
+    answer_count,
+    flat_scatter,
+    open_flat_release,
+    open_masked_release,
+)
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.terms.manifest import (
     Manifest,
     Participant,
     Party,
@@ -22,21 +33,10 @@ from dpdpca_protocol.manifest import (
     open_manifest,
     sign_manifest,
 )
-from dpdpca_protocol.messages import CountAnswer, CountChallenge, StudyAct
-from dpdpca_protocol.packing import BlockLayout
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
-from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import (
-    NoisyScatter,
-    answer_count,
-    flat_scatter,
-    open_flat_release,
-    open_masked_release,
-)
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.signing import IdentityKey, Statement
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_runtime.http.signature import RequestSigner
+from dpdpca_user.planning.draft import complete_draft
 from federation.processes import wait_for
 from federation.records import draft
 from federation.world import KEY_BITS, Federation

@@ -12,9 +12,9 @@ from math import isqrt
 
 from scipy.stats import chi2
 
-from dpdpca_protocol.figures import Figures
-from dpdpca_protocol.release import NoisyScatter
+from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import Figures
 from federation.records import Sums
 
 LEVEL = 1e-9

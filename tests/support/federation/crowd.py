@@ -18,15 +18,15 @@ from pathlib import Path
 
 import httpx
 
-from dpdpca_http.signature import RequestSigner
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.messages import Enrolment
-from dpdpca_protocol.sealing import chunk_info, seal
-from dpdpca_protocol.share import Receipt, ShareStatement
-from dpdpca_protocol.signing import IdentityKey, verify_statement
+from dpdpca_protocol.messages.share import Receipt, ShareStatement
+from dpdpca_protocol.messages.study_messages import Enrolment
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import chunk_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.parties import PartyRow, insert_party
+from dpdpca_runtime.http.signature import RequestSigner
 from federation.bare_user import BareStudy
 from federation.world import Federation
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from dpdpca_cli.demo_processes import COMMAND
+from dpdpca_cli.demo.processes import COMMAND
 
 _COMMAND_SECONDS = 90.0
 _START_SECONDS = 45.0

@@ -18,12 +18,12 @@ from typing import Any
 import httpx
 from folders import files_below
 
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 from dpdpca_user.service_client import ServiceClient
 from federation.processes import STOP_SECONDS, Machine, Server, free_port, tail, wait_for
 

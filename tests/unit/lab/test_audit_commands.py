@@ -11,7 +11,7 @@ from dpdpca_cli import main as cli
 from dpdpca_lab.audit import commands, game, terms
 from dpdpca_lab.audit.bound import EpsilonBound
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.manifest import sign_manifest
+from dpdpca_protocol.terms.manifest import sign_manifest
 
 DRAFT = """
 title = "Blood pressure and age"

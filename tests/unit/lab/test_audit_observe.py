@@ -9,7 +9,7 @@ from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.neighbours import pairs_on_the_bound, worst_shapes
 from dpdpca_lab.audit.observe import Lens, Observed
 from dpdpca_lab.audit.releases import MaskedRelease
-from dpdpca_protocol.mechanisms import Gaussian, Laplace, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Quantity, Setting
 from dpdpca_protocol.study import ReleaseKind
 
 BOUND = 2**20

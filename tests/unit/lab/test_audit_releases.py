@@ -8,19 +8,19 @@ from flat_releases import open_joint_release
 
 from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.releases import DrawnAhead, JointRelease, Law, MaskedRelease, Totals, integers
-from dpdpca_protocol.aggregate import multiply_shares
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.mechanisms import Gaussian, Laplace, Quantity, Setting, Wishart
-from dpdpca_protocol.mechanisms.samplers import Samplers
-from dpdpca_protocol.packing import unpack
+from dpdpca_protocol.layout.packing import unpack
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Quantity, Setting, Wishart
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import (
+from dpdpca_protocol.release.aggregate import multiply_shares
+from dpdpca_protocol.release.release import (
     make_flat_release,
     make_masked_release,
     open_masked_release,
     triangle_index,
 )
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
 
 
 def some_records(d, record_bound, count=7):

@@ -13,7 +13,7 @@ from dpdpca_lab.central.exponential import exponential_components, orthogonal_co
 from dpdpca_lab.central.gibbs import gibbs_chain, gibbs_components
 from dpdpca_lab.central.result import captured_share
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.mechanisms import GuaranteeKind
+from dpdpca_protocol.privacy.mechanisms import GuaranteeKind
 
 K = 2**20
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from dpdpca_lab.pipelines import DPPCASVM, PCADPSVM
-from dpdpca_protocol.mechanisms import GuaranteeKind
+from dpdpca_protocol.privacy.mechanisms import GuaranteeKind
 from dpdpca_user.estimator import ParameterError
 
 _NOISE = "two fits of a private estimator differ: the noise is fresh and cannot be seeded"

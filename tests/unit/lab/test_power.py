@@ -9,8 +9,8 @@ import pytest
 from dpdpca_lab.central.power import power_components, product_noise_variance
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.tables import encode_table
-from dpdpca_protocol.accounting import delta_of_tails, zcdp_rho
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.accounting import delta_of_tails, zcdp_rho
 
 DELTA = Fraction(1, 10**6)
 

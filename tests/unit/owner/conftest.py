@@ -16,20 +16,20 @@ import pytest
 from given_keys import give_key
 
 from dpdpca_cli import main as cli
-from dpdpca_http.address import StudyAddress
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_owner import acts
 from dpdpca_owner.acts import Desk
 from dpdpca_owner.home import OwnerHome
-from dpdpca_owner.sources import DataLocation
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.manifest import Manifest, sign_manifest
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.sealing import chunk_info, open_sealed
-from dpdpca_protocol.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
-from dpdpca_protocol.signing import Identity, IdentityKey, Statement, verify_statement
-from dpdpca_protocol.transcript import FIRST, Event
+from dpdpca_owner.records.open import DataLocation
+from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.messages.transcript import FIRST, Event
+from dpdpca_protocol.terms.manifest import Manifest, sign_manifest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
+from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement, verify_statement
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 
 URL = "http://127.0.0.1:8080"
 TOY_BITS = 512

@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from dpdpca_owner.approvals import Approvals, lasting_terms, later_rounds
+from dpdpca_owner.accounts.approvals import Approvals, lasting_terms, later_rounds
+from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_protocol.errors import IntegrityError, PolicyError
-from dpdpca_protocol.figures import figures_of
-from dpdpca_protocol.ledger import Ledger
+from dpdpca_protocol.terms.figures import figures_of
 
 TERMS = {"delta": "0.00000001", "missing": "midpoint"}
 LEDGER = Ledger()

@@ -19,13 +19,13 @@ import pyarrow.parquet
 import pytest
 from column_types import RECORDS, Stored, arrow_columns, numpy_columns
 
-from dpdpca_owner.fingerprint import RecordsFingerprint
-from dpdpca_owner.sources import DataLocation, open_source, read_batches
-from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
+from dpdpca_owner.records.fingerprint import RecordsFingerprint
+from dpdpca_owner.records.open import DataLocation, open_source, read_batches
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.features import Feature
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_user.tables import table_columns
+from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_user.results.tables import table_columns
 
 ARROW, NUMPY = list(arrow_columns()), list(numpy_columns())
 LEVELS = tuple(dict.fromkeys(text for each in ARROW + NUMPY for text in each.levels or () if text))

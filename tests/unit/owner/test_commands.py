@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dpdpca_owner.display import watching
-from dpdpca_protocol.messages import ProxyCard
+from dpdpca_owner.commands.display import watching
+from dpdpca_protocol.messages.study_messages import ProxyCard
 
 Run = Callable[..., tuple[int, str, str]]
 

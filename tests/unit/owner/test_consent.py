@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpdpca_disk.words import fingerprint_words
 from dpdpca_owner import acts
+from dpdpca_owner.accounts.bookkeeping import reserve
+from dpdpca_owner.accounts.charge import Charge
+from dpdpca_owner.commands.display import show_sheet
 from dpdpca_owner.consent import ConsentSheet
-from dpdpca_owner.display import show_sheet
 from dpdpca_owner.upload import Watcher
-from dpdpca_protocol.bookkeeping import reserve
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.ledger_charge import Charge
+from dpdpca_runtime.words import fingerprint_words
 
 SceneMaker = Callable[..., Any]
 

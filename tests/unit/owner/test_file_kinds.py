@@ -18,11 +18,11 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from dpdpca_disk.file_kinds import foreign_kind, is_binary
-from dpdpca_owner.sources import DataLocation, locate_data, open_source, read_batches
+from dpdpca_owner.records.open import DataLocation, locate_data, open_source, read_batches
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.features import Feature
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.file_kinds import foreign_kind, is_binary
 
 FEATURES = (Feature("age", "numeric"), Feature("größe", "numeric"))
 TEXT = "age,größe\n" + "1.5,2.5\n" * 300

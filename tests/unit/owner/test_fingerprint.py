@@ -14,13 +14,13 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from dpdpca_owner.contribution import read_contribution
-from dpdpca_owner.fingerprint import RecordsFingerprint
-from dpdpca_owner.sources import DataLocation, open_source, read_batches
-from dpdpca_protocol.features import Feature
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.ledger_charge import Content
-from dpdpca_protocol.manifest import Manifest
+from dpdpca_owner.accounts.charge import Content
+from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.fingerprint import RecordsFingerprint
+from dpdpca_owner.records.open import DataLocation, open_source, read_batches
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.identifiers import Digest
 
 KEY = b"k" * 32
 AGE = Feature.parse({"name": "age", "kind": "numeric", "lower": "0", "upper": "100"}, "age")

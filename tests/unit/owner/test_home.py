@@ -18,10 +18,10 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UsageError,
 )
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.parties import Participant, Party
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.terms.parties import Participant, Party
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
 
 URL = "https://proxy.example:8440"
 NOW = "2026-01-01T00:00:00Z"

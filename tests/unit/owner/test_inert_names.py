@@ -9,9 +9,9 @@ import pytest
 from promises import Promise
 
 from dpdpca_owner import acts
-from dpdpca_owner.display import show_sheet
+from dpdpca_owner.commands.display import show_sheet
 from dpdpca_owner.projection import project
-from dpdpca_protocol.components import Components, EncodedSpace
+from dpdpca_protocol.result.components import Components, EncodedSpace
 
 TEXTS = [
     "<script>alert(1)</script>",
@@ -31,7 +31,7 @@ def scene(make_scene: Callable[..., Any]) -> Any:
 
 
 def test_the_consent_sheet_prints_them_as_they_are(scene: Any, capsys: Any, promise: Promise) -> None:
-    from dpdpca_owner.command_parts import make_console
+    from dpdpca_owner.commands.parts import make_console
 
     show_sheet(acts.review(scene.desk, scene.address, scene.location), make_console())
     shown = capsys.readouterr().out

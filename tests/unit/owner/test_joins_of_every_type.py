@@ -20,22 +20,22 @@ from column_types import RECORDS, Stored, arrow_columns, numpy_columns
 from owner_world import desk_of, make_owner_home
 from proxy_world import OpenStudy, ProxyWorld
 
-from dpdpca_http.address import StudyAddress
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_owner import acts
-from dpdpca_owner.contribution import read_contribution
 from dpdpca_owner.projection import project
-from dpdpca_owner.sources import DataLocation
+from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.upload import Watcher
-from dpdpca_protocol.components import Components, EncodedSpace
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.sealing import chunk_info, open_sealed
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_protocol.suite import PaillierSuite
-from dpdpca_user.tables import rows_of_table
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.address import StudyAddress
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
+from dpdpca_user.results.tables import rows_of_table
 
 HALF_RANGE = 1024
 WRAPPED_EVERY = 7

@@ -11,15 +11,15 @@ import pytest
 from ledger_world import charge, receipt
 
 from dpdpca_owner import acts
-from dpdpca_owner.ledger_recovery import look_into, recover_ledger
+from dpdpca_owner.accounts.bookkeeping import reserve, settle
+from dpdpca_owner.accounts.budget import Budget
+from dpdpca_owner.accounts.charge import Content, SpendState
+from dpdpca_owner.accounts.entries import Entry
+from dpdpca_owner.accounts.ledger import Ledger
+from dpdpca_owner.recovery import look_into, recover_ledger
 from dpdpca_owner.upload import Watcher
-from dpdpca_protocol.bookkeeping import reserve, settle
-from dpdpca_protocol.budget import Budget
 from dpdpca_protocol.errors import ConflictError, IntegrityError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.ledger import Ledger
-from dpdpca_protocol.ledger_charge import Content, SpendState
-from dpdpca_protocol.ledger_entries import Entry
+from dpdpca_protocol.wire.identifiers import Digest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WIDE = Budget.of_rho(Fraction(100), Fraction(1, 10**6))
@@ -224,7 +224,7 @@ def test_a_home_from_before_there_was_a_ledger_gets_one(make_scene: Callable[...
 def test_the_witness_gives_what_the_folder_has_lost(make_scene: Callable[..., Any], tmp_path: Path) -> None:
     import shutil
 
-    from dpdpca_owner.ledger import LedgerFile
+    from dpdpca_owner.accounts.ledger_file import LedgerFile
 
     scene = make_scene()
     file = scene.desk.home.ledger

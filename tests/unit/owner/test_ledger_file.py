@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from ledger_world import BUDGET, charge, content, receipt, study, transcript
 
-from dpdpca_owner import ledger as module
-from dpdpca_owner.ledger import LedgerFile
-from dpdpca_protocol.bookkeeping import reserve
+from dpdpca_owner.accounts import ledger_file as module
+from dpdpca_owner.accounts.bookkeeping import reserve
+from dpdpca_owner.accounts.charge import SpendState
+from dpdpca_owner.accounts.ledger_file import LedgerFile
 from dpdpca_protocol.errors import (
     ConflictError,
     DpdpcaError,
@@ -23,9 +24,8 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UnavailableError,
 )
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.ledger_charge import SpendState
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.wire.identifiers import StudyId
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from dpdpca_owner.matching import match_columns
+from dpdpca_owner.records.matching import match_columns
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.features import Feature
+from dpdpca_protocol.terms.features import Feature
 
 FEATURES = [Feature(name, "numeric") for name in ("age", "größe", "weight")]
 

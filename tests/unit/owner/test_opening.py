@@ -9,7 +9,6 @@ import pytest
 from given_keys import give_key
 from promises import Promise
 
-from dpdpca_http.address import StudyAddress
 from dpdpca_owner import acts
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import (
@@ -19,11 +18,12 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     NotFoundError,
 )
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.manifest import Manifest, Party, sign_manifest
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.parties import Participant
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.terms.manifest import Manifest, Party, sign_manifest
+from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.http.address import StudyAddress
 
 SceneMaker = Callable[..., Any]
 

@@ -11,8 +11,8 @@ from dpdpca_owner import acts
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.release.suite import PaillierSuite
 
 
 @pytest.fixture

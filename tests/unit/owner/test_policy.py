@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from dpdpca_disk.words import fingerprint_words
 from dpdpca_owner import acts
+from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_policy
 from dpdpca_owner.upload import Watcher
-from dpdpca_protocol.budget import Budget
 from dpdpca_protocol.errors import PolicyError, UsageError
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.words import fingerprint_words
 
 MakeManifest = Callable[..., Manifest]
 
@@ -178,7 +178,7 @@ def test_only_recognised_owners_count(parties: Any, make_manifest: MakeManifest,
 def test_in_an_open_study_nobody_is_recognised(
     parties: Any, draft: dict[str, Any], make_manifest: MakeManifest
 ) -> None:
-    from dpdpca_protocol.draft import complete_draft
+    from dpdpca_user.planning.draft import complete_draft
 
     manifest = complete_draft(
         draft, parties.user_party, parties.proxy_party, [], parties.secret.public, parties.proof,

@@ -12,7 +12,6 @@ import pyarrow.parquet
 import pytest
 
 from dpdpca_owner import acts
-from dpdpca_protocol.components import Components, EncodedSpace
 from dpdpca_protocol.errors import (
     AuthenticationError,
     CryptographicError,
@@ -21,13 +20,14 @@ from dpdpca_protocol.errors import (
     NotFoundError,
     UsageError,
 )
-from dpdpca_protocol.identifiers import PartyId
-from dpdpca_protocol.manifest import Manifest
-from dpdpca_protocol.messages import SealedComponents
-from dpdpca_protocol.publication import encode_components
-from dpdpca_protocol.sealing import components_info, seal
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.result.components import Components, EncodedSpace
+from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.sealing import components_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey
 
 SEX = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
 AGE = {"name": "age", "lower": 0, "upper": 100}

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from promises import Promise
 
-from dpdpca_http.marks import SeenMarks
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.pins import Pins
 from dpdpca_protocol.errors import AuthenticationError
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.messages import ProxyCard, StudyMark
-from dpdpca_protocol.parties import Participant, Party
-from dpdpca_protocol.rotation import Rotation
-from dpdpca_protocol.signing import IdentityKey, Statement
+from dpdpca_protocol.messages.rotation import Rotation
+from dpdpca_protocol.messages.study_messages import ProxyCard, StudyMark
+from dpdpca_protocol.terms.parties import Participant, Party
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_runtime.http.marks import SeenMarks
 from dpdpca_user.home import EnrolledProxy, UserHome
 
 URL = "https://proxy.example:8440"

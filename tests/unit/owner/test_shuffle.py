@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpdpca_owner.shuffle import Shuffle
-from dpdpca_protocol.pairing import differences
+from dpdpca_owner.records.shuffle import Shuffle
+from dpdpca_protocol.records.pairing import differences
 
 SEED = bytes(range(32))
 

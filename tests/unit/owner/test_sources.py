@@ -15,10 +15,10 @@ import pyarrow.parquet
 import pytest
 from numpy.typing import NDArray
 
-from dpdpca_owner.sources import DataLocation, locate_data, open_source, read_batches
-from dpdpca_protocol.columns import levels_of, numbers_of, pick_columns
+from dpdpca_owner.records.open import DataLocation, locate_data, open_source, read_batches
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.features import Feature
+from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.terms.features import Feature
 
 AGE, TALL, SEX = (
     Feature("âge", "numeric"),

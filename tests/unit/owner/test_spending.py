@@ -14,11 +14,13 @@ import pytest
 from ledger_world import charge
 
 from dpdpca_owner import acts, reports
-from dpdpca_owner.ledger import LedgerFile
-from dpdpca_owner.ledger_recovery import recover_ledger
+from dpdpca_owner.accounts.bookkeeping import reserve
+from dpdpca_owner.accounts.budget import Budget, Cost
+from dpdpca_owner.accounts.charge import Content, SpendState
+from dpdpca_owner.accounts.ledger import Ledger
+from dpdpca_owner.accounts.ledger_file import LedgerFile
+from dpdpca_owner.recovery import recover_ledger
 from dpdpca_owner.upload import Outcome, Settled, Watcher
-from dpdpca_protocol.bookkeeping import reserve
-from dpdpca_protocol.budget import Budget, Cost
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -28,10 +30,8 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     UsageError,
 )
-from dpdpca_protocol.ledger import Ledger
-from dpdpca_protocol.ledger_charge import Content, SpendState
-from dpdpca_protocol.share import CohortMember
-from dpdpca_protocol.signing import Statement, named_head
+from dpdpca_protocol.messages.share import CohortMember
+from dpdpca_protocol.wire.signing import Statement, named_head
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -434,7 +434,7 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_leave(
         raise OSError(30, "Read-only file system")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpdpca_owner.ledger.append_synced", refuse)
+        patch.setattr("dpdpca_owner.accounts.ledger_file.append_synced", refuse)
         with pytest.raises(UnavailableError) as refusal:
             acts.join(scene.desk, scene.address, prepared, Watcher())
     assert refusal.value.slug == "ledger-not-written"

@@ -10,9 +10,9 @@ from dpdpca_owner import acts, reports
 from dpdpca_owner.standing import check_extends
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
-from dpdpca_protocol.identifiers import Digest, PartyId
-from dpdpca_protocol.share import CohortMember, cohort_digest
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.share import CohortMember, cohort_digest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
+from dpdpca_protocol.wire.signing import IdentityKey
 
 OTHER = CohortMember(PartyId.of(b"other"), 1, Digest.of(b"statement"))
 

@@ -12,18 +12,18 @@ import httpx
 import pytest
 from flat_releases import open_joint_release
 
-from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_owner import acts, share_chunks, upload
 from dpdpca_owner.upload import Outcome, Settled, Watcher
-from dpdpca_protocol import share
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, UnavailableError
-from dpdpca_protocol.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.messages import share
+from dpdpca_protocol.messages.share import Receipt, decode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain
 from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.share import Receipt, decode_chunk
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.workers import WorkerProcesses
 
 SceneMaker = Callable[..., Any]
 

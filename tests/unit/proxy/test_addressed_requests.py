@@ -9,12 +9,12 @@ import pytest
 from federation.relay import Relay, relaying
 from proxy_world import ProxyWorld, dump, free_port, slug
 
-from dpdpca_http.client import ProxyClient
-from dpdpca_http.retry import Patience
 from dpdpca_owner.acts import enrol, make_desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import AuthenticationError
 from dpdpca_proxy.enrolment import invite
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.http.retry import Patience
 
 
 @pytest.fixture

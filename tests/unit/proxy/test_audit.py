@@ -20,11 +20,11 @@ from sqlalchemy import Column, Connection, Integer, LargeBinary, Table
 from sqlalchemy.exc import IntegrityError
 
 from dpdpca_cli import main as cli
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.messages import SealedComponents
-from dpdpca_protocol.sealing import seal
+from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.study import StudyState
-from dpdpca_protocol.transcript import KINDS
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.sealing import seal
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, Check, audit_study, audit_trail
 from dpdpca_proxy.proxy import data_key_info, open_proxy

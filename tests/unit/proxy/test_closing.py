@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from proxy_world import HEAD, OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
-from dpdpca_protocol.messages import StudyAct
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.studies import summaries
 
 

@@ -18,11 +18,11 @@ from folders import paths_below
 from proxy_world import ProxyWorld, free_port, values_of, wait_for
 
 from dpdpca_cli import main as cli
-from dpdpca_http.client import ProxyClient
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
+from dpdpca_runtime.http.client import ProxyClient
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from proxy_world import ProxyWorld, dump, refused, slug
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.messages import Enrolment
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.messages.study_messages import Enrolment
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.settings import load_settings
 

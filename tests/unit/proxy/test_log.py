@@ -10,9 +10,9 @@ from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, slug, values_of, wait_for
 from sqlalchemy import event, exc
 
-from dpdpca_protocol.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.messages import Enrolment, StudyAct
-from dpdpca_protocol.signing import IdentityKey, verify_statement
+from dpdpca_protocol.messages.study_messages import Enrolment, StudyAct
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy import enrolment, jobs
 from dpdpca_proxy.audit import HOLDS, audit_study, contradictions_of
 from dpdpca_proxy.enrolment import invite

@@ -9,12 +9,12 @@ from flat_releases import open_joint_release
 from folders import files_below
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, Values, values_of, wait_for
 
-from dpdpca_protocol import masked
-from dpdpca_protocol.mechanisms import Mechanism
-from dpdpca_protocol.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.release import NoisyScatter, open_masked_release
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.privacy.mechanisms import Mechanism
+from dpdpca_protocol.release import masked
+from dpdpca_protocol.release.release import NoisyScatter, open_masked_release
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_proxy import meanwhile, preparing
 from dpdpca_proxy.meanwhile import workplace
 from dpdpca_proxy.preparing import read_groups, usable_groups

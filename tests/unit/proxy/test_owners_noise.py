@@ -4,12 +4,12 @@ import pytest
 from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, values_of
 
-from dpdpca_protocol.aggregate import multiply_shares
-from dpdpca_protocol.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.mechanisms import Mechanism
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.privacy.mechanisms import Mechanism
+from dpdpca_protocol.release.aggregate import multiply_shares
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 
 D = 4
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dpdpca_cli import main as cli
-from dpdpca_disk.identity import IdentityFiles
-from dpdpca_protocol.rotation import follow_rotations
+from dpdpca_protocol.messages.rotation import follow_rotations
+from dpdpca_runtime.identity_files import IdentityFiles
 
 
 @pytest.fixture

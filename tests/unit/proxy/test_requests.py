@@ -7,9 +7,9 @@ import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug
 
 from dpdpca_protocol.errors import CryptographicError
-from dpdpca_protocol.manifest import sign_manifest
-from dpdpca_protocol.messages import StudyAct
-from dpdpca_protocol.signing import IdentityKey, sign_statement
+from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 
 @pytest.fixture

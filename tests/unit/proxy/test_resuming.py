@@ -12,7 +12,7 @@ from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, values_of, wait_for
 
 from dpdpca_protocol.errors import DpdpcaError, UnavailableError
-from dpdpca_protocol.sealing import seal_at_rest
+from dpdpca_protocol.wire.sealing import seal_at_rest
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.store.database import Database

@@ -9,14 +9,14 @@ from promises import Promise
 from proxy_world import ProxyWorld, dump, slug, values_of
 
 from dpdpca_cli import main as cli
-from dpdpca_disk.identity import IdentityFiles
-from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, PolicyError
-from dpdpca_protocol.fields import time_text
-from dpdpca_protocol.messages import ProxyCard
-from dpdpca_protocol.rotation import Rotation, follow_rotations, verify_rotation
-from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_protocol.messages.rotation import Rotation, follow_rotations, verify_rotation
+from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_proxy.store.log import entries
+from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.identity_files import IdentityFiles
 
 
 def rotation(old: IdentityKey, new: IdentityKey, version: int = 1, role: str = "owner") -> Statement:

@@ -6,8 +6,8 @@ import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.identifiers import StudyId
-from dpdpca_protocol.signing import IdentityKey
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy import shares
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.store.files import FileStore, share_folder

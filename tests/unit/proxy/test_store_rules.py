@@ -9,7 +9,6 @@ import pytest
 from proxy_world import ProxyWorld, dump, refused, values_of
 
 from dpdpca_protocol.errors import ConflictError, UnavailableError
-from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.study import (
     STUDY_TRANSITIONS,
     ReleaseKind,
@@ -17,6 +16,7 @@ from dpdpca_protocol.study import (
     StudyEvent,
     StudyState,
 )
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.shares import ShareRow, find_share, set_share
 from dpdpca_proxy.store.studies import StudyRow, load_study, move_study, set_study
 

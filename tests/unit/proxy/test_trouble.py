@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from proxy_world import TOY_BITS, InlineWorker, OpenStudy, ProxyWorld, values_of
 
-from dpdpca_protocol.messages import StudyAct
+from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.study import StudyState
 from dpdpca_proxy import jobs
 from dpdpca_proxy.jobs import Jobs

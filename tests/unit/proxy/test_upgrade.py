@@ -13,14 +13,14 @@ import pytest
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, refused, wait_for
 
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.manifest import open_manifest
-from dpdpca_protocol.messages import ReleaseStatement
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.study_messages import ReleaseStatement
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.share import decode_chunk
-from dpdpca_protocol.signing import IdentityKey, verify_statement
-from dpdpca_protocol.suite import PaillierSuite
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.proxy import DATABASE_FILE
 from dpdpca_proxy.store.database import Database

@@ -7,14 +7,14 @@ import pytest
 from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, Values, values_of, wait_for
 
-from dpdpca_protocol.mechanisms import Mechanism
-from dpdpca_protocol.messages import ReleaseStatement, SealedComponents
-from dpdpca_protocol.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.release import NoisyScatter, open_masked_release
-from dpdpca_protocol.share import cohort_digest, decode_chunk
-from dpdpca_protocol.signing import verify_statement
-from dpdpca_protocol.suite import PaillierSuite
-from dpdpca_protocol.transcript import verify_transcript
+from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
+from dpdpca_protocol.messages.share import cohort_digest, decode_chunk
+from dpdpca_protocol.messages.study_messages import ReleaseStatement, SealedComponents
+from dpdpca_protocol.messages.transcript import verify_transcript
+from dpdpca_protocol.privacy.mechanisms import Mechanism
+from dpdpca_protocol.release.release import NoisyScatter, open_masked_release
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.wire.signing import verify_statement
 
 
 @pytest.fixture

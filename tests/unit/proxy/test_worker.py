@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from gmpy2 import mpz
 
-from dpdpca_disk.workers import WorkerProcesses
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.identifiers import StudyId
+from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.share import decode_chunk, encode_chunk
+from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.files import product_name, sealed_folder
 from dpdpca_proxy.worker import multiply_chunks
 from dpdpca_proxy.workplace import Workplace
+from dpdpca_runtime.workers import WorkerProcesses
 
 
 @pytest.fixture(scope="module", params=[520, 576])

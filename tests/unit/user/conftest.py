@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpdpca_protocol.components import EncodedSpace, fit_components
-from dpdpca_protocol.draft import complete_draft
-from dpdpca_protocol.encoding import RecordEncoder
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release import NoisyScatter, triangle_index
-from dpdpca_protocol.reliability import assess_release
-from dpdpca_protocol.scatter import SecondMoments
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_user.model import Contribution, Model, Provenance, TrailEntry
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.release import NoisyScatter, triangle_index
+from dpdpca_protocol.result.components import EncodedSpace, fit_components
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_user.planning.draft import complete_draft
+from dpdpca_user.results.model import Contribution, Model, Provenance, TrailEntry
+from dpdpca_user.results.reliability import assess_release
 
 FEATURES: list[dict[str, Any]] = [
     {"name": "height", "lower": 100, "upper": 220, "unit": "cm"},

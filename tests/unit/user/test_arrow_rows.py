@@ -25,10 +25,10 @@ from hypothesis import strategies as st
 from model_service import LEVELS, made_model
 
 from dpdpca_protocol.errors import DpdpcaError, InputError, LimitError, MessageError
-from dpdpca_user.tables import rows_of_table
-from dpdpca_user_service import arrow_metadata
-from dpdpca_user_service.arrow_metadata import StreamSize, measure_stream
-from dpdpca_user_service.arrow_rows import (
+from dpdpca_user.results.tables import rows_of_table
+from dpdpca_user_service.transform import arrow_metadata
+from dpdpca_user_service.transform.arrow_metadata import StreamSize, measure_stream
+from dpdpca_user_service.transform.arrow_rows import (
     MOST_DICTIONARY_VALUES,
     MOST_TEXT_BYTES,
     _check_texts,

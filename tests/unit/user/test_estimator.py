@@ -16,10 +16,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dpdpca_protocol.figures import Figures
+from dpdpca_protocol.terms.figures import Figures
 from dpdpca_user import DPPCA, FederatedPCA
 from dpdpca_user.estimator import ParameterError
-from dpdpca_user.model import Model
+from dpdpca_user.results.model import Model
 
 _NOISE = "two fits of a private estimator differ: the noise is fresh and cannot be seeded"
 EXPECTED_TO_FAIL = {

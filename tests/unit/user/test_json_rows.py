@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpdpca_protocol.errors import DpdpcaError, InputError, MessageError
-from dpdpca_user_service import json_rows
-from dpdpca_user_service.json_rows import json_blocks
+from dpdpca_user_service.transform import json_rows
+from dpdpca_user_service.transform.json_rows import json_blocks
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

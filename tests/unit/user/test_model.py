@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.publication import encode_components
-from dpdpca_protocol.reliability import Reliability
-from dpdpca_user.model import Model, assumptions, claim
-from dpdpca_user.report import render_report
-from dpdpca_user.report_figures import escaped
+from dpdpca_protocol.result.publication import encode_components
+from dpdpca_user.results.figures import escaped
+from dpdpca_user.results.model import Model, assumptions, claim
+from dpdpca_user.results.reliability import Reliability
+from dpdpca_user.results.report import render_report
 
 
 @pytest.mark.parametrize("kind", ["joint_model", "masked_model"])

@@ -2,10 +2,10 @@
 
 import pytest
 
-from dpdpca_protocol.blocks import BlockName
-from dpdpca_protocol.prestudy import PreStudyResult
-from dpdpca_user.model import claim_of_numbers
-from dpdpca_user.numbers import show_numbers
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_user.commands.numbers import show_numbers
+from dpdpca_user.planning.prestudy import PreStudyResult
+from dpdpca_user.results.model import claim_of_numbers
 
 BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
 

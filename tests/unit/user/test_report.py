@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from dpdpca_user.model import Contribution, Model
-from dpdpca_user.report import Table, render_report
-from dpdpca_user.report_figures import escaped
+from dpdpca_user.results.figures import escaped
+from dpdpca_user.results.model import Contribution, Model
+from dpdpca_user.results.report import Table, render_report
 
 VOID = {"meta", "br", "line", "rect", "path"}
 

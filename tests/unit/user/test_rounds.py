@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from dpdpca_protocol.choice import first_round
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.features import Feature
-from dpdpca_user.rounds import check_base, round_draft
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_user.planning.choice import first_round
+from dpdpca_user.planning.rounds import check_base, round_draft
 
 SCALES = first_round(1, 10**6, 1.0, unknown_scales=True)
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dpdpca_protocol.errors import InputError, MessageError
-from dpdpca_user.advice import advice, sample_advice
-from dpdpca_user.command_parts import lint_draft
-from dpdpca_user.sample import FirstDraft, draft_from_sample, numbers_of_sample, room_for
+from dpdpca_user.commands.parts import lint_draft
+from dpdpca_user.planning.advice import advice, sample_advice
+from dpdpca_user.planning.sample import FirstDraft, draft_from_sample, numbers_of_sample, room_for
 
 
 def drafted(folder: Path, *columns: tuple[str, ...], records: int | None = 5000) -> FirstDraft:

@@ -9,8 +9,8 @@ import pytest
 from proxy_world import ProxyWorld
 from user_world import UserWorld
 
-from dpdpca_protocol.mechanisms.samplers import EXACT
-from dpdpca_protocol.publication import encode_components
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
+from dpdpca_protocol.result.publication import encode_components
 from dpdpca_user_service import work
 from dpdpca_user_service.stages import Stage
 

@@ -14,15 +14,15 @@ from proxy_world import TOY_BITS, OpenStudy, ProxyWorld
 from user_world import InlineWorkers, UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.manifest import open_manifest
+from dpdpca_protocol.messages.share import ShareStatement, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.share import ShareStatement, encode_chunks
-from dpdpca_protocol.signing import verify_statement
-from dpdpca_protocol.suite import PaillierSuite
-from dpdpca_user.rehearsal import owner_sums
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_user.planning.rehearsal import owner_sums
 from dpdpca_user_service.acts import cancel_study
 from dpdpca_user_service.chains import _chain_id, advance_chain, cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.stages import Stage

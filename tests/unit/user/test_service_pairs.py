@@ -11,7 +11,7 @@ from proxy_world import ProxyWorld
 from user_world import UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
-from dpdpca_protocol.prestudy import PreStudyResult
+from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user_service.acts import model_facts, publish_study, report_of, result_of, study_facts
 
 N, D = 600, 3

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from dpdpca_disk.private import write_private
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -21,11 +20,12 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     UsageError,
 )
-from dpdpca_protocol.identifiers import StudyId
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.parties import Party, ProxyParty
-from dpdpca_protocol.signing import IdentityKey
-from dpdpca_user.drafts import lint, parse_draft
+from dpdpca_protocol.terms.parties import Party, ProxyParty
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.files import write_private
+from dpdpca_user.planning.lint import lint, parse_draft
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.service import open_service

@@ -14,7 +14,7 @@ from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
 from user_world import DRAFT, UserWorld
 
-from dpdpca_user.model import Model
+from dpdpca_user.results.model import Model
 from dpdpca_user.service_client import ServiceClient
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
@@ -87,7 +87,7 @@ def test_a_storage_that_refuses_is_not_ready(finished: UserWorld, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpdpca_disk.probe.write_private", refuse)
+        patch.setattr("dpdpca_runtime.probe.write_private", refuse)
         answer = stranger.get("/readyz")
         assert (answer.status_code, answer.json()["reason"]) == (
             503,

@@ -15,8 +15,6 @@ from promises import Promise
 from proxy_world import ProxyWorld, wait_for
 from user_world import UserWorld, share_values
 
-from dpdpca_disk.private import write_private
-from dpdpca_http.client import ProxyClient
 from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
@@ -24,15 +22,17 @@ from dpdpca_protocol.errors import (
     MessageError,
     UnavailableError,
 )
-from dpdpca_protocol.identifiers import Digest, StudyId
-from dpdpca_protocol.log import EMPTY, LogEntry
-from dpdpca_protocol.messages import CountChallenge, SealedComponents
+from dpdpca_protocol.messages.log import EMPTY, LogEntry
+from dpdpca_protocol.messages.study_messages import CountChallenge, SealedComponents
 from dpdpca_protocol.paillier.keys import generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.publication import encode_components, parse_components
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.sealing import components_info, open_sealed
-from dpdpca_protocol.signing import IdentityKey, Statement, verify_statement
+from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.sealing import components_info, open_sealed
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
+from dpdpca_runtime.files import write_private
+from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.home import EnrolledProxy
 from dpdpca_user.offline import verify_evidence
 from dpdpca_user_service.acts import (

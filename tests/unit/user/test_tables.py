@@ -8,8 +8,8 @@ from column_types import RECORDS, arrow_columns, numpy_columns
 from dpdpca_protocol.errors import InputError
 from dpdpca_user import DPPCA
 from dpdpca_user.estimator import ParameterError
-from dpdpca_user.model import Model
-from dpdpca_user.tables import numeric_matrix, rows_of_lists, rows_of_table
+from dpdpca_user.results.model import Model
+from dpdpca_user.results.tables import numeric_matrix, rows_of_lists, rows_of_table
 
 
 def test_columns_are_matched_by_name_from_every_kind_of_table(

@@ -12,7 +12,8 @@ from user_world import UserWorld
 
 from dpdpca_cli.main import main
 from dpdpca_proxy.enrolment import invite
-from dpdpca_user import commands, study_commands
+from dpdpca_user.commands import app as commands
+from dpdpca_user.commands import study as study_commands
 from dpdpca_user.service_client import ServiceClient, find_url
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
@@ -172,8 +173,8 @@ def test_a_chain_is_begun_rehearsed_and_continued_from_a_result(run: Run, tmp_pa
     assert 0 < rehearsed["captured_of_best"]["1"] <= 1
 
     from dpdpca_protocol.randomness import OS_RANDOMNESS
-    from dpdpca_user.command_parts import lint_draft, read_draft
-    from dpdpca_user.rehearsal import made_up_records, play_round
+    from dpdpca_user.commands.parts import lint_draft, read_draft
+    from dpdpca_user.planning.rehearsal import made_up_records, play_round
 
     manifest = lint_draft(read_draft(tmp_path / "first.toml"))
     made = made_up_records(manifest.features, 4000, OS_RANDOMNESS)
@@ -296,7 +297,7 @@ def test_enrol_pins_the_proxy_and_spends_no_second_invitation(run: Run, world: P
     assert json.loads(out)["proxy"]["ed25519"] == world.proxy_key.hex()
     status, out, _ = run("enrol", world.url, "--invitation-file", "token", "--json")
     assert (status, json.loads(out)["was_enrolled"]) == (0, True)
-    from dpdpca_protocol.signing import IdentityKey
+    from dpdpca_protocol.wire.signing import IdentityKey
     from dpdpca_user.home import EnrolledProxy, UserHome
 
     other = IdentityKey.generate().public

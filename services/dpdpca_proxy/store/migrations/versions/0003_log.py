@@ -9,7 +9,7 @@ import json
 import sqlalchemy as sa
 from alembic import op
 
-from dpdpca_protocol.features import feature_key
+from dpdpca_protocol.terms.features import feature_key
 
 revision = "0003"
 down_revision = "0002"

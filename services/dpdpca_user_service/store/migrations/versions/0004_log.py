@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from alembic import op
 
-from dpdpca_protocol.identifiers import Digest
-from dpdpca_protocol.log import EMPTY, LogEntry
+from dpdpca_protocol.messages.log import EMPTY, LogEntry
+from dpdpca_protocol.wire.identifiers import Digest
 
 revision = "0004"
 down_revision = "0003"

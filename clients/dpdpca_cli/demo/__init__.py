@@ -1,0 +1,1 @@
+"""A whole study between processes on this machine."""

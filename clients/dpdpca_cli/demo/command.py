@@ -1,0 +1,241 @@
+"""`dpdpca demo`: a whole study on this machine, between real processes, with real data.
+
+The demo plays all parties at once, each in its own process with its own home. It adds what no party of a real
+study can do: it holds all records, so it can lay the private components beside those without privacy.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from dpdpca_cli.demo.comparison import CapturedVariance, compare
+from dpdpca_cli.demo.federation import PROXY_NAME, USER_NAME, Federation, Say, StudyRun
+from dpdpca_cli.demo.processes import ChildFailedError, Household
+from dpdpca_cli.demo.records import bundled_draft, bundled_records, read_records, split, write_parts
+from dpdpca_cli.demo.results import POOLED_NOTE, facts, result_tables, terminal_table
+from dpdpca_owner.accounts.budget import Cost
+from dpdpca_owner.policy import mechanism_name
+from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Party, ProxyParty
+from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_runtime.files import private_dir, write_shared
+from dpdpca_runtime.text import load_text
+from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
+from dpdpca_user.results.report import render_report
+
+RELEASES = ("masked", "joint")
+"""The paper's protocol first."""
+
+_KEY_BITS = 3072
+_MOST_OWNERS = 50
+_LEAST_RHO = 1e-6
+_ROUNDING = 1.001
+"""Of two releases one has a little more ρ: its δ pays for no mask."""
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command(epilog="Example: dpdpca demo --data records.csv --manifest study.toml --owners 5")
+def demo(
+    data: Annotated[
+        Path | None, typer.Option(help="Your own records instead of the bundled ones; with --manifest.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Draft of a study of these records, in TOML; with --data.")
+    ] = None,
+    owners: Annotated[
+        int, typer.Option(min=1, max=_MOST_OWNERS, help="Among how many owners to split them.")
+    ] = 3,
+    out: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("demo-report.html"),
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the parties' homes, keys and logs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as a JSON object.")] = False,
+) -> None:
+    """Run a study on this machine, masked, joint and as a chain, and compare with PCA without privacy."""
+    if (data is None) != (manifest is None):
+        raise UsageError("bad-option", "--data and --manifest go together", "give both or none")
+    if not out.absolute().parent.is_dir():
+        raise UsageError("bad-option", "the folder for the report does not exist", "give another --out")
+    plan = _plan(data, manifest, owners)
+    console = Console(stderr=True, highlight=False)
+    console.print(
+        f"[bold]{plan.terms.title}[/]: {plan.records.num_rows:,} records, "
+        f"{len(plan.terms.encoded_names)} features, {owners} owners, all on this machine",
+        markup=True,
+    )
+    with _folder(keep, console) as folder:
+        try:
+            runs = _run(plan, folder, console)
+        except ChildFailedError as error:
+            console.print(error.tail, markup=False, style="dim")
+            raise
+    captured = [compare(run.model, plan.records) for run in runs]
+    _write_report(out, runs, captured)
+    if as_json:
+        typer.echo(json.dumps(facts(runs, captured) | {"report": str(out.absolute())}))
+        return
+    terminal = Console(highlight=False)
+    for table in result_tables(runs, captured):
+        terminal.print(terminal_table(table))
+    terminal.print(POOLED_NOTE)
+    terminal.print(f"Report: {out.absolute()}", soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be run.
+
+    Attributes:
+        draft: of either study, but for its `release`.
+        terms: the manifest that the draft makes with some key; good for everything but the key.
+        records: all owners' records.
+        owners: names.
+    """
+
+    draft: dict[str, Any]
+    terms: Manifest
+    records: pa.Table
+    owners: tuple[str, ...]
+
+
+def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
+    """Draft and records, checked before any process starts."""
+    text = bundled_draft().encode() if manifest is None else _read(manifest)
+    draft = parse_draft(text, TOML_MEDIA_TYPE)
+    named = draft.get("participants")
+    if isinstance(named, list) and len(named) == owner_count and all(isinstance(n, str) for n in named):
+        owners = tuple(named)
+    else:
+        owners = tuple(f"Owner {number}" for number in range(1, owner_count + 1))
+    # The demo's own parties and times, whatever the draft says of them.
+    draft |= {
+        "participants": list(owners),
+        "min_owners": owner_count,
+        "max_owners": owner_count,
+        "closing": "when-complete",
+    }
+    draft.pop("closes_at", None)
+    terms = terms_of(draft)
+    records = bundled_records() if data is None else read_records(data, terms.features)
+    if not terms.min_records <= records.num_rows <= terms.max_records:
+        raise InputError(
+            "record-count",
+            f"there are {records.num_rows} records,"
+            f" and the draft allows {terms.min_records} to {terms.max_records}",
+            "change min_records or max_records in the draft",
+        )
+    return Plan(draft, terms, records, owners)
+
+
+def terms_of(draft: dict[str, Any]) -> Manifest:
+    """The masked manifest of a draft, after the joint one was found good too."""
+    user = Party(USER_NAME, b"\xfe" * 32, b"\xfe" * 32)
+    proxy = ProxyParty(PROXY_NAME, "http://127.0.0.1:8440", b"\xff" * 32, b"\xff" * 32)
+    now = datetime.now(UTC)
+    masked, _ = (lint(draft | {"release": release}, user, proxy, now, _KEY_BITS) for release in RELEASES)
+    return masked
+
+
+def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
+    parts = write_parts(split(plan.records, len(plan.owners)), private_dir(folder / "records"))
+    runs = []
+    with _progress(console) as say, Household(folder, {}) as household:
+        federation = Federation(household, folder, plan.owners, parts, owner_policy(plan), say)
+        try:
+            federation.found()
+            for release in RELEASES:
+                console.print(f"[bold]{release}[/] release", markup=True)
+                runs.append(federation.run_study(plan.draft | {"release": release}))
+            console.print(
+                "[bold]chain[/] of pre-studies and what they choose, at the same ε in all", markup=True
+            )
+            runs.append(federation.run_chain(chain_draft(plan.draft)))
+            say("Stopping everything", None)
+        finally:
+            federation.close()
+    return runs
+
+
+def chain_draft(draft: dict[str, Any]) -> dict[str, Any]:
+    """What a chain needs of a study's draft; it chooses the rest. Records must be complete, or count so."""
+    chosen = ("release", "clip_norm", "sum_weight", "nonnegative", "calibration")
+    return {name: value for name, value in draft.items() if name not in chosen} | {"missing": "midpoint"}
+
+
+def owner_policy(plan: Plan) -> str:
+    """Each owner agrees to the demo's two studies and its chain, and to nothing beyond."""
+    terms = plan.terms
+    all_three = 3 * Cost.of(terms.figures).rho
+    return f"""\
+[study]
+max_epsilon = "{decimal_text(terms.epsilon)}"
+max_delta = "{decimal_text(terms.delta)}"
+max_features = {terms.figures.encoded_features}
+min_owners = {len(plan.owners)}
+min_records = {terms.min_records}
+mechanisms = ["{mechanism_name(terms)}"]
+
+[budget]
+rho = {max(float(all_three) * _ROUNDING, _LEAST_RHO):.6g}
+"""
+
+
+def _write_report(out: Path, runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> None:
+    made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    page = render_report([run.model for run in runs], made_at, result_tables(runs, captured))
+    write_shared(out, page.encode())
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise InputError("no-such-file", f"there is no file {path}", "give the path of a draft in TOML")
+    return load_text(path).encode()
+
+
+@contextmanager
+def _folder(keep: bool, console: Console) -> Iterator[Path]:
+    """A private folder for all homes; gone afterwards unless it is to be kept."""
+    folder = Path(tempfile.mkdtemp(prefix="dpdpca-demo-"))
+    try:
+        yield folder
+    finally:
+        if keep:
+            console.print(f"Homes, keys and logs are kept in {folder}", markup=False, soft_wrap=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Say]:
+    """One line that says what is going on; a finished step stays as a line of its own."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("Starting", total=None)
+        last = ""
+
+        def say(what: str, done: float | None) -> None:
+            nonlocal last
+            if what != last and not console.is_terminal:
+                console.print(f"  {what}", markup=False)
+            last = what
+            progress.update(
+                task, description=what, total=None if done is None else 1.0, completed=done or 0.0
+            )
+
+        yield say

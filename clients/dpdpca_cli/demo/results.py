@@ -1,0 +1,142 @@
+"""The demo's figures side by side, for the terminal, the report and JSON."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from dpdpca_cli.demo.comparison import CapturedVariance
+from dpdpca_cli.demo.federation import StudyRun
+from dpdpca_user.results.report import Table
+
+POOLED_NOTE = (
+    "Captured variance is measured on the pooled records, in half-ranges of the features, norms not clipped. "
+    "Only this demo can do that, because it holds everybody's records; in a real study nobody does."
+)
+
+
+def result_tables(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> tuple[Table, ...]:
+    """Three tables: variance and privacy, seconds and bytes of each role, the owners one by one."""
+    return (_quality(runs, captured), _costs(runs), _owners(runs))
+
+
+def terminal_table(table: Table) -> TerminalTable:
+    """The same table for a terminal; texts are taken as they are."""
+    shown = TerminalTable(title=Text(table.title), title_justify="left")
+    for number, name in enumerate(table.header):
+        shown.add_column(Text(name), justify="right" if number else "left")
+    for row in table.rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    return shown
+
+
+def facts(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> dict[str, Any]:
+    """Everything that the tables show, as numbers."""
+    return {
+        "studies": [
+            {
+                "release": run.release,
+                "rounds": list(run.rounds),
+                "promise": run.promise,
+                "study": run.model.study.hex(),
+                "records": run.model.components.count,
+                "privacy": run.model.privacy,
+                "trusted_components": run.model.components.trusted_count,
+                "components": list(found.counts),
+                "captured_variance": list(found.private),
+                "captured_variance_without_privacy": list(found.best),
+                "squared_cosines": list(found.overlaps),
+                "seconds": {
+                    "key": run.key_seconds,
+                    "owners": [owner.seconds for owner in run.owners],
+                    "proxy": run.proxy_seconds,
+                    "data user": dict(run.user_seconds),
+                },
+                "bytes": {
+                    "owners": [owner.sent_bytes for owner in run.owners],
+                    "release": run.release_bytes,
+                },
+            }
+            for run, found in zip(runs, captured, strict=True)
+        ]
+    }
+
+
+def _quality(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> Table:
+    rows: list[list[str]] = []
+    for index, k in enumerate(captured[0].counts):
+        values = [f"{found.private[index]:.2%}" for found in captured]
+        name = f"variance captured, k = {k}"
+        rows.append([name, *values, f"{captured[0].best[index]:.2%}"])
+    rows += [
+        ["components above the noise", *_each(runs, lambda run: run.model.components.trusted_count), "–"],
+        ["privacy of one record", *(run.promise for run in runs), "none"],
+        ["records", *_each(runs, lambda run: f"{run.model.components.count:,}"), ""],
+    ]
+    header = ["", *(run.release for run in runs), "without privacy"]
+    return Table("Private components beside PCA without privacy", header, rows, POOLED_NOTE)
+
+
+def _costs(runs: Sequence[StudyRun]) -> Table:
+    rows = [
+        [
+            "each owner, at most",
+            "encrypt and send",
+            *_each(runs, lambda run: _seconds(max(owner.seconds for owner in run.owners))),
+        ],
+        ["", "bytes sent", *_each(runs, lambda run: _size(max(owner.sent_bytes for owner in run.owners)))],
+        ["proxy", "last share to release", *_each(runs, lambda run: _watched(run.proxy_seconds))],
+        [
+            "",
+            "bytes received",
+            *_each(runs, lambda run: _size(sum(owner.sent_bytes for owner in run.owners))),
+        ],
+        ["", "bytes released", *_each(runs, lambda run: _size(run.release_bytes))],
+        ["data user", "key and manifest", *_each(runs, lambda run: _seconds(run.key_seconds))],
+    ]
+    for step in dict.fromkeys(step for run in runs for step in run.user_seconds):
+        rows.append(["", step, *(_seconds(run.user_seconds.get(step)) for run in runs)])
+    return Table("Seconds and bytes by role", ["role", "", *(run.release for run in runs)], rows)
+
+
+def _owners(runs: Sequence[StudyRun]) -> Table:
+    rows = [
+        [
+            first.name,
+            f"{first.records:,}",
+            *(_seconds(run.owners[index].seconds) for run in runs),
+            *(_size(run.owners[index].sent_bytes) for run in runs),
+        ]
+        for index, first in enumerate(runs[0].owners)
+    ]
+    header = [
+        "owner",
+        "records",
+        *(f"{run.release}, s" for run in runs),
+        *(f"{run.release}, sent" for run in runs),
+    ]
+    return Table("Owners", header, rows)
+
+
+def _each(runs: Sequence[StudyRun], figure: Callable[[StudyRun], object]) -> list[str]:
+    return [str(figure(run)) for run in runs]
+
+
+def _seconds(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def _watched(seconds: float) -> str:
+    """Seconds that were read off the proxy's live page, which is made anew twice a second."""
+    return "< 0.5 s" if seconds < 0.5 else _seconds(seconds)
+
+
+def _size(count: int) -> str:
+    """Bytes in decimal units, as the prefixes say."""
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

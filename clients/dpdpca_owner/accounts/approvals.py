@@ -1,0 +1,209 @@
+"""What this owner has approved for chains of studies: one (ε, δ) for all rounds, and what has used it up.
+
+A manifest with a `rho_share` is a round of a chain, which its first round's id names. Who joins the first
+round has seen the total and approved it: later rounds on the same terms need no new question, and none can
+take more than is left. A round that is withdrawn or cancelled, as the ledger has it, has taken nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from dpdpca_owner.accounts.budget import Cost
+from dpdpca_owner.accounts.ledger import Ledger
+from dpdpca_owner.accounts.spending import Placed
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.privacy.mechanisms import Calibration
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import MAX_ROUNDS
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.fields import decimal_text, read_decimal
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_runtime.own_files import load, own_file, save
+
+WHOLE = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One round against what was approved for its chain.
+
+    Attributes:
+        before: share of the total that other live rounds have taken.
+        rounds: how many these are.
+        share: that this round takes.
+        is_same_total: its ε and δ are those that were approved, or nothing was yet.
+        is_covered: an earlier round on the same terms was approved, and there is enough left of the total.
+        data_sets: on which earlier rounds are booked.
+        is_other_data: it would be covered, but its records count elsewhere than those of earlier rounds.
+    """
+
+    before: Fraction
+    rounds: int
+    share: Fraction
+    is_same_total: bool
+    is_covered: bool
+    data_sets: frozenset[str] = frozenset()
+    is_other_data: bool = False
+
+    @property
+    def after(self) -> Fraction:
+        return self.before + self.share
+
+    def on(self, placed: Placed) -> "Chain":
+        """The same, for records that count in a data set: no approval gives others a budget of their own."""
+        same = not placed.is_new and self.data_sets <= {placed.data_set, *placed.merges}
+        return self if same or not self.is_covered else replace(self, is_covered=False, is_other_data=True)
+
+    def check(self) -> None:
+        """Raises PolicyError: `chain-differs` for another total, `chain-exceeded` for more than is left."""
+        if not self.is_same_total:
+            raise PolicyError(
+                "chain-differs",
+                "this round names another ε or δ for the whole chain than its earlier rounds",
+                "ask the data user for a round on the same total, or for a new chain",
+            )
+        if self.after > WHOLE:
+            raise PolicyError(
+                "chain-exceeded",
+                f"earlier rounds have taken {float(self.before):.4g} of what was approved for all, and this"
+                f" one asks for {float(self.share):.4g}",
+                "ask the data user for a round with a smaller rho_share; --yes does not pass this",
+            )
+        if self.rounds >= MAX_ROUNDS:
+            raise PolicyError(
+                "chain-exceeded",
+                f"the chain has {self.rounds} rounds already, as many as share one δ",
+                "ask the data user for a new chain",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Approved:
+    """What a chain's file holds: the total, the terms that were approved last, and the rounds."""
+
+    total: tuple[str, str]
+    terms: Digest
+    rounds: Mapping[StudyId, Fraction]
+
+
+class Approvals:
+    """The chains in an owner's home, a private file each.
+
+    Args:
+        folder: made on the first write.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def chain(self, manifest: Manifest, ledger: Ledger) -> Chain | None:
+        """How a study stands to what was approved; None where it is no round of a chain.
+
+        Raises:
+            IntegrityError: the file of the chain is not what this program wrote.
+        """
+        if manifest.rho_share == WHOLE:
+            return None
+        known = self._read(manifest)
+        others = (
+            []
+            if known is None
+            else [share for study, share in known.rounds.items() if _counts(study, manifest.study_id, ledger)]
+        )
+        is_known_round = known is not None and manifest.study_id in known.rounds
+        before = sum(others, Fraction(0))
+        covered = (
+            known is not None
+            and known.terms == lasting_terms(manifest)
+            and before + manifest.rho_share <= WHOLE
+            and (bool(manifest.pre_studies) or is_known_round)
+            and manifest.release is not ReleaseKind.MASKED  # it trusts every owner: a question of its own
+        )
+        is_same_total = known is None or known.total == _total(manifest)
+        booked = [ledger.spend(study) for study in (known.rounds if known else ())]
+        data_sets = frozenset(
+            ledger.root(spend.data_set)
+            for spend in booked
+            if spend is not None and spend.is_live and spend.data_set is not None
+        )
+        return Chain(before, len(others), manifest.rho_share, is_same_total, covered, data_sets)
+
+    def approve(self, manifest: Manifest, ledger: Ledger) -> None:
+        """Take a round into its chain; the lock of the ledger is held meanwhile.
+
+        Raises:
+            PolicyError: `chain-differs` or `chain-exceeded`.
+        """
+        chain = self.chain(manifest, ledger)
+        if chain is None:
+            return
+        chain.check()
+        known = self._read(manifest)
+        rounds = {} if known is None else dict(known.rounds)
+        rounds[manifest.study_id] = manifest.rho_share
+        epsilon, delta = _total(manifest)
+        body = {
+            "delta": delta,
+            "epsilon": epsilon,
+            "rounds": {study.hex(): decimal_text(share) for study, share in rounds.items()},
+            "terms": lasting_terms(manifest).hex(),
+        }
+        save(self._path(manifest), body)
+
+    def _read(self, manifest: Manifest) -> _Approved | None:
+        """None before the first approval."""
+        path = self._path(manifest)
+        if not path.exists():
+            return None
+        body = load(path, "delta", "epsilon", "rounds", "terms")
+        with own_file(path):
+            rounds: dict[str, Any] = body["rounds"]
+            shares = {StudyId.parse(study): read_decimal(share, "share") for study, share in rounds.items()}
+            return _Approved((body["epsilon"], body["delta"]), Digest.parse(body["terms"]), shares)
+
+    def _path(self, manifest: Manifest) -> Path:
+        first = manifest.pre_studies[0] if manifest.pre_studies else manifest.study_id
+        return self._folder / f"{first.hex()}.json"
+
+
+def later_rounds(manifest: Manifest, chain: Chain) -> Cost:
+    """What rounds after this one may spend."""
+    left = max(WHOLE - chain.after, Fraction(0))
+    return Cost(left * manifest.figures.rho_total, Fraction(0), 0)
+
+
+def lasting_terms(manifest: Manifest) -> Digest:
+    """Digest of what has to be the same in all rounds for an approval to last.
+
+    Bounds, centres, the clip norm and limits for records may change from round to round, and so may what is
+    released, as long as its noise is calibrated by a proof. What protects owners beside the noise may not:
+    who they are and how many, how far cohorts are apart, how long the key is.
+    """
+    body = manifest.to_body()
+    members = (
+        *("user", "proxy", "purpose", "participants", "min_owners", "max_owners", "missing", "relation"),
+        *("epsilon", "delta", "noise_by", "max_colluding", "mechanism"),
+    )
+    terms: dict[str, Any] = {member: body[member] for member in members}
+    terms["features"] = [
+        [feature.name, feature.kind, list(feature.levels), feature.unit or ""]
+        for feature in manifest.features
+    ]
+    terms["calibration"] = str(Calibration(manifest.calibration))
+    terms["cohort_distance"] = manifest.cohort_distance
+    terms["key_bits"] = manifest.key.bits
+    return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))
+
+
+def _total(manifest: Manifest) -> tuple[str, str]:
+    return decimal_text(manifest.epsilon), decimal_text(manifest.delta)
+
+
+def _counts(study: StudyId, asking: StudyId, ledger: Ledger) -> bool:
+    """Whether an approved round has taken its share; the one that asks has not taken it twice."""
+    spend = ledger.spend(study)
+    return study != asking and (spend is None or spend.is_live)

@@ -1,0 +1,132 @@
+"""What an owner's ledger books: the charge of one study, and what has become of it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, Self
+
+from dpdpca_owner.accounts.budget import Cost, rational_text, read_rational
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.statements import round_privacy
+from dpdpca_protocol.wire.fields import decimal_text, read_decimal, read_text, read_time, time_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import hex_bytes
+
+DATA_SET_NAME = 100
+_TITLE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What one study asks of an owner's records, and by whose signature it can be given back.
+
+    Attributes:
+        user: name of the data user.
+        proxy: raw Ed25519 key of the study's proxy.
+        epsilon, delta: what is proved for the study, rounded up; to be shown. None where nothing is proved.
+        cost: what is booked.
+    """
+
+    study: StudyId
+    title: str
+    user: str
+    proxy: bytes
+    owner: PartyId
+    epsilon: Fraction | None
+    delta: Fraction | None
+    closes_at: datetime
+    cost: Cost
+
+    @classmethod
+    def of(cls, manifest: Manifest, owner: PartyId) -> Self:
+        epsilon, delta = round_privacy(manifest)
+        return cls(
+            manifest.study_id,
+            manifest.title,
+            manifest.user.name,
+            manifest.proxy.ed25519,
+            owner,
+            epsilon,
+            delta,
+            manifest.closes_at,
+            Cost.of(manifest.figures),
+        )
+
+
+class SpendState(StrEnum):
+    """`RESERVED`: something may have left. `COMMITTED`: the proxy has receipted. The others cost nothing."""
+
+    RESERVED = "reserved"
+    COMMITTED = "committed"
+    WITHDRAWN = "withdrawn"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """One study on one data set.
+
+    Attributes:
+        data_set: as first named; None where it is not known any more, and then it counts in each.
+        version: highest share version that the proxy has receipted, 0 before.
+        reserved_at, settled_at: times of the entries; `settled_at` is None while reserved.
+    """
+
+    charge: Charge
+    data_set: str | None
+    state: SpendState
+    version: int
+    reserved_at: str
+    settled_at: str | None = None
+
+    @property
+    def is_live(self) -> bool:
+        return self.state in (SpendState.RESERVED, SpendState.COMMITTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Records as they were read: a keyed fingerprint, the same in every format, and how many they are."""
+
+    fingerprint: Digest
+    records: int
+
+
+def charge_body(charge: Charge, data_set: str | None) -> dict[str, Any]:
+    """The members of an entry that books `charge`."""
+    return {
+        "closes_at": time_text(charge.closes_at),
+        "data_set": data_set,
+        "delta": None if charge.delta is None else decimal_text(charge.delta),
+        "epsilon": None if charge.epsilon is None else decimal_text(charge.epsilon),
+        "outside_delta": rational_text(charge.cost.outside_delta),
+        "owner": charge.owner.hex(),
+        "proxy": charge.proxy.hex(),
+        "rho": None if charge.cost.unproved else rational_text(charge.cost.rho),
+        "study": charge.study.hex(),
+        "title": charge.title,
+        "user": charge.user,
+    }
+
+
+def read_charge(detail: Any) -> tuple[Charge, str | None]:
+    """What `charge_body` wrote. Raises MessageError or PolicyError for anything else."""
+    if detail["rho"] is None:
+        cost = Cost(Fraction(0), Fraction(0), 1, 1)
+    else:
+        outside = read_rational(detail["outside_delta"], "outside_delta")
+        cost = Cost(read_rational(detail["rho"], "rho"), outside, 1)
+    charge = Charge(
+        StudyId.parse(detail["study"]),
+        read_text(detail["title"], "title", _TITLE),
+        read_text(detail["user"], "user", _TITLE),
+        hex_bytes(detail["proxy"], 32, "proxy"),
+        PartyId.parse(detail["owner"]),
+        None if detail["epsilon"] is None else read_decimal(detail["epsilon"], "epsilon"),
+        None if detail["delta"] is None else read_decimal(detail["delta"], "delta"),
+        read_time(detail["closes_at"], "closes_at"),
+        cost,
+    )
+    name = detail["data_set"]
+    return charge, None if name is None else read_text(name, "data_set", DATA_SET_NAME)

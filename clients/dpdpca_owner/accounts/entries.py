@@ -1,0 +1,97 @@
+"""The lines of an owner's ledger: canonical JSON, one entry a line, each naming the digest of the one before.
+
+Here an entry is only well formed and in its place in the chain; whether it may stand there at all is
+decided in `ledger.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.fields import read_time
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import FORMAT, check_members
+
+_TAG = f"dpdpca/ledger/v{FORMAT}\x00".encode()
+_MEMBERS: dict[str, frozenset[str]] = {
+    "ledger": frozenset({"id", "key"}),
+    "budget": frozenset({"delta", "epsilon", "rho"}),
+    "content": frozenset({"data_set", "fingerprint", "records"}),
+    "merge": frozenset({"data_set", "merged"}),
+    "reserve": frozenset(
+        {
+            "closes_at", "data_set", "delta", "epsilon", "outside_delta", "owner", "proxy", "rho", "study",
+            "title", "user",
+        }
+    ),
+    "commit": frozenset({"evidence", "study", "version"}),
+    "refund": frozenset({"evidence", "study", "version", "why"}),
+    "recovered": frozenset({"key", "keeps_data_sets", "lost_entries", "lost_rho", "reason"}),
+}  # fmt: skip
+_MEMBERS["found"] = _MEMBERS["reserve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line. `previous` is the digest of the line before, zeros for the first."""
+
+    index: int
+    previous: Digest
+    time: str
+    kind: str
+    detail: Mapping[str, Any]
+
+    @property
+    def line(self) -> bytes:
+        body = {
+            "detail": dict(self.detail),
+            "format": FORMAT,
+            "index": self.index,
+            "kind": self.kind,
+            "previous": self.previous.hex(),
+            "time": self.time,
+        }
+        return canonical_json(body) + b"\n"
+
+    @property
+    def digest(self) -> Digest:
+        return Digest.of(_TAG + self.line)
+
+    @classmethod
+    def parse(cls, line: bytes) -> Self:
+        """Raises MessageError unless `line`, without its newline, is an entry that this version writes."""
+        body = parse_canonical(line)
+        check_members(body, "detail", "index", "kind", "previous", "time")
+        if type(body["index"]) is not int or body["index"] < 0:
+            raise MessageError("malformed", "an entry's index is a whole number from 0")
+        if not isinstance(body["kind"], str) or body["kind"] not in _MEMBERS:
+            raise MessageError("unsupported-version", "an entry is of a kind that this version does not know")
+        if not isinstance(body["detail"], dict) or body["detail"].keys() != _MEMBERS[body["kind"]]:
+            raise MessageError("malformed", f"a {body['kind']} entry has other members than it should")
+        read_time(body["time"], "time")
+        return cls(body["index"], Digest.parse(body["previous"]), body["time"], body["kind"], body["detail"])
+
+
+FIRST = Digest(bytes(32))
+"""What the first entry names as its predecessor."""
+
+
+class Batch:
+    """Entries that are to follow a chain, made one after the other.
+
+    Args:
+        count: entries in the chain.
+        last: digest of its last entry; `FIRST` for an empty one.
+        time: RFC 3339 UTC, for all of them.
+    """
+
+    def __init__(self, count: int, last: Digest, time: str) -> None:
+        self.entries: list[Entry] = []
+        self._count, self._last, self._time = count, last, time
+
+    def add(self, kind: str, detail: Mapping[str, Any]) -> None:
+        entry = Entry(self._count, self._last, self._time, kind, detail)
+        self.entries.append(entry)
+        self._count, self._last = self._count + 1, entry.digest

@@ -1,0 +1,384 @@
+"""The owner's ledger on disk: a chain of lines that only grows, and its head in a second and a third place.
+
+    ledger/entries.jsonl    the chain
+    ledger/head.json        how long it was when an entry last returned, its last digest, ρ that was live
+    ledger/key              of the fingerprints
+    WITNESS/<id>.json       the head once more, outside this owner's folder
+
+What has been recorded is on the disk when `record` returns: the lines first, then the head. So a chain may be
+longer than its head says, where a run ended in between, and never shorter: that is a truncated or an older
+copy. Only one process writes at a time; what a study spends is decided under that lock.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+
+from dpdpca_owner.accounts.bookkeeping import refund_cancelled, settle
+from dpdpca_owner.accounts.budget import rational_text, read_rational
+from dpdpca_owner.accounts.entries import Entry
+from dpdpca_owner.accounts.ledger import Ledger
+from dpdpca_protocol.errors import (
+    ConflictError,
+    DpdpcaError,
+    IntegrityError,
+    MessageError,
+    NotFoundError,
+    UnavailableError,
+)
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.wire.fields import read_integer, time_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_runtime.files import private_dir, read_private, write_private
+from dpdpca_runtime.own_files import load, own_file, save
+
+_LOCK_SECONDS = 60.0
+_LOOK_SECONDS = 0.02
+_RECOVERY = (
+    "put back its newest copy; if there is none, 'dpdpca owner ledger --recover' goes on with what can be"
+    " shown (docs/ledger.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a ledger was when its last record returned.
+
+    Attributes:
+        ledger: its id.
+        length: entries.
+        digest: of the last of them.
+        live_rho: ρ of all that was live.
+    """
+
+    ledger: Digest
+    length: int
+    digest: Digest
+    live_rho: Fraction
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> "Head":
+        return cls(ledger.id, len(ledger.entries), ledger.last, ledger.live_rho)
+
+    @classmethod
+    def load(cls, path: Path) -> "Head":
+        body = load(path, "digest", "ledger", "length", "live_rho")
+        with own_file(path):
+            return cls(
+                Digest.parse(body["ledger"]),
+                read_integer(body["length"], "length", 1),
+                Digest.parse(body["digest"]),
+                read_rational(body["live_rho"], "live_rho"),
+            )
+
+    def save(self, path: Path) -> None:
+        save(
+            path,
+            {
+                "digest": self.digest.hex(),
+                "ledger": self.ledger.hex(),
+                "length": self.length,
+                "live_rho": rational_text(self.live_rho),
+            },
+        )
+
+
+class Book:
+    """A ledger that is open for writing, under the lock."""
+
+    def __init__(self, file: "LedgerFile", ledger: Ledger, now: datetime) -> None:
+        self._file = file
+        self.ledger = ledger
+        self.time = time_text(now)
+
+    def record(self, entries: Sequence[Entry]) -> None:
+        """Put entries on the disk, then into the ledger.
+
+        Raises:
+            UnavailableError: `ledger-not-written`. What they would have allowed must not be done.
+        """
+        if entries:
+            with writing_to(self._file.folder):
+                append_synced(self._file.entries_path, b"".join(entry.line for entry in entries))
+                self.ledger.add_all(entries)
+                self._file.save_head(self.ledger)
+
+
+class LedgerFile:
+    """One owner's ledger.
+
+    Args:
+        folder: of the ledger alone, within the owner's.
+        witness: a folder elsewhere for the head once more, or None. Written where that is possible.
+        joined: the studies that this owner has sent or tried to send a share to, by its other files.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        witness: Path | None = None,
+        joined: Callable[[], Collection[StudyId]] = frozenset,
+    ) -> None:
+        self.folder = folder
+        self.entries_path = folder / "entries.jsonl"
+        self.head_path = folder / "head.json"
+        self.key_path = folder / "key"
+        self._lock_path = folder / "lock"
+        self._witness = witness
+        self._joined = joined
+
+    def create(self, now: datetime, randomness: Randomness) -> None:
+        """Begin a ledger. One that an interrupted run began is taken over.
+
+        Raises:
+            ConflictError: there is one with entries, or the rest of one.
+            UnavailableError: it cannot be written.
+        """
+        with writing_to(self.folder):
+            private_dir(self.folder)
+            with self.locked(exclusive=True):
+                if self._is_in_use():
+                    raise ConflictError(
+                        "already-initialised",
+                        f"there is a ledger in {self.folder}, of an owner whose keys are gone",
+                        "restore them from a backup, or name another folder with --home",
+                    )
+                key = randomness.bytes(32)
+                write_private(self.key_path, key)
+                first = Ledger.begin(Digest(randomness.bytes(32)), self.check_of(key), time_text(now))
+                write_private(self.entries_path, first.line)
+                ledger = Ledger()
+                ledger.add(first)
+                self.save_head(ledger)
+
+    def read(self) -> Ledger:
+        """The ledger as it stands.
+
+        Raises:
+            IntegrityError: missing, corrupt, truncated or older than it was; the message says which.
+        """
+        with self.locked(exclusive=False):
+            return self._load()[0]
+
+    def owners(self) -> frozenset[PartyId]:
+        """Who has booked in it, by the lines that hold."""
+        ledger = Ledger()
+        with suppress(DpdpcaError, OSError):
+            content = read_private(self.entries_path)
+            ledger.extend(content[: content.rfind(b"\n") + 1])
+        return frozenset(spend.charge.owner for spend in ledger.spends)
+
+    @contextmanager
+    def writing(self, now: datetime) -> Iterator[Book]:
+        """The ledger, with nobody else at it. Raises like `read`, and ConflictError `busy`."""
+        with self.locked(exclusive=True):
+            ledger, complete = self._load()
+            with writing_to(self.folder):
+                self._finish(ledger, complete)
+            yield Book(self, ledger, now)
+
+    def key(self) -> bytes:
+        """Of the fingerprints. Raises IntegrityError where it is gone, or the ledger."""
+        if not self.entries_path.exists():
+            raise _missing(self.folder)
+        try:
+            return read_private(self.key_path)
+        except NotFoundError as error:
+            raise IntegrityError(
+                "ledger-key", f"the key of the ledger's fingerprints is gone from {self.key_path}", _RECOVERY
+            ) from error
+
+    def check(self) -> None:
+        """Raises IntegrityError where `read` would. Hold the lock."""
+        self._load()
+
+    @staticmethod
+    def check_of(key: bytes) -> Digest:
+        """By what a ledger knows its key of fingerprints again."""
+        return Digest.of(b"dpdpca/fingerprint-key\x00" + key)
+
+    def settle(self, receipt: bytes | None, now: datetime) -> Ledger:
+        """Book what a receipt says, if it is news. Raises like `bookkeeping.settle`."""
+        return self._book(lambda ledger, time: settle(ledger, receipt, time) if receipt else [], now)
+
+    def refund_cancelled(self, study: StudyId, transcript: Sequence[bytes], now: datetime) -> Ledger:
+        """Book the refund of a cancelled study, if it is one and that is news."""
+        return self._book(lambda ledger, time: refund_cancelled(ledger, study, transcript, time), now)
+
+    def _book(self, make: Callable[[Ledger, str], list[Entry]], now: datetime) -> Ledger:
+        """What `make` has to say, written only if there is anything; the ledger with it."""
+        ledger = self.read()
+        if not make(ledger, time_text(now)):
+            return ledger
+        with self.writing(now) as book:
+            book.record(make(book.ledger, book.time))
+            return book.ledger
+
+    def witness_path(self, ledger: Digest) -> Path | None:
+        """Where the head of the ledger with this id is once more."""
+        return None if self._witness is None else self._witness / f"{ledger.hex()}.json"
+
+    def save_head(self, ledger: Ledger) -> None:
+        """Note how far the ledger is. Raises OSError where that fails beside the ledger."""
+        head, elsewhere = Head.of(ledger), self.witness_path(ledger.id)
+        head.save(self.head_path)
+        if elsewhere is not None:
+            # Behind, it shows less; it never blocks. A container may have no other place that lasts.
+            with suppress(OSError, DpdpcaError):
+                head.save(elsewhere)
+
+    def _heads(self, ledger: Digest) -> list[Head]:
+        heads, elsewhere = [], self.witness_path(ledger)
+        with suppress(NotFoundError):
+            heads.append(Head.load(self.head_path))
+        if elsewhere is not None:
+            with suppress(NotFoundError, OSError):
+                heads.append(Head.load(elsewhere))
+        return heads
+
+    @contextmanager
+    def locked(self, *, exclusive: bool) -> Iterator[None]:
+        """Raises ConflictError where another process holds the ledger for a minute."""
+        if not self.folder.is_dir():
+            raise _missing(self.folder)
+        if not exclusive and not self._lock_path.exists():
+            yield  # a copy to look at; nobody writes to it
+            return
+        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
+        with writing_to(self.folder):
+            descriptor = os.open(self._lock_path, flags | os.O_CLOEXEC, 0o600)
+        try:
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while True:
+                try:
+                    fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise ConflictError(
+                            "busy",
+                            "another command of this owner holds its ledger",
+                            "wait until it has ended",
+                        ) from error
+                    time.sleep(_LOOK_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _load(self) -> tuple[Ledger, int]:
+        """The ledger, checked against everything that knows of it, and the length of its complete lines."""
+        try:
+            content = read_private(self.entries_path)
+        except NotFoundError as error:
+            raise _missing(self.folder) from error
+        complete = content.rfind(b"\n") + 1
+        try:
+            ledger = Ledger.parse(content[:complete])
+        except MessageError as error:
+            raise IntegrityError("ledger-corrupt", error.problem, _RECOVERY) from error
+        if not ledger.entries:
+            raise IntegrityError("ledger-truncated", "the ledger is empty", _RECOVERY)
+        if not self.head_path.exists() and len(ledger.entries) > 1:
+            raise IntegrityError(
+                "ledger-truncated", f"the ledger's head is gone from {self.head_path}", _RECOVERY
+            )
+        for head in self._heads(ledger.id):
+            _check_head(ledger, head)
+        if ledger.key_check != self.check_of(self.key()):
+            raise IntegrityError(
+                "ledger-key", f"{self.key_path} is not the key of the ledger's fingerprints", _RECOVERY
+            )
+        unknown = sum(ledger.spend(study) is None for study in self._joined())
+        if unknown:
+            raise IntegrityError(
+                "ledger-older",
+                f"the ledger knows nothing of {unknown} of the studies that this owner has joined: it is an"
+                " older copy",
+                _RECOVERY,
+            )
+        return ledger, complete
+
+    def _finish(self, ledger: Ledger, complete: int) -> None:
+        """What an interrupted run left undone: the rest of a line that never counted, a head behind."""
+        if self.entries_path.stat().st_size > complete:
+            _cut(self.entries_path, complete)
+        if not self.head_path.exists() or Head.load(self.head_path).length < len(ledger.entries):
+            append_synced(self.entries_path, b"")
+            self.save_head(ledger)
+
+    def _is_in_use(self) -> bool:
+        """Whether more than its first line was ever recorded."""
+        return (self.entries_path.exists() and read_private(self.entries_path).count(b"\n") > 1) or (
+            self.head_path.exists() and Head.load(self.head_path).length > 1
+        )
+
+
+def append_synced(path: Path, content: bytes) -> None:
+    """Add to a file, on the disk when this returns; where that fails the file is as it was, if it can be."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        length = os.fstat(descriptor).st_size
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, length)
+                os.fsync(descriptor)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def writing_to(folder: Path) -> Iterator[None]:
+    """What the disk refuses, said so that whoever asked goes no further."""
+    try:
+        yield
+    except OSError as error:
+        raise _not_written(folder, error) from error
+
+
+def _cut(path: Path, length: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, length)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_head(ledger: Ledger, head: Head) -> None:
+    if head.ledger != ledger.id:
+        raise IntegrityError("ledger-corrupt", "the ledger is another than the one of its head", _RECOVERY)
+    count = len(ledger.entries)
+    if count < head.length:
+        raise IntegrityError(
+            "ledger-truncated",
+            f"the ledger has {count} entries and had {head.length}: it was cut short, or is an older copy",
+            _RECOVERY,
+        )
+    if ledger.entries[head.length - 1].digest != head.digest:
+        raise IntegrityError(
+            "ledger-corrupt", f"entry {head.length} of the ledger is not the one that was written", _RECOVERY
+        )
+
+
+def _missing(folder: Path) -> IntegrityError:
+    return IntegrityError("ledger-missing", f"there is no ledger in {folder}", _RECOVERY)
+
+
+def _not_written(folder: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(
+        "ledger-not-written",
+        f"the ledger in {folder} cannot be written ({error.strerror or type(error).__name__})",
+        "nothing leaves without an entry: make the folder writable, or room on its disk, and try again",
+    )

@@ -1,0 +1,203 @@
+"""What a study would do to an owner's budget, as the consent sheet shows it and a join is held to it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpdpca_owner.accounts.bookkeeping import place
+from dpdpca_owner.accounts.budget import NO_COST, Budget, Cost, rational_text
+from dpdpca_owner.accounts.charge import DATA_SET_NAME, Charge
+from dpdpca_owner.accounts.ledger import Ledger, check_fits
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UsageError
+from dpdpca_protocol.wire.fields import decimal_text, read_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The data set in which a study counts, and what is spent on it without this study.
+
+    Attributes:
+        is_new: nothing was booked on it before.
+        is_paid: this study is booked already and costs nothing more.
+        merges: data sets that become one with it.
+        others: data sets that stay apart.
+        before: what is live, but for this study.
+    """
+
+    data_set: str
+    is_new: bool
+    is_paid: bool
+    merges: tuple[str, ...]
+    others: tuple[str, ...]
+    before: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """One study against this owner's budget.
+
+    Attributes:
+        later: what later rounds of the study's chain may still spend, under one approval.
+        placed: None where nothing tells which data set it would count in.
+        data_sets: how many there are.
+    """
+
+    charge: Charge
+    budget: Budget
+    placed: Placed | None
+    data_sets: int
+    later: Cost = NO_COST
+
+    def check(self) -> None:
+        """Raises PolicyError `budget-exceeded`."""
+        if self.placed is not None and not self.placed.is_paid:
+            check_fits(self.placed.before + self.charge.cost + self.later, self.placed.data_set, self.budget)
+
+    @property
+    def fits(self) -> bool | None:
+        """None where it cannot be told."""
+        if self.placed is None:
+            return None
+        after = self.placed.before + self.charge.cost + self.later
+        return self.placed.is_paid or not self.budget.is_exceeded_by(after)
+
+    def lines(self) -> list[str]:
+        """Sentences for the consent sheet."""
+        placed = self.placed
+        if placed is None:
+            return [
+                f"this owner's ledger has {self.data_sets} data sets: --data or --dataset tells in which of"
+                " them the study would count"
+            ]
+        lines = []
+        if placed.is_new:
+            lines.append(
+                f"nothing was spent on these records yet: they become the data set '{placed.data_set}'"
+            )
+            if placed.others:
+                lines.append(
+                    f"should they be about the same people as {_listed(placed.others)}, then name that with"
+                    " --dataset: here, records that were changed count as others"
+                )
+        else:
+            lines.append(f"these records are the data set '{placed.data_set}'")
+        if placed.merges:
+            lines.append(
+                f"{_listed(placed.merges)} becomes one with it, and what was spent there counts here"
+            )
+        before, after = placed.before.rho, placed.before.rho + self.charge.cost.rho
+        lines.append(
+            f"spent before: {self._amount(before)}; with this study: {self._amount(after)};"
+            f" your budget: {self._amount(self.budget.rho)}, at δ = {float(self.budget.delta):.3g}"
+        )
+        if self.later.rho:
+            whole = self._amount(after + self.later.rho)
+            lines.append(f"and with all later rounds that you approve by joining: {whole}")
+        if unproved := (placed.before + self.charge.cost).unproved:
+            lines.append(
+                f"{unproved} of the studies, with this one, have no privacy that can be proved: the figures"
+                " say nothing about these"
+            )
+        if placed.is_paid:
+            lines.append("this study is booked already: sending its share again costs nothing more")
+        elif not self.fits:
+            lines.append("this is ABOVE your budget: this owner cannot join.")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "data_set": None,
+            "fits": self.fits,
+            "budget": self._json(self.budget.rho),
+            "cost": {
+                "rho": rational_text(self.charge.cost.rho),
+                "is_proved": not self.charge.cost.unproved,
+            },
+        }
+        if self.placed is not None:
+            before = self.placed.before.rho
+            facts |= {
+                "data_set": self.placed.data_set,
+                "is_new": self.placed.is_new,
+                "is_booked": self.placed.is_paid,
+                "merges": list(self.placed.merges),
+                "before": self._json(before),
+                "after": self._json(before + self.charge.cost.rho),
+                "after_all_rounds": self._json(before + self.charge.cost.rho + self.later.rho),
+            }
+        return facts
+
+    def _amount(self, rho: Fraction) -> str:
+        return f"ε = {float(self.budget.epsilon_of(rho)):.4g} (ρ = {float(rho):.4g})"
+
+    def _json(self, rho: Fraction) -> dict[str, Any]:
+        return amount_json(self.budget, rho)
+
+
+def foresee(
+    ledger: Ledger, charge: Charge, budget: Budget, fingerprint: Digest | None, named: str | None
+) -> Spending:
+    """What `charge` would do now.
+
+    Args:
+        ledger: so far.
+        charge: of the study.
+        budget: of the policy in force.
+        fingerprint: of the records, if there are any at hand.
+        named: the data set that the owner says they belong to.
+
+    Raises:
+        UsageError: the name is no plain text.
+        ConflictError: study and records count in different data sets.
+    """
+    if named is not None:
+        check_data_set(named)
+    paid = ledger.spend(charge.study)
+    is_paid = paid is not None and paid.is_live
+    if fingerprint is None and named is None and not (is_paid and paid is not None and paid.data_set):
+        if len(ledger.data_sets) != 1:
+            return Spending(charge, budget, None, len(ledger.data_sets))
+        named = ledger.data_sets[0]
+    placement = place(ledger, charge.study, fingerprint, named)
+    before = ledger.spent(placement.data_set, *placement.merges)
+    if is_paid and paid is not None:
+        before -= paid.charge.cost
+    apart = {placement.data_set, *placement.merges}
+    others = tuple(name for name in ledger.data_sets if name not in apart)
+    placed = Placed(placement.data_set, placement.is_new, is_paid, placement.merges, others, before)
+    return Spending(charge, budget, placed, len(ledger.data_sets))
+
+
+def check_own(ledger: Ledger, own: Collection[PartyId]) -> None:
+    """Raises IntegrityError `ledger-of-another` where others than the party with the ids `own` booked."""
+    if not {spend.charge.owner for spend in ledger.spends} <= set(own):
+        raise IntegrityError(
+            "ledger-of-another",
+            "the ledger holds studies that another owner has joined: each owner has a ledger of its own",
+            "put this owner's ledger and keys back from one backup of its whole folder",
+        )
+
+
+def check_data_set(name: str) -> None:
+    """Raises UsageError where `name` cannot name a data set."""
+    try:
+        read_text(name, "the name of the data set", DATA_SET_NAME)
+    except DpdpcaError as error:
+        raise UsageError("bad-name", error.problem, "give a short plain name") from error
+
+
+def amount_json(budget: Budget, rho: Fraction) -> dict[str, Any]:
+    """An amount of ρ: exact, as a number, and as ε at the budget's δ."""
+    return {
+        "rho": rational_text(rho),
+        "rho_number": float(rho),
+        "epsilon": float(budget.epsilon_of(rho)),
+        "delta": decimal_text(budget.delta),
+    }
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    quoted = [f"'{name}'" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"

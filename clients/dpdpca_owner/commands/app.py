@@ -1,0 +1,370 @@
+"""`dpdpca owner …`: the command line of a data owner. What the commands do is in `acts.py`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpdpca_owner.commands import ledger as ledger_commands
+from dpdpca_owner.commands.parts import (
+    PASSPHRASE_VARIABLE,
+    Address,
+    AsJson,
+    CaFile,
+    Data,
+    Dataset,
+    Decimal,
+    Encoding,
+    Home,
+    Passphrase,
+    Query,
+    UrlFile,
+    Yes,
+    find_home,
+    locate,
+    make_console,
+    need_terminal,
+    open_desk,
+    parse_address,
+    print_facts,
+    say,
+)
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_runtime.text import load_line, load_text
+
+if TYPE_CHECKING:
+    from dpdpca_protocol.messages.study_messages import ProxyCard
+
+app = typer.Typer(help="A data owner: what this machine agrees to send.", no_args_is_help=True)
+app.command(epilog=ledger_commands.EXAMPLE)(ledger_commands.ledger)
+
+_STUDY = "https://proxy.example:8440/9f86…0a08"
+
+
+@app.command(epilog='Example: dpdpca owner init --name "Hospital A"')
+def init(
+    name: Annotated[str, typer.Option(help="What others see.")],
+    home: Home = None,
+    passphrase_file: Passphrase = None,
+    ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the key.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make this owner's keys, its ledger, and a policy file to edit."""
+    from dpdpca_runtime.passphrase import new_passphrase
+
+    passphrase = new_passphrase(passphrase_file, PASSPHRASE_VARIABLE, ask=ask_passphrase)
+    place = find_home(home)
+    owner = place.create(name, passphrase)
+    facts = {
+        "home": str(place.path),
+        "name": owner.name,
+        "party": owner.key.public.party_id.hex(),
+        "ed25519": owner.key.public.ed25519.hex(),
+        "words": owner.words,
+        "policy": str(place.policy_path),
+    }
+    print_facts(
+        as_json,
+        facts,
+        f"{owner.name} is ready in {place.path}\nkey    {facts['ed25519']}\nwords  {owner.words}\n"
+        f"what this owner agrees to stands in {place.policy_path}: read it, and lower its figures",
+    )
+
+
+@app.command(epilog="Example: dpdpca owner enrol https://proxy.example:8440 --invitation-file token.txt")
+def enrol(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
+    invitation_file: Annotated[
+        Path | None,
+        typer.Option("--invitation-file", help="File with the invitation; default: standard input."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept the proxy's key unseen.")] = False,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Enrol at a proxy with a single-use invitation, and pin its key."""
+    from dpdpca_owner import acts
+    from dpdpca_runtime.words import fingerprint_words
+
+    def accept(card: "ProxyCard", known: bool) -> bool:
+        if known or yes:
+            return True
+        typer.echo(f"{card.name} shows the key\n  {fingerprint_words(card.identity.ed25519)}", err=True)
+        need_terminal("accept the proxy's key")
+        return typer.confirm("Do these words agree with what its operator says?", err=True)
+
+    def read_invitation() -> str:
+        if invitation_file is not None:
+            return load_text(invitation_file).strip()
+        if sys.stdin.isatty():
+            return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
+        return load_line(sys.stdin.buffer)
+
+    done = acts.enrol(open_desk(home, ca_file, passphrase_file), url, read_invitation, accept)
+    words = fingerprint_words(done.proxy.identity.ed25519)
+    facts = {
+        "proxy": {
+            "name": done.proxy.name,
+            "url": done.proxy.url,
+            "ed25519": done.proxy.identity.ed25519.hex(),
+            "words": words,
+        },
+        "party": done.party,
+        "was_enrolled": done.was_enrolled,
+    }
+    how = "was enrolled already" if done.was_enrolled else "is enrolled"
+    print_facts(as_json, facts, f"this owner {how} at {done.proxy.name}\nwords  {words}")
+
+
+@app.command(epilog="Example: dpdpca owner rotate")
+def rotate(
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put new keys in the place of this owner's own, at every proxy; open studies keep the old ones."""
+    from dpdpca_owner.acts import make_desk
+    from dpdpca_owner.rotation import rotate_keys
+    from dpdpca_runtime.passphrase import unlock
+
+    place = find_home(home)
+    passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
+    desk = make_desk(place, place.load(passphrase), ca_file, say=say)
+    owner = rotate_keys(desk, passphrase)
+    facts = {
+        "party": owner.key.public.party_id.hex(),
+        "ed25519": owner.key.public.ed25519.hex(),
+        "words": owner.words,
+        "former_keys": len(owner.former),
+        "proxies": place.pins.proxy_urls(),
+    }
+    text = f"{owner.name} has new keys\nkey    {facts['ed25519']}\nwords  {owner.words}"
+    print_facts(as_json, facts, f"{text}\nstudies that this owner is in go on with the keys they began with")
+
+
+@app.command(epilog=f"Example: dpdpca owner review {_STUDY} --data records.parquet")
+def review(
+    address: Address,
+    data: Data = None,
+    query: Query = None,
+    data_url_file: UrlFile = None,
+    encoding: Encoding = None,
+    decimal: Decimal = ".",
+    dataset: Dataset = None,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a study asks, and with data what it would do to it. Uploads nothing."""
+    from dpdpca_owner import acts
+    from dpdpca_owner.commands.display import show_sheet
+
+    has_data = data is not None or query is not None or data_url_file is not None
+    location = locate(data, query, data_url_file, encoding, decimal) if has_data else None
+    desk = open_desk(home, ca_file, passphrase_file)
+    sheet = acts.review(desk, parse_address(address), location, dataset)
+    if as_json:
+        print_facts(True, sheet.to_json(), "")
+    else:
+        show_sheet(sheet, make_console())
+
+
+@app.command(epilog=f"Example: dpdpca owner prepare {_STUDY}")
+def prepare(
+    address: Address,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do the slow part of encrypting ahead, so that `join` takes seconds; needs no data, sends nothing."""
+    from dpdpca_owner import acts
+    from dpdpca_owner.commands.display import counting
+
+    desk = open_desk(home, ca_file, passphrase_file)
+    with counting("Preparing", quiet=as_json) as on_made:
+        ahead = acts.work_ahead(desk, parse_address(address), on_made)
+    text = (
+        f"{ahead.made:,} of {ahead.total:,} randomizers made; each serves one ciphertext and is then deleted"
+    )
+    print_facts(as_json, {"made": ahead.made, "total": ahead.total}, text)
+
+
+@app.command(epilog=f"Example: dpdpca owner join {_STUDY} --data records.parquet")
+def join(
+    address: Address,
+    data: Data = None,
+    query: Query = None,
+    data_url_file: UrlFile = None,
+    encoding: Encoding = None,
+    decimal: Decimal = ".",
+    dataset: Dataset = None,
+    yes: Yes = False,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Encrypt this owner's sums and send them; goes on where an interrupted run stopped."""
+    from dpdpca_owner import acts
+    from dpdpca_owner.commands.display import show_sheet, watching
+    from dpdpca_owner.upload import Outcome
+    from dpdpca_runtime.words import fingerprint_words
+
+    place, location = parse_address(address), locate(data, query, data_url_file, encoding, decimal)
+    desk = open_desk(home, ca_file, passphrase_file)
+    prepared = acts.prepare_join(desk, place, location, dataset)
+    if not yes and not prepared.is_approved:
+        show_sheet(prepared.sheet, make_console(err=True))
+        need_terminal("consent")
+        if not typer.confirm("Send this share?", err=True):
+            raise PolicyError("not-consented", "no consent was given, and nothing was sent")
+    figures = prepared.manifest.figures
+    with watching(figures.ciphertext_count, prepared.sheet.sealed_bytes, quiet=as_json) as watcher:
+        settled = acts.join(desk, place, prepared, watcher)
+    receipt, report = settled.receipt, prepared.contribution.report
+    user, first_contact = prepared.manifest.user, prepared.sheet.study.user_since is None
+    facts = {
+        "study": place.study.hex(),
+        "user": {"name": user.name, "words": fingerprint_words(user.ed25519), "first_contact": first_contact},
+        "already": settled.outcome is Outcome.ALREADY,
+        "version": receipt.version,
+        "receipt_time": receipt.time,
+        "statement": receipt.statement.hex(),
+        "records": report.accepted,
+        "dropped": report.dropped,
+        "clipped": report.clipped,
+        "notes": list(prepared.contribution.notes),
+        "sent_chunks": settled.sent_chunks,
+        "sent_bytes": settled.sent_bytes,
+    }
+    text = (
+        f"this share is in already: version {receipt.version}, receipt of {receipt.time}"
+        if settled.outcome is Outcome.ALREADY
+        else f"the share is in: version {receipt.version} with {report.accepted} records,"
+        f" {settled.sent_bytes:,} bytes sent, receipt of {receipt.time}"
+    )
+    if first_contact:
+        text += f"\nfirst contact with {user.name}; its key is now pinned: {fingerprint_words(user.ed25519)}"
+    text += "".join(f"\nnote: {note}" for note in prepared.contribution.notes)
+    print_facts(as_json, facts, text)
+
+
+@app.command(epilog=f"Example: dpdpca owner status {_STUDY}")
+def status(
+    address: Annotated[
+        str | None, typer.Argument(metavar="[URL/STUDY]", help="One study; default: all joined here.")
+    ] = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Ask nobody: judge again what was kept at the last time.")
+    ] = False,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where studies stand, and whether the proxy keeps what it signed for this owner."""
+    from dpdpca_owner import acts, reports
+    from dpdpca_owner.commands.display import status_facts, status_text
+
+    desk = open_desk(home, ca_file, passphrase_file)
+    places = [parse_address(address)] if address is not None else acts.joined(desk.home)
+    ask = reports.status_offline if offline else reports.status
+    told = [ask(desk, place) for place in places]
+    if as_json:
+        facts = [status_facts(report) for report in told]
+        print_facts(True, facts[0] if address is not None else {"studies": facts}, "")
+        return
+    if not told:
+        typer.echo("this owner has joined no study yet")
+    for report in told:
+        typer.echo(status_text(report))
+
+
+@app.command(epilog=f"Example: dpdpca owner withdraw {_STUDY}")
+def withdraw(
+    address: Address,
+    yes: Yes = False,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take this owner's share back while the study is open."""
+    from dpdpca_owner import acts
+    from dpdpca_owner.upload import Outcome
+
+    place = parse_address(address)
+    if not yes and sys.stdin.isatty() and not typer.confirm("Take the share back?", err=True):
+        raise PolicyError("not-consented", "nothing was changed")
+    settled = acts.withdraw(open_desk(home, ca_file, passphrase_file), place)
+    already = settled.outcome is Outcome.ALREADY
+    facts = {
+        "study": place.study.hex(),
+        "already": already,
+        "version": settled.receipt.version,
+        "receipt_time": settled.receipt.time,
+    }
+    text = "was taken back before" if already else "is taken back"
+    print_facts(
+        as_json,
+        facts,
+        f"the share {text}: version {settled.receipt.version}, receipt of {settled.receipt.time}",
+    )
+
+
+@app.command(epilog=f"Example: dpdpca owner components {_STUDY} --out model.npz")
+def components(
+    address: Address,
+    out: Annotated[Path | None, typer.Option(help="Also save them, as .npz.")] = None,
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fetch the components that the data user published to the owners, and open this owner's copy."""
+    from dpdpca_owner import acts
+    from dpdpca_owner.commands.display import show_components
+
+    found, records = acts.components(open_desk(home, ca_file, passphrase_file), parse_address(address), out)
+    if as_json:
+        facts = {
+            "records": records,
+            "names": list(found.space.names),
+            "components": found.vectors.tolist(),
+            "explained_variance": found.eigenvalues.tolist(),
+            "noise_edges": found.noise_edges.tolist(),
+            "trusted_components": found.trusted_count,
+            "origin": found.origin.tolist(),
+            "out": str(out) if out else None,
+        }
+        print_facts(True, facts, "")
+    else:
+        show_components(found, records, make_console())
+
+
+@app.command(epilog=f"Example: dpdpca owner transform {_STUDY} --data records.parquet --out scores.parquet")
+def transform(
+    address: Address,
+    out: Annotated[Path, typer.Option(help="Scores, as .parquet or .csv.")],
+    data: Data = None,
+    query: Query = None,
+    data_url_file: UrlFile = None,
+    encoding: Encoding = None,
+    decimal: Decimal = ".",
+    home: Home = None,
+    ca_file: CaFile = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put this owner's own records on the published components, on this machine."""
+    from dpdpca_owner import acts
+
+    location = locate(data, query, data_url_file, encoding, decimal)
+    count = acts.transform(open_desk(home, ca_file, passphrase_file), parse_address(address), location, out)
+    print_facts(as_json, {"records": count, "out": str(out)}, f"{count} records projected into {out}")

@@ -1,0 +1,222 @@
+"""Consent sheet, dry run, progress and components on a terminal; texts of others are never interpreted."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from dpdpca_owner.accounts.charge import Charge, Spend, SpendState
+from dpdpca_owner.consent import ConsentSheet, DryRun
+from dpdpca_owner.reports import Report
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
+from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.fields import decimal_text
+
+_LOADINGS = 3
+
+
+def show_sheet(sheet: ConsentSheet, console: Console) -> None:
+    manifest = sheet.manifest
+    console.print(Text(manifest.title, style="bold"))
+    console.print(Text(f"study {sheet.study.signed.study_id.hex()}", style="dim"))
+    sections: Sequence[tuple[str, Sequence[str]]] = (
+        ("Who asks", sheet.who_asks()),
+        ("Why", [manifest.purpose]),
+        ("What leaves this machine", sheet.leaves()),
+        ("Who could decrypt what", sheet.who_can_decrypt()),
+        ("What is promised", sheet.promise()),
+        ("What hangs on the owners", sheet.honesty()),
+        ("The cohort", sheet.cohort()),
+        ("Your records", sheet.records_rules()),
+        ("Your policy", sheet.policy()),
+        ("Your ledger", sheet.spending.lines()),
+    )
+    for heading, lines in sections:
+        console.print(Text(f"\n{heading}", style="bold"))
+        for line in lines:
+            console.print(Padding(Text(line), (0, 0, 0, 2)))
+    console.print()
+    if sheet.dry_run is None:
+        _show_features(manifest, console)
+    else:
+        show_dry_run(sheet.dry_run, manifest, console)
+
+
+def _show_features(manifest: Manifest, console: Console) -> None:
+    table = Table("feature", "kind", "bounds or levels", "unit", title="Features", title_justify="left")
+    for feature in manifest.features:
+        if feature.lower is None or feature.upper is None:
+            span = ", ".join(feature.levels)
+        else:
+            span = f"{decimal_text(feature.lower)} to {decimal_text(feature.upper)}"
+            span += "" if feature.scale is None else f", counted in {decimal_text(feature.scale)}"
+        table.add_row(Text(feature.name), feature.kind, Text(span), Text(feature.unit or ""))
+    console.print(table)
+
+
+def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
+    report = dry_run.report
+    table = Table(
+        "feature", "column", "missing", "out of bounds", title="Dry run on your data", title_justify="left"
+    )
+    rows = zip(manifest.features, dry_run.columns, report.missing, report.out_of_bounds, strict=True)
+    for feature, column, missing, outside in rows:
+        table.add_row(
+            Text(feature.name), Text(column), _share(missing, report.records), _share(outside, report.records)
+        )
+    console.print(table)
+    console.print(
+        f"{report.records} records read; {report.accepted} count, {report.dropped} left out for a missing"
+        f" value, {_share(report.clipped, report.accepted)} clipped to the norm bound. Nothing was sent."
+    )
+    for note in dry_run.notes:
+        console.print(Text(f"note: {note}"))
+
+
+def _share(count: int, of: int) -> str:
+    return f"{count} ({count / of:.1%})" if count and of else str(count)
+
+
+@contextmanager
+def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Watcher]:
+    """Two progress bars where stderr is a terminal: encrypting, with what is left of it, and sending."""
+    if quiet or not sys.stderr.isatty():
+        yield Watcher()
+        return
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(file=sys.stderr),
+    ) as progress:
+        encrypting = progress.add_task("encrypting", total=ciphertexts)
+        sending = progress.add_task("sending (bytes)", total=share_bytes)
+        yield Watcher(
+            lambda count: progress.advance(encrypting, count), lambda sent: progress.advance(sending, sent)
+        )
+
+
+@contextmanager
+def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A line with how many are done, and how fast, where stderr is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda count: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TaskProgressColumn(show_speed=True))
+    with Progress(*columns, console=Console(file=sys.stderr)) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda count: progress.advance(task, count)
+
+
+def show_components(components: Components, records: int, console: Console) -> None:
+    table = Table(
+        "component",
+        "variance",
+        "noise edge",
+        "",
+        "largest loadings",
+        title="Components",
+        title_justify="left",
+    )
+    names = components.space.names
+    for index in range(components.component_count):
+        loadings = components.vectors[index]
+        leaders = sorted(range(len(names)), key=lambda j: -abs(loadings[j]))[:_LOADINGS]
+        table.add_row(
+            str(index + 1),
+            f"{components.eigenvalues[index]:.4g}",
+            f"{components.noise_edges[index]:.4g}",
+            components.label(index),
+            Text(", ".join(f"{names[j]} {loadings[j]:+.2f}" for j in leaders)),
+        )
+    console.print(table)
+    trusted, count = components.trusted_count, components.component_count
+    console.print(
+        f"{records} records; {trusted} of {count} components stand above the noise"
+        + ("" if trusted == count else f", the others are {BELOW_THE_EDGE}")
+    )
+
+
+def booked_text(spend: Spend, state: str = "") -> str:
+    """What the ledger has of a study, in words."""
+    epsilon = epsilon_text(spend.charge)
+    if not spend.is_live:
+        return f"{spend.state}: its {epsilon} is refunded"
+    if state == StudyState.FAILED:
+        return f"{epsilon} stays booked: a study that failed is not refunded, its shares had left"
+    receipted = "" if spend.state is SpendState.COMMITTED else ", the proxy has not receipted a share yet"
+    return f"{epsilon} booked{receipted}"
+
+
+def epsilon_text(charge: Charge) -> str:
+    """What is proved for one study."""
+    return "no proved privacy" if charge.epsilon is None else f"ε = {decimal_text(charge.epsilon)}"
+
+
+def status_facts(report: Report) -> dict[str, Any]:
+    """What `status --json` prints of one study."""
+    facts, standing = report.facts, report.standing
+    receipt = standing.receipt
+    return {
+        "address": str(report.address),
+        "study": report.address.study.hex(),
+        "title": facts.title,
+        "state": facts.state,
+        "release": facts.release,
+        "owners_complete": facts.owners_complete,
+        "min_owners": facts.min_owners,
+        "closes_at": facts.closes_at,
+        "failure": facts.failure,
+        "receipt": None
+        if receipt is None
+        else {"subject": receipt.subject, "version": receipt.version, "time": receipt.time},
+        "included": standing.included,
+        "booked": None if report.spend is None else str(report.spend.state),
+        "is_ledger_whole": report.is_ledger_whole,
+    }
+
+
+def status_text(report: Report) -> str:
+    """Several lines for a person."""
+    facts, standing = report.facts, report.standing
+    receipt = standing.receipt
+    lines = [
+        f"{facts.title}  ({report.address.study.hex()[:16]}…)",
+        f"  state    {facts.state}" + (f": {facts.failure_detail or facts.failure}" if facts.failure else ""),
+        f"  owners   {facts.owners_complete} in, {facts.min_owners} needed; closes at {facts.closes_at}",
+    ]
+    if receipt is None:
+        lines.append("  yours    no share")
+    else:
+        subject = "share" if receipt.subject == "share" else "withdrawal"
+        lines.append(f"  yours    {subject} version {receipt.version}, receipt of {receipt.time}")
+    if standing.included is not None:
+        lines.append(
+            "  cohort   holds this share, by the proxy's signature"
+            if standing.included
+            else "  cohort   does not hold a share of this owner, as it should be"
+        )
+    if report.spend is not None:
+        lines.append(f"  ledger   {booked_text(report.spend, facts.state)}")
+    if report.is_ledger_whole is False:
+        lines.append("  ledger   does NOT hold what it held when that was signed: it was replaced")
+    return "\n".join(lines)

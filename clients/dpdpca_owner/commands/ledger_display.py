@@ -1,0 +1,157 @@
+"""An owner's ledger for a person, and whole for whoever has to judge it."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from dpdpca_owner.accounts.budget import Budget
+from dpdpca_owner.accounts.charge import Charge, Spend
+from dpdpca_owner.accounts.ledger import Ledger
+from dpdpca_owner.accounts.spending import amount_json
+from dpdpca_protocol.errors import NotFoundError
+from dpdpca_protocol.wire.fields import decimal_text
+
+_STUDY_DIGITS = 16
+
+
+def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: Console) -> None:
+    """A table for each data set.
+
+    Args:
+        ledger: in order.
+        budget: of the policy in force; amounts are shown as ε at its δ.
+        data_set: the only one to show, or None.
+        console: where to.
+    """
+    allowed, delta = budget.epsilon_of(budget.rho), f"{float(budget.delta):.3g}"
+    names = _chosen(ledger, data_set)
+    for name in names:
+        table = Table(
+            "when", "study", "ρ", "ε (δ) of it", f"ε in all at δ = {delta}", "state",
+            title=Text(_title(ledger, name)), title_justify="left",
+        )  # fmt: skip
+        for spend, total in _with_totals(ledger, name):
+            charge = spend.charge
+            table.add_row(
+                spend.reserved_at.replace("T", "\n"),
+                Text(f"{charge.title}\nfor {charge.user}\n{charge.study.hex()[:_STUDY_DIGITS]}…"),
+                "" if charge.cost.unproved else f"{float(charge.cost.rho):.4g}",
+                _privacy(charge),
+                f"{float(budget.epsilon_of(total)):.4g}" if spend.is_live else "",
+                _state(spend),
+            )
+        console.print(table)
+        spent = ledger.spent(name)
+        if spent.unproved:
+            console.print(
+                f"{spent.unproved} of these studies have no privacy that can be proved: sum and budget say"
+                " nothing about them"
+            )
+        if ledger.lost.rho:
+            console.print(f"ρ = {float(ledger.lost.rho):.4g} of it was lost and counts in each data set")
+        console.print(
+            f"spent ε = {float(budget.epsilon_of(spent.rho)):.4g} (ρ = {float(spent.rho):.4g}) of"
+            f" ε = {float(allowed):.4g} (ρ = {float(budget.rho):.4g}) at δ = {delta}:"
+            f" {float(spent.rho / budget.rho):.1%} of ρ\n"
+        )
+    if not names:
+        console.print("nothing was spent yet; the budget for each data set is", end=" ")
+        console.print(f"ε = {float(allowed):.4g} (ρ = {float(budget.rho):.4g}) at δ = {delta}")
+
+
+def ledger_facts(ledger: Ledger, budget: Budget, data_set: str | None) -> dict[str, Any]:
+    """Everything in the ledger, with the chain itself: each entry names the digest of the one before."""
+    return {
+        "ledger": ledger.id.hex(),
+        "length": len(ledger.entries),
+        "head": ledger.last.hex(),
+        "budget": {
+            "set_as_epsilon": None if budget.epsilon is None else decimal_text(budget.epsilon),
+            **amount_json(budget, budget.rho),
+        },
+        "lost": amount_json(budget, ledger.lost.rho),
+        "data_sets": [_data_set_facts(ledger, budget, name) for name in _chosen(ledger, data_set)],
+        "entries": [
+            {
+                "digest": entry.digest.hex(),
+                "index": entry.index,
+                "previous": entry.previous.hex(),
+                "time": entry.time,
+                "kind": entry.kind,
+                "detail": dict(entry.detail),
+            }
+            for entry in ledger.entries
+        ],
+    }
+
+
+def _data_set_facts(ledger: Ledger, budget: Budget, name: str) -> dict[str, Any]:
+    spent = ledger.spent(name).rho
+    return {
+        "name": name,
+        "merged": list(ledger.merged_into(name)),
+        "records": [
+            {"fingerprint": fingerprint.hex(), "records": records, "since": since}
+            for fingerprint, (within, records, since) in ledger.contents.items()
+            if ledger.root(within) == name
+        ],
+        "spent": amount_json(budget, spent),
+        "studies_without_proved_privacy": ledger.spent(name).unproved,
+        "left": {"rho_number": float(max(budget.rho - spent, Fraction(0)))},
+        "studies": [
+            {
+                "study": spend.charge.study.hex(),
+                "title": spend.charge.title,
+                "user": spend.charge.user,
+                "state": str(spend.state),
+                "reserved_at": spend.reserved_at,
+                "settled_at": spend.settled_at,
+                "share_version": spend.version,
+                "epsilon": None if spend.charge.epsilon is None else decimal_text(spend.charge.epsilon),
+                "delta": None if spend.charge.delta is None else decimal_text(spend.charge.delta),
+                "is_proved": not spend.charge.cost.unproved,
+                "cost": amount_json(budget, spend.charge.cost.rho),
+                "total": amount_json(budget, total),
+                "data_set_known": spend.data_set is not None,
+            }
+            for spend, total in _with_totals(ledger, name)
+        ],
+    }
+
+
+def _chosen(ledger: Ledger, data_set: str | None) -> tuple[str, ...]:
+    if data_set is None:
+        # Spends that belong to no data set by name are shown even where there is none.
+        return ledger.data_sets or (("(not known)",) if ledger.live_rho else ())
+    if not ledger.knows(data_set):
+        raise NotFoundError("no-such-data-set", f"the ledger has no data set '{data_set}'")
+    return (ledger.root(data_set),)
+
+
+def _with_totals(ledger: Ledger, name: str) -> Iterator[tuple[Spend, Fraction]]:
+    """The spends that count in a data set, in order, with the sum of what is live up to each."""
+    total = ledger.lost.rho
+    for spend in ledger.spends:
+        if spend.data_set is None or ledger.root(spend.data_set) == name:
+            total += spend.charge.cost.rho if spend.is_live else 0
+            yield spend, total
+
+
+def _title(ledger: Ledger, name: str) -> str:
+    merged = ledger.merged_into(name)
+    return f"Data set '{name}'" + (f" (with {', '.join(merged)})" if merged else "")
+
+
+def _privacy(charge: Charge) -> str:
+    if charge.epsilon is None or charge.delta is None:
+        return "none is proved"
+    return f"{decimal_text(charge.epsilon)} (δ {float(charge.delta):.2g})"
+
+
+def _state(spend: Spend) -> str:
+    state = str(spend.state) if spend.is_live else f"{spend.state}, refunded"
+    return state if spend.data_set is not None else f"{state}; counts in each data set"

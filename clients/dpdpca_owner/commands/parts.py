@@ -1,0 +1,110 @@
+"""What the owner's commands share: their options, and how they come to a home, a proxy and records."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_runtime.passphrase import unlock
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpdpca_owner.acts import Desk
+    from dpdpca_owner.home import OwnerHome
+    from dpdpca_owner.records.open import DataLocation
+    from dpdpca_runtime.http.address import StudyAddress
+
+PASSPHRASE_VARIABLE = "DPDPCA_OWNER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
+
+Home = Annotated[
+    Path | None,
+    typer.Option(help="The owner's folder; default DPDPCA_OWNER_HOME or the configuration folder."),
+]
+CaFile = Annotated[
+    Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
+]
+Passphrase = Annotated[
+    Path | None,
+    typer.Option(
+        "--passphrase-file", help="File with the key's passphrase; default DPDPCA_OWNER_PASSPHRASE_FILE."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
+Address = Annotated[
+    str, typer.Argument(metavar="URL/STUDY", help="https://HOST:PORT/STUDY, STUDY 64 hex digits.")
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", help="Parquet, Arrow, CSV, .npy or .npz file, or a SQLAlchemy URL with --query."),
+]
+Query = Annotated[str | None, typer.Option(help="A SELECT; the URL is --data or DPDPCA_DATA_URL.")]
+UrlFile = Annotated[Path | None, typer.Option("--data-url-file", help="File with a database URL.")]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of a text file, such as cp1252.")]
+Decimal = Annotated[str, typer.Option(help="Decimal sign of a text file, . or ,")]
+Dataset = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        help="The data set that the records belong to in the ledger, whatever they hold by now; default: the"
+        " policy's, else the one where the same records were booked before, else a new one.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing.")]
+
+
+def print_facts(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    typer.echo(json.dumps(facts, ensure_ascii=False) if as_json else text)
+
+
+def make_console(*, err: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=err, highlight=False, markup=False)
+
+
+def find_home(option: Path | None) -> "OwnerHome":
+    from dpdpca_owner.home import OwnerHome
+    from dpdpca_runtime.home_folder import home_folder, witness_folder
+
+    return OwnerHome(home_folder("owner", option, os.environ), witness_folder(os.environ))
+
+
+def open_desk(home: Path | None, ca_file: Path | None, passphrase_file: Path | None) -> "Desk":
+    from dpdpca_owner.acts import make_desk
+
+    place = find_home(home)
+    passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)
+    return make_desk(place, place.load(passphrase), ca_file, _say_waiting, say)
+
+
+def _say_waiting(reason: str, seconds: float) -> None:
+    typer.echo(f"dpdpca: {reason}; trying again in {seconds:.0f} s", err=True)
+
+
+def say(text: str) -> None:
+    """A note for a person, beside what the command prints."""
+    typer.echo(f"dpdpca: {text}", err=True)
+
+
+def parse_address(address: str) -> "StudyAddress":
+    from dpdpca_runtime.http.address import parse_study_address
+
+    return parse_study_address(address)
+
+
+def locate(
+    data: str | None, query: str | None, url_file: Path | None, encoding: str | None, decimal: str
+) -> "DataLocation":
+    from dpdpca_owner.records.open import locate_data
+
+    return locate_data(data, query, url_file, encoding, decimal, os.environ)
+
+
+def need_terminal(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("no-terminal", f"nobody is at a terminal to {what}", "add --yes")

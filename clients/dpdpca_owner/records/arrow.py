@@ -1,0 +1,119 @@
+"""Parquet and Arrow (Feather) files, read in record batches."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+
+from dpdpca_owner.records.open import Listener, RecordSource
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.arrow_columns import from_arrow
+from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.terms.features import Feature
+
+_BUFFER_BYTES = 1 << 20
+_BUFFERS_BYTES = 1 << 26
+"""Read ahead of each column and of all of them: without it a row group is in memory as a whole."""
+
+
+class _ArrowBatches(RecordSource):
+    """What the Arrow-backed formats share: batches of typed arrays."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._reading():
+            self._schema = self._read_schema()
+        self.names = tuple(self._schema.names)
+
+    @abstractmethod
+    def _read_schema(self) -> pa.Schema: ...
+
+    @abstractmethod
+    def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]: ...
+
+    def read(
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
+    ) -> Iterator[list[Column]]:
+        fields = [self._schema.field(position) for position in positions]
+        first_record = 0
+        with self._reading():
+            wanted = positions if listener is None else range(len(self.names))
+            for arrays in self._batches(wanted, records):
+                if listener is not None:
+                    listener(arrays)
+                    arrays = [arrays[position] for position in positions]
+                yield [
+                    from_arrow(array, feature, first_record, field)
+                    for array, feature, field in zip(arrays, features, fields, strict=True)
+                ]
+                first_record += len(arrays[0])
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Arrow's own messages may repeat values, so only the file is named."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                "damaged-file",
+                f"{self._path} cannot be read as the kind of file it begins as",
+                "export it again",
+            ) from error
+
+
+class ParquetSource(_ArrowBatches):
+    """A Parquet file, read page by page however large its row groups are."""
+
+    def _read_schema(self) -> pa.Schema:
+        with self._open() as file:
+            return file.schema_arrow
+
+    def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:
+        wanted = [self.names[position] for position in positions]
+        with self._open(len(wanted)) as file:
+            if len(wanted) == len(self.names):
+                for batch in file.iter_batches(batch_size=records):
+                    yield [batch.column(position) for position in positions]
+                return
+            for batch in file.iter_batches(batch_size=records, columns=wanted):
+                # The file's order, not ours, decides the order of columns in a batch.
+                yield [batch.column(batch.schema.get_field_index(name)) for name in wanted]
+
+    def _open(self, columns: int = 1) -> Any:
+        buffer = max(1 << 14, min(_BUFFER_BYTES, _BUFFERS_BYTES // columns))
+        return pyarrow.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=buffer)
+
+
+class ArrowSource(_ArrowBatches):
+    """An Arrow IPC file (Feather version 2) or stream; its own record batches are cut where they are long."""
+
+    def __init__(self, path: Path, *, is_stream: bool) -> None:
+        self._is_stream = is_stream
+        super().__init__(path)
+
+    def _read_schema(self) -> pa.Schema:
+        with pa.memory_map(str(self._path)) as mapped:
+            return self._open(mapped).schema
+
+    def _batches(self, positions: Sequence[int], records: int) -> Iterator[Sequence[pa.Array]]:
+        with pa.memory_map(str(self._path)) as mapped:
+            reader = self._open(mapped)
+            batches = (
+                reader if self._is_stream else (reader.get_batch(i) for i in range(reader.num_record_batches))
+            )
+            for batch in batches:
+                for start in range(0, batch.num_rows, records):
+                    part = batch.slice(start, records)
+                    yield [part.column(position) for position in positions]
+
+    def _open(self, mapped: Any) -> Any:
+        return pa.ipc.open_stream(mapped) if self._is_stream else pa.ipc.open_file(mapped)

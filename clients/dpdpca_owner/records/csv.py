@@ -1,0 +1,288 @@
+"""Text files with a header: any of four delimiters, UTF-8, UTF-16 or UTF-32 by their mark, others by name.
+
+Every field is read as text and numbers are made here, so that what a column is does not depend on its first
+rows, and no error can repeat a value.
+"""
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
+
+from dpdpca_owner.records.fingerprint import as_text
+from dpdpca_owner.records.matching import match_columns
+from dpdpca_owner.records.open import Listener, RecordSource
+from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.records.columns import MISSING_WORDS, Column, wrong_kind
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_runtime.file_kinds import BEGINNING_BYTES, foreign_kind, is_binary
+from dpdpca_runtime.text import marked_encoding
+
+_DELIMITERS = (",", ";", "\t", "|")
+_RAGGED = re.compile(r"(?:Row #([0-9]+): )?Expected [0-9]+ columns, got ([0-9]+)")
+"""What Arrow says of a row with too few or too many fields."""
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+_TABLES = (
+    (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"\x93NUMPY", "a NumPy file"),
+    (b"PK\x03\x04", "a ZIP archive"),
+    *((magic, "compressed") for magic in _COMPRESSIONS),
+)
+"""What may be inside a compressed file instead of text."""
+_MOSTLY = 0.8
+_HEADER_BYTES = 1 << 23
+_BLOCK_BYTES = 1 << 20
+"""Least size of a block; the reader holds a few dozen of them. A record must fit into one."""
+_MISSING = pa.array(MISSING_WORDS)
+_TRUTH = {"true": "1", "false": "0"}
+"""Truth values, in any case, and the numbers that they are in typed files."""
+
+
+class CsvSource(RecordSource):
+    """A delimited text file.
+
+    Args:
+        path: plain, or compressed with gzip, bzip2, zstd or LZ4, whatever its name.
+        features: the delimiter is the one under which most of them are in the header.
+        encoding: a Python codec; None means UTF-8, or what the file's byte-order mark says.
+        decimal: "." or ",".
+    """
+
+    def __init__(self, path: Path, features: Sequence[Feature], encoding: str | None, decimal: str) -> None:
+        self._path = path
+        self._decimal = decimal
+        self._compression = _compression(path)
+        beginning = self._beginning()
+        self._encoding = _encoding(beginning, encoding)
+        text = self._decode(beginning)
+        self._delimiter, self.names = _header(text, features)
+        self._block_bytes = max(_BLOCK_BYTES, 64 * len(self.names), 8 * sum(map(len, self.names)))
+
+    def read(
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
+    ) -> Iterator[list[Column]]:
+        first_record = 0
+        columns = [f"{position}" for position in range(len(self.names))]
+        wanted = [columns[position] for position in positions]
+        included = wanted if listener is None else columns
+        types = dict.fromkeys(included, pa.binary()) | dict.fromkeys(wanted, pa.string())
+        try:
+            with pa.input_stream(str(self._path), compression=self._compression) as file:
+                reader = pyarrow.csv.open_csv(
+                    file,
+                    read_options=pa.csv.ReadOptions(
+                        use_threads=False,  # in order, so that rows can be counted
+                        block_size=self._block_bytes,
+                        column_names=columns,  # ours, so that doubled names do no harm
+                        skip_rows_after_names=1,
+                        encoding=self._encoding,
+                    ),
+                    parse_options=pa.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+                    convert_options=pa.csv.ConvertOptions(
+                        include_columns=included,
+                        column_types=types,
+                        strings_can_be_null=False,
+                    ),
+                )
+                with reader:
+                    for block in reader:
+                        for start in range(0, block.num_rows, records):
+                            batch = block.slice(start, records)
+                            if listener is not None:
+                                listener([_with_points(column, self._decimal) for column in batch.columns])
+                            yield [
+                                self._column(batch.column(name), feature, first_record)
+                                for name, feature in zip(wanted, features, strict=True)
+                            ]
+                            first_record += batch.num_rows
+        except (pa.ArrowException, UnicodeError, OSError) as error:
+            # Read from the message: a handler of ours would be called by Arrow's reading thread, which may
+            # outlive the interpreter and then brings the process down.
+            if ragged := _RAGGED.search(str(error)):
+                number, fields = ragged.groups()
+                place = f"row {number}" if number else "a row"
+                raise InputError(
+                    "ragged-row",
+                    f"{place} of {self._path} has {fields} fields and the header has {len(self.names)}",
+                    "export the file again, with quotes around texts",
+                ) from None
+            raise self._damaged() if isinstance(error, OSError) else self._not_text() from error
+
+    def _column(self, texts: pa.Array, feature: Feature, first_record: int) -> Column:
+        if feature.is_categorical:
+            levels: list[str] = texts.to_pylist()
+            return levels
+        return _numbers(texts, feature, first_record, self._decimal)
+
+    def _beginning(self) -> bytes:
+        try:
+            with pa.input_stream(str(self._path), compression=self._compression) as file:
+                beginning = bytes(file.read(_HEADER_BYTES))
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged() from error
+        if self._compression:
+            self._check_compressed(beginning)
+        return beginning
+
+    def _check_compressed(self, beginning: bytes) -> None:
+        """That what is compressed is a text file: of the others each has a compression of its own."""
+        first = beginning[:BEGINNING_BYTES]
+        kind = foreign_kind(first)
+        tables = (name for magic, name in _TABLES if first.startswith(magic) and is_binary(first))
+        inside = kind.name if kind else next(tables, None)
+        if inside:
+            raise InputError(
+                "unknown-format",
+                f"{self._path} is compressed with {self._compression}, and what is in it is {inside}",
+                "unpack it first",
+            )
+
+    def _decode(self, beginning: bytes) -> str:
+        try:
+            decoder = codecs.getincrementaldecoder(self._encoding)()
+            text = decoder.decode(beginning)
+        except (UnicodeError, LookupError) as error:
+            raise (self._binary(beginning) if b"\0" in beginning else self._not_text()) from error
+        if "\0" in text:
+            raise self._binary(beginning)
+        return text.removeprefix("\ufeff")
+
+    def _not_text(self) -> InputError:
+        return InputError(
+            "unknown-format",
+            f"{self._path} is not text in the encoding {self._encoding}",
+            "name its encoding, for example --encoding cp1252",
+        )
+
+    def _binary(self, beginning: bytes) -> InputError:
+        # UTF-16 without its mark has, of most texts, a zero in nearly every other byte.
+        first = beginning[:BEGINNING_BYTES]
+        for encoding, half in (("utf-16-le", first[1::2]), ("utf-16-be", first[::2])):
+            if half.count(0) > _MOSTLY * len(half) and first.count(0) < len(half) + 2:
+                return InputError(
+                    "unknown-format",
+                    f"{self._path} looks like UTF-16 without a byte-order mark",
+                    f"add --encoding {encoding}",
+                )
+        return InputError(
+            "unknown-format",
+            f"{self._path} is no text file, nor Parquet, Arrow or NumPy",
+            "export it as CSV or Parquet",
+        )
+
+    def _damaged(self) -> InputError:
+        how = f"as the {self._compression} file that it begins as" if self._compression else "to its end"
+        return InputError("damaged-file", f"{self._path} cannot be read {how}", "export it again")
+
+
+def _compression(path: Path) -> str | None:
+    """How a file is compressed, by its first bytes and not by its name."""
+    with path.open("rb") as file:
+        first = file.read(BEGINNING_BYTES)
+    names = (name for magic, name in _COMPRESSIONS.items() if first.startswith(magic) and is_binary(first))
+    return next(names, None)
+
+
+def _encoding(beginning: bytes, named: str | None) -> str:
+    if named is not None:
+        try:
+            return codecs.lookup(named).name
+        except LookupError as error:
+            raise UsageError("bad-option", "--encoding names no encoding that Python knows") from error
+    marked = marked_encoding(beginning)
+    return "utf-8" if marked in (None, "utf-8-sig") else marked  # Arrow takes that mark off itself
+
+
+def _header(text: str, features: Sequence[Feature]) -> tuple[str, tuple[str, ...]]:
+    """The delimiter and the column names: most features found, then most columns."""
+    best: tuple[tuple[int, int], str, tuple[str, ...]] | None = None
+    for delimiter in _DELIMITERS:
+        with suppress(csv.Error):
+            rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+            names = next((tuple(row) for row in islice(rows, 100) if row), ())
+            score = (sum(_has(names, feature) for feature in features), len(names))
+            if names and (best is None or score > best[0]):
+                best = (score, delimiter, names)
+    if best is None:
+        raise InputError(
+            "no-header", "the text file has no header line", "put the column names into its first line"
+        )
+    return best[1], best[2]
+
+
+def _has(names: Sequence[str], feature: Feature) -> bool:
+    try:
+        match_columns(names, [feature])
+    except InputError as error:
+        return error.slug == "duplicated-column"
+    return True
+
+
+def _numbers(texts: pa.Array, feature: Feature, first_record: int, decimal: str) -> NDArray[np.float64]:
+    trimmed = pc.utf8_trim_whitespace(texts)
+    lower = pc.utf8_lower(trimmed)
+    missing = pc.is_in(lower, value_set=_MISSING)
+    trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
+    for word, number in _TRUTH.items():
+        trimmed = pc.if_else(pc.equal(lower, word), number, trimmed)
+    if decimal == ",":
+        # A point is then no decimal sign, and a thousands sign is not guessed at.
+        trimmed = pc.replace_substring(pc.replace_substring(trimmed, ".", "?"), ",", ".")
+    bad = _first_bad(trimmed)
+    if bad is not None:
+        raise wrong_kind(
+            feature,
+            "text",
+            first_record + bad + 1,
+            "leave the field empty where the value is missing; for decimal commas add --decimal ,",
+        )
+    return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+
+
+def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
+    """A column for a listener: numbers with a decimal comma as they would be written with a point.
+
+    Asked for or not, a column is the same to a listener: that some come as bytes, in case they are no text
+    at all, is of no account.
+    """
+    if decimal == ".":
+        return texts
+    texts = as_text(texts)
+    return pc.replace_substring_regex(texts, r"^(\s*[+-]?[0-9]*),([0-9]+([eE][+-]?[0-9]+)?\s*)$", r"\1.\2")
+
+
+def _first_bad(texts: pa.Array) -> int | None:
+    """Position of the first text that is no number, found by halving."""
+    if _all_numbers(texts):
+        return None
+    start, length = 0, len(texts)
+    while length > 1:
+        half = length // 2
+        if _all_numbers(texts.slice(start, half)):
+            start, length = start + half, length - half
+        else:
+            length = half
+    return start
+
+
+def _all_numbers(texts: pa.Array) -> bool:
+    try:
+        texts.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""Records of an owner, from wherever they are, in batches of bounded size.
+
+What a file is, is read from its first bytes and not from its name. Every source says which columns it has
+and gives batches of those that a study asks for, however long the data is. Values go to the encoder as the
+source has them: what is missing and what is no number is decided there.
+"""
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_plus
+
+from dpdpca_owner.records.matching import match_columns
+from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_runtime.file_kinds import BEGINNING_BYTES, foreign_kind, is_binary
+from dpdpca_runtime.home_folder import expanded
+from dpdpca_runtime.text import load_text
+
+BATCH_RECORDS = 65_536
+_BATCH_VALUES = 1 << 21
+"""A batch holds no more values than this, 16 MiB as float64; encoding holds several times that."""
+
+_PASSWORD_IN_FRONT = re.compile(r"[\w+.-]+://[^:/]*:[^@]*@")
+_PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|token)\s*=", re.IGNORECASE)
+
+Listener = Callable[[Sequence[Any]], None]
+"""Told of each batch with all columns of the source, as it has them: arrays or Python values."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataLocation:
+    """Where the records are, as the command line says it.
+
+    Attributes:
+        data: a path, or a SQLAlchemy URL when there is a query.
+        query: a SELECT, or None for a file.
+        encoding: of a text file; None finds out.
+        decimal: the decimal sign of a text file, "." or ",".
+    """
+
+    data: str
+    query: str | None = None
+    encoding: str | None = None
+    decimal: str = "."
+
+    def __repr__(self) -> str:
+        return "DataLocation(…)"  # a URL may hold a password
+
+
+class RecordSource(ABC):
+    """Records with named columns."""
+
+    names: tuple[str, ...]
+    """Names of the columns, as the source has them."""
+
+    @abstractmethod
+    def read(
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
+    ) -> Iterator[list[Column]]:
+        """The columns at `positions`, one for each feature, in batches of at most about `records` records.
+
+        With a listener all other columns are read too, for it alone; nothing in them is an error.
+
+        Raises:
+            InputError: a value does not fit its feature's kind, or the source is damaged.
+        """
+
+
+def read_batches(
+    source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
+) -> Iterator[Mapping[str, Column]]:
+    """The features' columns by name, batch by batch; `listener` is told of all columns of each.
+
+    Raises:
+        InputError: a column is missing or doubled, a value is no number, the source is damaged or empty.
+    """
+    positions = match_columns(source.names, features)
+    width = len(features) if listener is None else max(len(features), len(source.names))
+    records = max(1, min(BATCH_RECORDS, _BATCH_VALUES // width))
+    empty = True
+    for columns in source.read(positions, features, records, listener):
+        if len(columns[0]):
+            empty = False
+            yield {feature.name: column for feature, column in zip(features, columns, strict=True)}
+    if empty:
+        raise InputError("no-records", "the data holds no records", "give at least one")
+
+
+def locate_data(
+    data: str | None,
+    query: str | None,
+    url_file: Path | None,
+    encoding: str | None,
+    decimal: str,
+    environment: Mapping[str, str],
+) -> DataLocation:
+    """The data that a command line and its environment name.
+
+    Raises:
+        UsageError: nothing is named, or a password stands on the command line.
+    """
+    if decimal not in (".", ","):
+        raise UsageError("bad-option", "--decimal is . or ,")
+    if url_file is not None:
+        data = load_text(url_file).strip()
+    elif data is None:
+        data = environment.get("DPDPCA_DATA_URL", "")
+    elif query is not None and _shows_password(data):
+        raise UsageError(
+            "password-in-arguments",
+            "a database password on the command line can be read by others on this machine",
+            "put the URL into DPDPCA_DATA_URL or a file and name it with --data-url-file",
+        )
+    if not data:
+        raise UsageError("no-data", "no data is named", "give --data FILE, or a database URL with --query")
+    if query is None and "://" in data:
+        raise UsageError("no-query", "a database needs a query", "add --query 'SELECT …'")
+    return DataLocation(data, query, encoding, decimal)
+
+
+def _shows_password(url: str) -> bool:
+    # Twice unquoted: an ODBC connection string is itself a quoted member of the query.
+    _, _, members = url.partition("?")
+    return bool(_PASSWORD_IN_FRONT.match(url) or _PASSWORD_MEMBER.search(unquote_plus(unquote_plus(members))))
+
+
+def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSource:
+    """The source at `location`.
+
+    Args:
+        location: where.
+        features: what a study will ask for; helps to tell the delimiter of a text file.
+
+    Raises:
+        InputError: there is no such file, or it is of no known kind.
+    """
+    # The readers load what they need themselves: an owner of CSV files waits for no database library.
+    if location.query is not None:
+        from dpdpca_owner.records.sql import SqlSource
+
+        return SqlSource(location.data, location.query)
+    path = expanded(Path(location.data))
+    beginning = _beginning(path)
+    if (kind := foreign_kind(beginning)) is not None:
+        raise InputError("unknown-format", f"{path} is {kind.name}", kind.advice)
+    if beginning.startswith((b"\x93NUMPY", b"PK\x03\x04")):
+        from dpdpca_owner.records.numpy import NumpySource
+
+        return NumpySource(path, features)
+    from dpdpca_owner.records.arrow import ArrowSource, ParquetSource
+
+    if beginning.startswith(b"PAR1") and is_binary(beginning):
+        return ParquetSource(path)
+    if beginning.startswith((b"ARROW1\0\0", b"\xff\xff\xff\xff")):
+        return ArrowSource(path, is_stream=not beginning.startswith(b"ARROW1"))
+    from dpdpca_owner.records.csv import CsvSource
+
+    return CsvSource(path, features, location.encoding, location.decimal)
+
+
+def _beginning(path: Path) -> bytes:
+    if not path.exists():
+        raise InputError("no-such-file", f"there is no file {path}", "give the path of the data")
+    if not path.is_file():
+        raise InputError("not-a-file", f"{path} is not a file", "give the path of one file")
+    with path.open("rb") as file:
+        beginning = file.read(BEGINNING_BYTES)
+        size = os.fstat(file.fileno()).st_size
+    if not size:
+        raise InputError("no-records", f"{path} is empty", "give at least one record")
+    return beginning

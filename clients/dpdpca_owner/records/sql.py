@@ -1,0 +1,94 @@
+"""The rows of a query, by SQLAlchemy URL, fetched in batches.
+
+Neither the URL nor the query nor anything that the database says is repeated in an error.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from dpdpca_owner.records.open import Listener, RecordSource
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.terms.features import Feature
+
+
+class SqlSource(RecordSource):
+    """A query on a database. It is run once for its column names and once for its rows.
+
+    Args:
+        url: may hold a password; never shown.
+        query: a SELECT, run as it is.
+    """
+
+    def __init__(self, url: str, query: str) -> None:
+        with _asking():
+            self._engine = sqlalchemy.create_engine(url)
+        _check_file(self._engine)
+        self._query = query
+        with self._result(1) as result:
+            if not result.returns_rows:
+                raise InputError("not-a-query", "the statement returns no rows", "give a SELECT")
+            self.names = tuple(result.keys())
+
+    def __repr__(self) -> str:
+        return "SqlSource(…)"
+
+    def read(
+        self,
+        positions: Sequence[int],
+        features: Sequence[Feature],
+        records: int,
+        listener: Listener | None = None,
+    ) -> Iterator[list[Column]]:
+        with self._result(records) as result:
+            for rows in result.partitions(records):
+                columns = list(zip(*rows, strict=True))
+                if listener is not None:
+                    listener(columns)
+                yield [columns[position] for position in positions]
+
+    @contextmanager
+    def _result(self, records: int) -> Iterator[sqlalchemy.CursorResult[Any]]:
+        with _asking(), self._engine.connect() as connection:
+            # Reading changes nothing: read-only where the database can be told so, rolled back at the end.
+            if self._engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("PRAGMA query_only = ON")
+            elif self._engine.dialect.name == "postgresql":
+                connection = connection.execution_options(postgresql_readonly=True)
+            streaming = connection.execution_options(stream_results=True, max_row_buffer=records)
+            yield streaming.execute(sqlalchemy.text(self._query))
+
+
+def _check_file(engine: sqlalchemy.Engine) -> None:
+    """SQLite would make an empty database where the URL names none."""
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    if file and not file.startswith((":memory:", "file:")) and not Path(file).is_file():
+        raise InputError(
+            "no-such-file",
+            "the URL names an SQLite file that is not there",
+            "give its path; in a URL ? is written %3F and % is written %25",
+        )
+
+
+@contextmanager
+def _asking() -> Iterator[None]:
+    try:
+        yield
+    except (ArgumentError, NoSuchModuleError) as error:
+        raise InputError(
+            "bad-database-url",
+            "the database URL is not one that SQLAlchemy knows",
+            "compare it with its manual",
+        ) from error
+    except SQLAlchemyError as error:
+        cause = type(getattr(error, "orig", None) or error).__name__
+        raise InputError(
+            "database-refused",
+            f"the database refused ({cause})",
+            "run the query in the database's own client",
+        ) from error

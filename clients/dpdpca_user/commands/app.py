@@ -1,0 +1,273 @@
+"""`dpdpca user …`: the command line of a data user. `serve` is the service's own command."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
+from dpdpca_user.commands.parts import (
+    AsJson,
+    Home,
+    Passphrase,
+    Service,
+    Study,
+    inert,
+    need_terminal,
+    open_client,
+    read_invitation,
+    show,
+    show_table,
+)
+from dpdpca_user.commands.plan import plan
+from dpdpca_user.commands.study import study_app
+
+if TYPE_CHECKING:
+    from dpdpca_protocol.wire.signing import Statement
+    from dpdpca_runtime.http.client import ProxyClient
+
+app = typer.Typer(help="The data user: asks, holds the keys, gets the components.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
+
+
+@app.command(epilog='Example: dpdpca user init --name "Institute"')
+def init(
+    name: Annotated[str, typer.Option(help="What owners see.")],
+    home: Home = None,
+    passphrase_file: Passphrase = None,
+    ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the keys.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make this data user's keys and the service's bearer token."""
+    from dpdpca_runtime.passphrase import new_passphrase
+    from dpdpca_runtime.words import fingerprint_words
+    from dpdpca_user.home import PASSPHRASE_VARIABLE, UserHome
+
+    place = UserHome.find(home)
+    key = place.create(name, new_passphrase(passphrase_file, PASSPHRASE_VARIABLE, ask=ask_passphrase))
+    words = fingerprint_words(key.public.ed25519)
+    facts = {
+        "home": str(place.folder),
+        "name": name,
+        "party": key.public.party_id.hex(),
+        "ed25519": key.public.ed25519.hex(),
+        "x25519": key.public.x25519.hex(),
+        "words": words,
+    }
+    show(as_json, facts, f"{name} is ready in {place.folder}\nkey    {facts['ed25519']}\nwords  {words}")
+
+
+@app.command(epilog="Example: dpdpca user enrol https://proxy.example:8440 --invitation-file token.txt")
+def enrol(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
+    invitation_file: Annotated[
+        Path | None,
+        typer.Option("--invitation-file", help="File with the invitation; default: standard input."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept the proxy's key unseen.")] = False,
+    home: Home = None,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
+    ] = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Enrol at a proxy with a single-use invitation, and pin its key."""
+    from dpdpca_runtime.http.address import address_note
+    from dpdpca_runtime.http.client import ProxyClient
+    from dpdpca_runtime.words import fingerprint_words
+    from dpdpca_user.home import EnrolledProxy, UserHome, passphrase_of
+
+    place = UserHome.find(home)
+    key = place.identity(passphrase_of(place, passphrase_file))
+    with ProxyClient(url, key, ca_file=ca_file) as unknown:
+        card, statement = unknown.card()
+        address = unknown.url
+        if (note := address_note(card.url, address)) is not None:
+            typer.echo(f"note: {note}", err=True)
+        for met in place.proxies():
+            if met.url == address and met.identity != card.identity:
+                place.follow_proxy(met, card, unknown.proxy_rotations())
+    pinned = EnrolledProxy(address, card.name, statement.signer.hex(), card.identity.x25519.hex())
+    words = fingerprint_words(statement.signer)
+    known = any(proxy.url == address and proxy.ed25519 == pinned.ed25519 for proxy in place.proxies())
+    if not known and not yes:
+        typer.echo(f"{inert(card.name)} shows the key\n  {words}", err=True)
+        need_terminal("accept the proxy's key")
+        if not typer.confirm("Do these words agree with what its operator says?", err=True):
+            raise PolicyError("not-confirmed", "the proxy's key was not accepted; nothing was sent")
+    with ProxyClient(url, key, statement.signer, ca_file=ca_file) as proxy:
+        was_enrolled = known and _knows(proxy, key.public.ed25519)
+        if not was_enrolled:
+            proxy.enrol("user", place.name(), read_invitation(invitation_file))
+    if not known:
+        place.pin_proxy(pinned)
+    facts = {
+        "proxy": {"name": card.name, "url": address, "ed25519": pinned.ed25519, "words": words},
+        "party": key.public.party_id.hex(),
+        "was_enrolled": was_enrolled,
+    }
+    how = "was enrolled already" if was_enrolled else "is enrolled"
+    show(as_json, facts, f"this data user {how} at {inert(card.name)}\nwords  {words}")
+
+
+@app.command(epilog="Example: dpdpca user rotate")
+def rotate(
+    home: Home = None,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
+    ] = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put new keys in the place of this data user's own, at every proxy; open studies keep the old ones."""
+    from datetime import UTC, datetime
+
+    from dpdpca_runtime.http.client import ProxyClient
+    from dpdpca_runtime.words import fingerprint_words
+    from dpdpca_user.home import UserHome, passphrase_of
+
+    place = UserHome.find(home)
+    passphrase = passphrase_of(place, passphrase_file)
+    old = place.identity(passphrase)
+
+    def announce(statement: "Statement") -> None:
+        for proxy in place.proxies():
+            with ProxyClient(proxy.url, old, ca_file=ca_file) as client:
+                client.rotate(statement)
+
+    keys = place.rotate(passphrase, datetime.now(UTC), announce)
+    public = keys.current.public
+    words = fingerprint_words(public.ed25519)
+    facts = {
+        "party": public.party_id.hex(),
+        "ed25519": public.ed25519.hex(),
+        "words": words,
+        "former_keys": len(keys.former),
+        "proxies": [proxy.url for proxy in place.proxies()],
+    }
+    text = f"{place.name()} has new keys\nkey    {facts['ed25519']}\nwords  {words}"
+    show(as_json, facts, f"{text}\nrestart the service: until then it goes on with the old ones")
+
+
+def _knows(proxy: "ProxyClient", ed25519: bytes) -> bool:
+    """Whether this data user is enrolled there, so that no second invitation is spent."""
+    try:
+        return any(party.identity.ed25519 == ed25519 for party in proxy.parties())
+    except (AuthenticationError, NotAllowedError):
+        return False
+
+
+app.command(epilog="Example: dpdpca user plan draft.toml --records 20000")(plan)
+
+
+@app.command(epilog="Example: dpdpca user result 9f86…0a08 --out model.npz")
+def result(
+    study: Study,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the model file here.")] = None,
+    publish: Annotated[
+        bool, typer.Option("--publish", help="Send the components to the owners, sealed.")
+    ] = False,
+    service: Service = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """What came out: variances, noise edge, and the promise that was bought; or a pre-study's numbers."""
+    with open_client(service, home) as client:
+        if client.study(study)["release"] == "pre-study" and not publish:
+            numbers = client.result(study)
+            _show_pre_study(numbers, out, as_json)
+            return
+        facts = client.model(study)
+        if out is not None:
+            from dpdpca_runtime.files import write_private
+
+            write_private(out, client.model_file(study))
+        if publish:
+            client.publish(study)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    rows = zip(
+        facts["eigenvalues"], facts["noise_edges"], facts["captured_variance"], facts["labels"], strict=True
+    )
+    show_table(
+        f"{facts['title']}: {facts['records']:,} records, variances in {facts['metric']}",
+        ["#", "released", "noise edge", "captured", ""],
+        [
+            [str(index), f"{value:.4g}", f"{edge:.4g}", f"{captured:.4g}", label]
+            for index, (value, edge, captured, label) in enumerate(list(rows)[:20], 1)
+        ],
+    )
+    k = min(5, len(facts["captured_shares"]))
+    about = "at least" if facts["captured_shares_are_bounds"][k - 1] else "about"
+    typer.echo(
+        f"the first {k} capture {about} {facts['captured_shares'][k - 1]:.0%} of what the best {k} can"
+    )
+    typer.echo(facts["not_included"])
+    for line in (facts["claim"], *facts["privacy"]["statements"]):
+        typer.echo(line)
+    if out is not None:
+        typer.echo(f"model written to {out}")
+
+
+def _show_pre_study(numbers: dict[str, Any], out: Path | None, as_json: bool) -> None:
+    from dpdpca_user.commands.numbers import show_numbers
+
+    if out is not None:
+        from dpdpca_runtime.files import write_private
+
+        write_private(out, json.dumps(numbers).encode())
+    if as_json:
+        typer.echo(json.dumps(numbers))
+    else:
+        show_numbers(numbers)
+
+
+@app.command(epilog="Example: dpdpca user report 9f86…0a08 --out report.html")
+def report(
+    study: Study,
+    out: Annotated[Path, typer.Option("--out", help="Write the HTML file here.")],
+    service: Service = None,
+    home: Home = None,
+) -> None:
+    """One self-contained HTML file: scree plot, loadings, biplot, promise, cohort, paper trail."""
+    from dpdpca_runtime.files import write_shared
+
+    with open_client(service, home) as client:
+        write_shared(out, client.report(study))
+    typer.echo(f"report written to {out}")
+
+
+@app.command(epilog="Example: dpdpca user verify 9f86…0a08")
+def verify(
+    study: Study,
+    service: Service = None,
+    home: Home = None,
+    passphrase_file: Passphrase = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every signature and digest of a study again, from what the service has stored."""
+    from dpdpca_protocol.wire.identifiers import StudyId
+    from dpdpca_user.home import UserHome, passphrase_of
+    from dpdpca_user.offline import verify_evidence
+
+    place = UserHome.find(home)
+    keys = place.keys(passphrase_of(place, passphrase_file))
+    with open_client(service, home) as client:
+        facts = client.study(study)
+        evidence = client.evidence(study)
+        held = []
+        for line in verify_evidence(
+            StudyId.parse(evidence["study"]),
+            evidence,
+            lambda index: client.evidence_chunk(study, index),
+            place.proxy(facts["proxy"]).keys,
+            tuple(key.public.ed25519 for key in (keys.current, *keys.former)),
+        ):
+            held.append(line)
+            if not as_json:
+                typer.echo(f"✓ {line}")
+    if as_json:
+        typer.echo(json.dumps({"study": evidence["study"], "verified": held}))

@@ -1,0 +1,125 @@
+"""Options, texts and tables that the data user's commands share."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpdpca_protocol.errors import ConflictError, PolicyError, UsageError
+from dpdpca_runtime.files import write_shared
+from dpdpca_runtime.text import load_line, load_text
+
+if TYPE_CHECKING:
+    from dpdpca_protocol.terms.manifest import Manifest
+    from dpdpca_user.service_client import ServiceClient
+
+Home = Annotated[
+    Path | None,
+    typer.Option(help="The data user's folder; default DPDPCA_USER_HOME or the configuration folder."),
+]
+Service = Annotated[
+    str | None,
+    typer.Option(
+        "--service",
+        help="Address of the data user's service; default DPDPCA_USER_SERVICE_URL, else port 8450 here.",
+    ),
+]
+Passphrase = Annotated[
+    Path | None,
+    typer.Option("--passphrase-file", help="File with the passphrase; default DPDPCA_USER_PASSPHRASE_FILE."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Study = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or the id of its draft.")]
+DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="A draft: TOML, or JSON by its name.")]
+Records = Annotated[
+    int | None, typer.Option("--records", min=1, help="How many records the owners have together.")
+]
+
+_KEY_BITS = 3072
+
+
+def open_client(url: str | None, home: Path | None) -> "ServiceClient":
+    from dpdpca_user.service_client import ServiceClient, find_url
+
+    return ServiceClient(url or find_url(), home=home)
+
+
+def read_draft(path: Path) -> dict[str, Any]:
+    from dpdpca_user.planning.lint import parse_draft
+
+    return parse_draft(*load_draft(path))
+
+
+def load_draft(path: Path) -> tuple[bytes, str]:
+    """A draft as it is handed in, in UTF-8, and its media type."""
+    from dpdpca_user.planning.lint import media_type_of
+
+    return load_text(path).encode(), media_type_of(path)
+
+
+def write_draft(out: Path, text: str) -> None:
+    """Raises UsageError where the file is there already: somebody may have edited it."""
+    try:
+        write_shared(out, text.encode(), replace=False)
+    except ConflictError as error:
+        raise UsageError("file-exists", f"{out} exists already and is kept", "name another file") from error
+
+
+def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
+    """The manifest that a draft would become, with stand-ins for the parties and the key."""
+    from datetime import UTC, datetime
+
+    from dpdpca_protocol.terms.parties import Party, ProxyParty
+    from dpdpca_user.planning.lint import closing_time, lint
+
+    user = Party("this data user", b"\xfe" * 32, b"\xfe" * 32)
+    proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
+    return lint(draft, user, proxy, closing_time(datetime.now(UTC), 30), _KEY_BITS)
+
+
+def read_invitation(file: Path | None) -> str:
+    if file is not None:
+        return load_text(file).strip()
+    if sys.stdin.isatty():
+        return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
+    return load_line(sys.stdin.buffer)
+
+
+def need_terminal(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise PolicyError("no-terminal", f"nobody is here to {what}", "compare the words, then give --yes")
+
+
+def show(as_json: bool, facts: dict[str, Any], text: str) -> None:
+    typer.echo(json.dumps(facts) if as_json else text)
+
+
+def show_line(text: str) -> None:
+    """One line; what strangers wrote in it does not act on the terminal."""
+    typer.echo(inert(text))
+
+
+def inert(text: str) -> str:
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def show_notes(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(f"note: {line}")
+
+
+def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title) if title else None, title_justify="left", show_header=any(header))
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        # Text, not markup: titles and names come from others.
+        table.add_row(*(Text(inert(str(cell))) for cell in row))
+    Console(soft_wrap=False).print(table)

@@ -1,0 +1,322 @@
+"""`dpdpca user plan`: what a draft will bring, what a pre-study advises, and the chain played in advance."""
+
+import json
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpdpca_protocol.errors import InputError, PolicyError, UsageError
+from dpdpca_runtime.text import load_text
+from dpdpca_user.commands.parts import (
+    AsJson,
+    DraftFile,
+    Home,
+    Records,
+    Service,
+    lint_draft,
+    open_client,
+    read_draft,
+    show_notes,
+    show_table,
+    write_draft,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpdpca_protocol.terms.manifest import Manifest
+    from dpdpca_user.planning.choice import NextRound
+    from dpdpca_user.planning.plan import Outlook
+    from dpdpca_user.planning.prestudy import PreStudyResult
+    from dpdpca_user.planning.rehearsal import Rehearsal
+
+_REHEARSED = (1, 2, 5)
+
+
+def plan(
+    draft: DraftFile,
+    records: Records = None,
+    spectrum: Annotated[
+        str | None,
+        typer.Option(help="Variances known from elsewhere: a file of numbers, or 0.4,0.2,0.1 as shares."),
+    ] = None,
+    sample: Annotated[
+        Path | None, typer.Option(help="CSV file with a header, nobody's private data: are bounds too wide?")
+    ] = None,
+    from_studies: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PRE-STUDY[,…]",
+            help="Choose what follows these: study ids or files of results.",
+        ),
+    ] = None,
+    begin: Annotated[bool, typer.Option("--begin", help="Write the first round of a chain.")] = False,
+    scales: Annotated[
+        bool, typer.Option("--scales", help="Bounds may be far too wide: begin with every feature's scale.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the next round's draft here; default: print it.")
+    ] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Play the whole chain on made-up records, in this process.")
+    ] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Plan even where too few records are left.")
+    ] = False,
+    service: Service = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what noise a draft brings and what it takes, for every release; or choose a chain's next round."""
+    base = read_draft(draft)
+    if from_studies is not None:
+        results = [_result(name, service, home) for name in from_studies.split(",") if name.strip()]
+        _choose(base, results, records, out, as_json)
+        return
+    if records is None:
+        raise UsageError(
+            "bad-option", "--records is missing", "say how many records the owners have together"
+        )
+    if begin:
+        _begin(base, records, scales, out, as_json)
+    elif rehearse:
+        _rehearse(base, records, scales, as_json)
+    else:
+        _show_outlooks(base, records, _spectrum(spectrum), sample, anyway, as_json)
+
+
+def _show_outlooks(
+    base: dict[str, Any],
+    records: int,
+    spectrum: "Sequence[float]",
+    sample: Path | None,
+    anyway: bool,
+    as_json: bool,
+) -> None:
+    from dpdpca_protocol.study import ReleaseKind
+    from dpdpca_user.planning.advice import advice, sample_advice
+    from dpdpca_user.planning.plan import RELEASES, as_release, check_enough, close_components, outlook
+    from dpdpca_user.planning.sample import numbers_of_sample
+
+    drafted = _planned(base)
+    outlooks, said = [], advice(drafted, records)
+    for release in RELEASES:
+        try:
+            outlooks.append(outlook(lint_draft(as_release(base, release)), records, spectrum))
+        except PolicyError as error:
+            said.append(f"there is no {release} release of this draft: {error.problem}")
+    if sample is not None:
+        said += sample_advice(drafted, numbers_of_sample(sample))
+    if close := close_components(spectrum):
+        said.append(close)
+    wanted = drafted.release if "release" in base else ReleaseKind.JOINT
+    for seen in outlooks:
+        if seen.release is wanted and not anyway:
+            check_enough(drafted, seen, records, spectrum)
+        few = seen.least_records[0.2]
+        if seen.release is wanted and records < few:
+            said.append(f"for a component with a fifth of all variance {few:,} records would be needed")
+    if as_json:
+        facts = {"records": records, "releases": [each.facts() for each in outlooks], "advice": said}
+        typer.echo(json.dumps(facts))
+        return
+    title = f"{records:,} records, {drafted.figures.encoded_features} encoded features, scaled units"
+    show_table(title, ["", *(str(each.release) for each in outlooks)], _rows(outlooks))
+    said.append(
+        "records needed hold for a centre near the mean; about a centre m away multiply by 1 + m²/tr Σ"
+    )
+    show_notes(said)
+
+
+def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
+    rows = [
+        ["privacy", *lines] for lines in zip_longest(*(each.statements for each in outlooks), fillvalue="")
+    ]
+    rows += [
+        ["noise on a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
+        ["smallest eigenvalue to be seen", *(f"{each.visible:.3g}" for each in outlooks)],
+        ["noise c, in r²/√ρ", *(_or_dash(each.relative_noise, ".3g") for each in outlooks)],
+        ["clip norm r (pairs: of |y|/√2)", *(f"{each.clip_norm:.3g}" for each in outlooks)],
+        ["  without data", *(f"{each.usual_norm:.3g}" for each in outlooks)],
+        ["ν, noise beside the most signal", *(f"{each.nu:.2g}" for each in outlooks)],
+        ["  asks to clip at the quantile", *(f"{each.quantile:g}" for each in outlooks)],
+    ]
+    rows += [
+        [f"records for a share of {share:.2g}", *(f"{each.least_records[share]:,}" for each in outlooks)]
+        for share in (outlooks[0].least_records if outlooks else ())
+    ]
+    if any(each.components_seen is not None for each in outlooks):
+        rows.append(
+            ["components above the noise", *(_or_dash(each.components_seen, "d") for each in outlooks)]
+        )
+    return [
+        *rows,
+        ["bytes an owner sends", *(f"{each.share_bytes:,}" for each in outlooks)],
+        ["ciphertexts of an owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
+        ["time of an owner, roughly", *(_duration(each.seconds) for each in outlooks)],
+    ]
+
+
+def _begin(base: dict[str, Any], records: int, scales: bool, out: Path | None, as_json: bool) -> None:
+    from dpdpca_user.planning.rounds import begin_chain
+
+    chosen = begin_chain(base, lint_draft, records, scales)
+    _write_round(base, chosen, [], out, as_json)
+
+
+def _choose(
+    base: dict[str, Any],
+    results: "Sequence[PreStudyResult]",
+    records: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    from dpdpca_user.planning.advice import result_advice
+    from dpdpca_user.planning.choice import next_round
+    from dpdpca_user.planning.rounds import is_categorical
+
+    chosen = next_round(results, is_categorical(base))
+    said = result_advice(results)
+    if records is not None and results[-1].records != records:
+        said.append(
+            f"the pre-study holds {results[-1].records:,} records, not {records:,}: its number is taken"
+        )
+    _write_round(base, chosen, said, out, as_json)
+
+
+def _write_round(
+    base: dict[str, Any], chosen: "NextRound", said: "Sequence[str]", out: Path | None, as_json: bool
+) -> None:
+    from dpdpca_user.planning.rounds import draft_text, round_draft
+
+    following = round_draft(base, chosen)
+    manifest = lint_draft(following)
+    text = draft_text(following, chosen.reasons)
+    if out is not None:
+        write_draft(out, text)
+    if as_json:
+        facts = {
+            "release": str(chosen.release),
+            "is_last": chosen.is_last,
+            "rho_share": float(chosen.rho_share),
+            "rho": None if manifest.figures.rho is None else float(manifest.figures.rho),
+            "clip_norm": float(manifest.clip_norm),
+            "blocks": {str(name): float(part) for name, part in chosen.blocks.items()},
+            "reasons": list(chosen.reasons),
+            "advice": list(said),
+            "draft": following,
+        }
+        typer.echo(json.dumps(facts, default=str))
+        return
+    typer.echo(f"next: {chosen.release}, {float(chosen.rho_share):.0%} of the budget", err=out is None)
+    for reason in chosen.reasons:
+        typer.echo(f"  {reason}", err=out is None)
+    for line in said:
+        typer.echo(f"note: {line}", err=out is None)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        typer.echo(f"draft written to {out}: dpdpca user study create {out}")
+
+
+def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -> None:
+    from dpdpca_protocol.randomness import OS_RANDOMNESS
+    from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS
+    from dpdpca_user.planning.rehearsal import captured, made_up_records, play_chain
+
+    manifest = _planned(base)
+    made = made_up_records(manifest.features, records, OS_RANDOMNESS)
+    owners = [
+        {name: column[start::DEFAULT_MIN_OWNERS] for name, column in made.items()}
+        for start in range(DEFAULT_MIN_OWNERS)
+    ]
+    played = play_chain(base, lint_draft, owners, OS_RANDOMNESS, scales)
+    counts = [k for k in _REHEARSED if k <= played.components.component_count]
+    shares = {k: captured(played.components, played.main, made, k) for k in counts}
+    if as_json:
+        typer.echo(json.dumps(_rehearsed(played, shares)))
+        return
+    rows = [
+        [
+            str(each.chosen.release),
+            f"{float(each.chosen.rho_share):.0%}",
+            f"{float(each.manifest.clip_norm):.3g}",
+        ]
+        for each in played.rounds
+    ]
+    show_table(f"A chain over {records:,} made-up records", ["round", "of ρ", "clip norm"], rows)
+    for number, each in enumerate(played.rounds, 1):
+        for reason in each.chosen.reasons:
+            typer.echo(f"{number}. {reason}")
+    said = ", ".join(f"{share:.0%} at k = {k}" for k, share in shares.items())
+    typer.echo(f"captured of the best that k components can: {said}")
+    typer.echo(f"components above the noise: {played.components.trusted_count}")
+    typer.echo("note: other records, other figures; this shows that the chain works with this draft")
+
+
+def _rehearsed(played: "Rehearsal", shares: dict[int, float]) -> dict[str, Any]:
+    return {
+        "rounds": [
+            {
+                "release": str(each.chosen.release),
+                "rho_share": float(each.chosen.rho_share),
+                "clip_norm": float(each.manifest.clip_norm),
+                "reasons": list(each.chosen.reasons),
+            }
+            for each in played.rounds
+        ],
+        "captured_of_best": {str(k): share for k, share in shares.items()},
+        "components_above_noise": played.components.trusted_count,
+    }
+
+
+def _planned(base: dict[str, Any]) -> "Manifest":
+    """The manifest of the draft; of its joint study where it leaves release or clip norm to a chain."""
+    from dpdpca_protocol.study import ReleaseKind
+    from dpdpca_user.planning.plan import as_release
+
+    if "release" in base and "clip_norm" in base:
+        return lint_draft(base)
+    return lint_draft(as_release(base, ReleaseKind(base.get("release", ReleaseKind.JOINT))))
+
+
+def _result(name: str, service: str | None, home: Path | None) -> "PreStudyResult":
+    from dpdpca_user.planning.prestudy import PreStudyResult
+
+    path = Path(name.strip())
+    if path.is_file():
+        try:
+            return PreStudyResult.parse(json.loads(load_text(path)))
+        except ValueError as error:
+            raise InputError(
+                "malformed", f"{path.name} is not JSON", "write it with: dpdpca user result STUDY --json"
+            ) from error
+    with open_client(service, home) as client:
+        return PreStudyResult.parse(client.result(name.strip()))
+
+
+def _spectrum(given: str | None) -> list[float]:
+    if given is None:
+        return []
+    path = Path(given)
+    text = load_text(path) if path.is_file() else given
+    try:
+        values = [float(word) for word in text.replace(",", " ").replace("[", " ").replace("]", " ").split()]
+    except ValueError as error:
+        raise UsageError(
+            "bad-option", "--spectrum is neither a file nor numbers", "give 0.4,0.2,0.1"
+        ) from error
+    if not values or not all(0 <= value < float("inf") for value in values) or sum(values) <= 0:
+        raise UsageError("bad-option", "--spectrum must be variances, none below 0", "give 0.4,0.2,0.1")
+    return values
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.1f} min" if seconds >= 60 else f"{max(seconds, 1):.0f} s"

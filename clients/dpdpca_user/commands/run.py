@@ -1,0 +1,145 @@
+"""`dpdpca user study run` and `study chains`: studies that run to their end, one or several in a row."""
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_user.commands.parts import AsJson, DraftFile, Home, Service, load_draft, open_client, show_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpdpca_user.service_client import ServiceClient
+
+_LOOK_SECONDS = 1.0
+_ENDED = ("done", "failed", "cancelled", "fitted", "published")
+
+
+def study_run(
+    draft: DraftFile,
+    auto: Annotated[
+        bool,
+        typer.Option("--auto", help="A chain: pre-studies choose how the main study is done."),
+    ] = False,
+    records: Annotated[
+        int | None, typer.Option(min=1, help="Records that are expected in all; default: max_records.")
+    ] = None,
+    scales: Annotated[
+        bool, typer.Option("--scales", help="Bounds may be far too wide: begin with every feature's scale.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="A new chain even where this draft had one: it spends anew.")
+    ] = False,
+    publish: Annotated[
+        bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
+    ] = True,
+    wait: Annotated[bool, typer.Option(help="Stay until the end; the service goes on without.")] = True,
+    proxy: Annotated[str | None, typer.Option(help="The proxy's address, where several are known.")] = None,
+    service: Service = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study to its model; with --auto a chain of them in one total ε.
+
+    Asked again, a chain goes on; a single study is made a second time: see `study list` for what runs.
+    """
+    content, media_type = load_draft(draft)
+    with open_client(service, home) as client:
+        if auto:
+            facts = client.run_chain(
+                content,
+                media_type,
+                proxy=proxy,
+                publish=publish,
+                records=records,
+                scales=scales,
+                again=again,
+            )
+            look: Callable[[str], dict[str, Any]] = client.chain
+            tell = _tell_chain
+        else:
+            facts = client.create(content, media_type, proxy=proxy, publish=publish)
+            look, tell = client.study, _tell_study
+        if wait:
+            facts = _follow(look, facts, None if as_json else tell)
+    if as_json:
+        typer.echo(json.dumps(facts))
+    elif not wait:
+        typer.echo(f"{'chain' if auto else 'draft'} {facts['id']} is accepted")
+    if wait and facts["state"] in ("failed", "cancelled"):
+        problem = facts["problem"] or {"detail": "no reason was given"}
+        raise PolicyError(
+            f"study-{facts['state']}", f"it ended {facts['state']}: {problem['detail']}", "see: study chains"
+        )
+
+
+def study_chains(
+    chain: Annotated[str | None, typer.Argument(metavar="CHAIN", help="One chain; default: all.")] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="End this chain; what is released is spent.")
+    ] = False,
+    service: Service = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Chains of studies: their rounds, and why each was chosen."""
+    with open_client(service, home) as client:
+        found = _chains(client, chain, cancel)
+    if as_json:
+        typer.echo(json.dumps(found[0] if chain is not None else {"chains": found}))
+        return
+    for facts in found:
+        show_line(f"{facts['id']}  {facts['state']:<9}  {facts['spent_share']:.0%} spent  {facts['title']}")
+        for number in range(1, len(facts["rounds"]) + 1):
+            _tell_round(facts, number)
+
+
+def _chains(client: "ServiceClient", chain: str | None, cancel: bool) -> list[dict[str, Any]]:
+    if chain is None:
+        return client.chains()
+    return [client.cancel_chain(chain) if cancel else client.chain(chain)]
+
+
+def _follow(
+    look: "Callable[[str], dict[str, Any]]",
+    facts: dict[str, Any],
+    tell: "Callable[[dict[str, Any], dict[str, Any]], None] | None",
+) -> dict[str, Any]:
+    """Looks until the end, and tells what changed since the last look."""
+    last: dict[str, Any] = {}
+    while True:
+        if tell is not None:
+            tell(last, facts)
+        if facts["state"] in _ENDED:
+            return facts
+        last = facts
+        time.sleep(_LOOK_SECONDS)
+        facts = look(facts["id"])
+
+
+def _tell_study(last: dict[str, Any], facts: dict[str, Any]) -> None:
+    if facts["state"] != last.get("state"):
+        show_line(f"{facts['study'] or 'draft ' + facts['id']}  {facts['state']}")
+
+
+def _tell_chain(last: dict[str, Any], facts: dict[str, Any]) -> None:
+    if not last:
+        show_line(f"chain {facts['id']}  {facts['title']}")
+    known = [each["state"] for each in last.get("rounds", [])]
+    for number, each in enumerate(facts["rounds"], 1):
+        if number > len(known):
+            _tell_round(facts, number)
+        elif each["state"] != known[number - 1]:
+            show_line(f"{number}. {each['study'] or ''}  {each['state']}")
+    if facts["state"] != last.get("state") and facts["state"] == "done":
+        show_line(f"done: dpdpca user result {facts['study']}")
+
+
+def _tell_round(facts: dict[str, Any], number: int) -> None:
+    each = facts["rounds"][number - 1]
+    show_line(f"{number}. {each['release']}, {each['rho_share']:.0%} of the budget  {each['state']}")
+    for reason in each["reasons"]:
+        show_line(f"   {reason}")

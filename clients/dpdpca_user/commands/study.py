@@ -1,0 +1,174 @@
+"""`dpdpca user study …`: drafts, and the studies made of them."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpdpca_user.commands.parts import (
+    AsJson,
+    DraftFile,
+    Home,
+    Records,
+    Service,
+    Study,
+    inert,
+    lint_draft,
+    load_draft,
+    open_client,
+    read_draft,
+    show,
+    show_line,
+    show_notes,
+    show_table,
+    write_draft,
+)
+from dpdpca_user.commands.run import study_chains, study_run
+
+study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=True)
+
+
+@study_app.command(
+    "init", epilog="Example: dpdpca user study init --from sample.csv --records 20000 --out draft.toml"
+)
+def study_init(
+    sample: Annotated[Path, typer.Option("--from", help="CSV file with a header; nobody's private data.")],
+    records: Records = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write the draft here; default: print it.")
+    ] = None,
+) -> None:
+    """Write a first draft with the columns of a sample. Its bounds must be replaced by knowledge."""
+    from dpdpca_user.planning.sample import WARNING, draft_from_sample
+
+    draft = draft_from_sample(sample, records)
+    if out is None:
+        typer.echo(draft.text, nl=False)
+    else:
+        write_draft(out, draft.text)
+    typer.echo(f"note: {WARNING}", err=True)
+    if draft.left_open:
+        typer.echo(f"note: fill in by hand: {inert(', '.join(draft.left_open))}", err=True)
+
+
+@study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")
+def study_lint(
+    draft: DraftFile,
+    sample: Annotated[
+        Path | None, typer.Option(help="CSV file with a header, nobody's private data: are bounds too wide?")
+    ] = None,
+    records: Records = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a draft against every rule that needs no key, and say what could be better."""
+    from dpdpca_user.planning.advice import advice, sample_advice
+    from dpdpca_user.planning.sample import numbers_of_sample
+
+    manifest = lint_draft(read_draft(draft))
+    said = advice(manifest, records)
+    if sample is not None:
+        said += sample_advice(manifest, numbers_of_sample(sample))
+    facts = {
+        "release": str(manifest.release),
+        "encoded_features": manifest.figures.encoded_features,
+        "share_bytes": manifest.figures.share_bytes,
+        "advice": said,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(
+        f"{draft.name} is a valid draft ({manifest.release}) of {facts['encoded_features']} encoded features"
+    )
+    show_notes(said)
+
+
+@study_app.command("create", epilog="Example: dpdpca user study create draft.toml")
+def study_create(
+    draft: DraftFile,
+    publish: Annotated[
+        bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
+    ] = True,
+    in_clear: Annotated[
+        bool,
+        typer.Option(
+            "--in-clear",
+            help="Make components that may be published in clear, towards the proxy too: where it draws the"
+            " noise, a second draw is added, for good, and only the sum is ever shown.",
+        ),
+    ] = False,
+    proxy: Annotated[str | None, typer.Option(help="The proxy's address, where several are known.")] = None,
+    service: Service = None,
+    home: Home = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hand a draft to the service, which makes the key, signs, and drives the study to its end."""
+    content, media_type = load_draft(draft)
+    with open_client(service, home) as client:
+        facts = client.create(content, media_type, proxy=proxy, publish=publish, in_clear=in_clear)
+    show(
+        as_json,
+        facts,
+        f"draft {facts['id']} is accepted; its key is being made\n"
+        f"follow it: dpdpca user study show {facts['id']}",
+    )
+
+
+study_app.command("run", epilog="Example: dpdpca user study run --auto draft.toml")(study_run)
+study_app.command("chains", epilog="Example: dpdpca user study chains")(study_chains)
+
+
+@study_app.command("list", epilog="Example: dpdpca user study list")
+def study_list(service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
+    """All studies of this data user."""
+    with open_client(service, home) as client:
+        studies = client.studies()
+    if as_json:
+        typer.echo(json.dumps({"studies": studies}))
+        return
+    for each in studies:
+        name = each["study"] or f"draft {each['id']}"
+        show_line(f"{name}  {each['state']:<9}  {each['release']:<6}  {each['title']}")
+
+
+@study_app.command("show", epilog="Example: dpdpca user study show 9f86…0a08")
+def study_show(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
+    """One study: its state, its owners, and what it waits for."""
+    with open_client(service, home) as client:
+        facts = client.study(study)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    progress = facts["progress"]
+    rows = [
+        ["study", facts["study"] or "(the key is being made)"],
+        ["title", facts["title"]],
+        ["release", facts["release"]],
+        ["state", facts["state"]],
+        ["proxy", facts["proxy"]],
+        ["closes at", facts["closes_at"] or "–"],
+        ["progress", f"{progress['phase']} {progress['done']}/{progress['total']}" if progress else "–"],
+        ["problem", facts["problem"]["detail"] if facts["problem"] else "–"],
+    ]
+    show_table("", ["", ""], rows)
+    if facts["owners"]:
+        owners = [[owner["name"], owner["owner"][:16], owner["state"]] for owner in facts["owners"]]
+        show_table("Owners", ["name", "key", "share"], owners)
+
+
+@study_app.command("close", epilog="Example: dpdpca user study close 9f86…0a08")
+def study_close(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
+    """Close a study before its time, with the owners that are in. All parties see it."""
+    with open_client(service, home) as client:
+        facts = client.close_study(study)
+    text = f"the study is closed to further owners\nfollow it: dpdpca user study show {study}"
+    show(as_json, facts, text)
+
+
+@study_app.command("cancel", epilog="Example: dpdpca user study cancel 9f86…0a08")
+def study_cancel(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
+    """Cancel a study; refused once its noise is drawn."""
+    with open_client(service, home) as client:
+        facts = client.cancel_study(study)
+    show(as_json, facts, "the study is cancelled")

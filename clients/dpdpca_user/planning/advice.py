@@ -1,0 +1,178 @@
+"""What could be better about a draft: sentences for whoever writes it, none of which stops a study."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+from dpdpca_protocol.privacy.mechanisms import Calibration
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import figures_of
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.statements import proved_privacy
+from dpdpca_user.planning.draft import default_delta
+from dpdpca_user.planning.histograms import feature_scale, quantile
+from dpdpca_user.planning.noise import usual_norm
+from dpdpca_user.planning.prestudy import PreStudyResult
+from dpdpca_user.planning.sample import room_for
+
+_HIGH_CLIP = 0.7
+_RULE_CLIP = 0.35
+_WIDE = 5.0
+_NARROW = 1e-6
+"""Width of bounds beside their size, below which they are hardly meant."""
+_COSTLY = 1.05
+"""Times the noise from which max_records is worth a word."""
+_MANY = 20
+_MASKED_OVER_JOINT = {False: "2.3 to 2.8", True: "1.4 to 1.7"}
+"""c of `planning` by nonnegative, at a/K of 0.43 and 0.05."""
+
+
+def advice(manifest: Manifest, records: int | None = None) -> list[str]:
+    """What can be said from the draft alone, and from how many records are expected."""
+    return list(_advice(manifest, records))
+
+
+def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
+    figures = manifest.figures
+    if manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT, ReleaseKind.PAIRS):
+        yield from _clip_advice(manifest)
+    yield from _narrow_advice(manifest)
+    from_zero = [
+        f"{feature.name} {float(feature.origin):g}"
+        for feature in manifest.features
+        if feature.lower == 0 and feature.centre is None
+    ]
+    if from_zero and manifest.release is not ReleaseKind.PAIRS:
+        yield (
+            "of bounds [0, B]: is B/2 a typical value? It is the centre of "
+            f"{', '.join(from_zero[:_MANY])}. Where it is not, give a centre; for counts it is often near 0"
+        )
+    if manifest.missing == "reject":
+        yield "missing = reject: which records are complete is treated as public; midpoint keeps every record"
+    if manifest.release is ReleaseKind.MASKED:
+        yield (
+            f"the masked release has {_MASKED_OVER_JOINT[manifest.nonnegative]} times the noise of the joint "
+            "one at the same ε, needs a count round, and trusts every owner; the joint release gives a "
+            "private mean too"
+        )
+        if not manifest.nonnegative and all(feature.centre == feature.lower for feature in manifest.features):
+            yield "every centre is the lower bound: nonnegative = true takes two fifths off the noise"
+    if not manifest.participants:
+        yield "no participants are named: any enrolled owner may join; naming them is the safer form"
+    epsilon, _ = proved_privacy(manifest)
+    if manifest.calibration is Calibration.AS_PUBLISHED:
+        yield (
+            f"as published: not the ε = {float(manifest.epsilon):g} of the draft is proved, but "
+            f"{figures.guarantee}; owners refuse it unless their policy names it"
+        )
+    if epsilon is not None and epsilon > 3:
+        yield f"ε = {float(epsilon):g} is a weak promise to one record"
+    if "…" in (manifest.title, manifest.purpose):
+        yield "owners read title and purpose before they consent: write them"
+    if records is not None:
+        yield from _count_advice(manifest, records)
+
+
+def _count_advice(manifest: Manifest, records: int) -> Iterator[str]:
+    if records > manifest.max_records:
+        yield f"{records} records are more than max_records, {manifest.max_records}"
+        return
+    enough = room_for(records)
+    if enough >= manifest.max_records or manifest.delta != default_delta(manifest.max_records):
+        return
+    terms = replace(manifest.terms, max_records=enough, delta=default_delta(enough))
+    factor = float(manifest.noise_scale / figures_of(terms).noise_scale)
+    if factor >= _COSTLY:
+        yield (
+            f"max_records {manifest.max_records:,} is far above {records:,} records: delta follows from it,"
+            f" and the noise is {factor:.2f} times that of max_records = {enough}"
+        )
+
+
+def _narrow_advice(manifest: Manifest) -> Iterator[str]:
+    narrow = [
+        feature.name
+        for feature in manifest.features
+        if feature.lower is not None
+        and feature.upper is not None
+        and feature.upper - feature.lower < _NARROW * max(abs(feature.lower), abs(feature.upper))
+    ]
+    if narrow:
+        yield (
+            "bounds less than a millionth of their size apart: "
+            f"{', '.join(narrow[:_MANY])}. Values outside are cut to them: is that what the quantity can be?"
+        )
+
+
+def _clip_advice(manifest: Manifest) -> Iterator[str]:
+    d, r = manifest.figures.encoded_features, float(manifest.clip_norm)
+    most = math.sqrt(2 * d if manifest.release is ReleaseKind.PAIRS else d)
+    root = f"√{d}" if manifest.release is not ReleaseKind.PAIRS else f"√{2 * d}"
+    if r > _HIGH_CLIP * most:
+        yield (
+            f"clip_norm {r:.3g} is above 0.7·{root} = {_HIGH_CLIP * most:.3g}: noise grows with its square; "
+            f"without a better idea take 0.35·{root} = {_RULE_CLIP * most:.2g}, or half of it"
+        )
+
+
+def sample_advice(manifest: Manifest, sample: Mapping[str, Sequence[float]]) -> list[str]:
+    """Bounds too wide or too narrow, and centres far from what is typical, by a sample that is no secret.
+
+    Args:
+        manifest: of the draft.
+        sample: finite numbers by column.
+    """
+    wide, off, outside = [], [], []
+    for feature in manifest.features:
+        values = sample.get(feature.name, ())
+        if feature.lower is None or feature.upper is None or not values:
+            continue
+        if beyond := sum(not feature.lower <= value <= feature.upper for value in values):
+            outside.append(f"{feature.name} ({beyond} of {len(values)})")
+        half, spread = float(feature.half_range), (max(values) - min(values)) / 2
+        if spread == 0:
+            continue
+        if half > _WIDE * spread:
+            wide.append(f"{feature.name} ({half / spread:.0f} times)")
+        typical = median(values)
+        if abs(typical - float(feature.origin)) > half / 2:
+            off.append(f"{feature.name} ({typical:g}, not {float(feature.origin):g})")
+    return list(_found(wide, off, outside))
+
+
+def _found(wide: Sequence[str], off: Sequence[str], outside: Sequence[str]) -> Iterator[str]:
+    if wide:
+        yield (
+            "bounds much wider than the sample needs: "
+            f"{', '.join(wide[:_MANY])}. That does no harm by itself if clip_norm is as low, but the centre"
+            " moves with them"
+        )
+    if off:
+        yield f"typical values of the sample lie far from the centre: {', '.join(off[:_MANY])}"
+    if outside:
+        yield f"values of the sample lie outside the bounds and would be cut: {', '.join(outside[:_MANY])}"
+
+
+def result_advice(results: Sequence[PreStudyResult]) -> list[str]:
+    """The same by what pre-studies released."""
+    said = []
+    for result in results:
+        if result.pair_norms is not None:
+            middle = quantile(result.pair_norms, 0.5)
+            usual = usual_norm(result.encoded_features, 0)
+            if middle is not None and middle < usual / _WIDE:
+                said.append(
+                    f"half of the records lie within {middle:.3g} of their mean, where {usual:.3g} is usual: "
+                    "bounds are much wider than needed"
+                )
+        if result.octaves is not None:
+            found = [feature_scale(each, result.records // 2) for each in result.octaves]
+            wide = [
+                f"{name} ({0.35 / scale:.0f} times)"
+                for name, scale in zip(result.names, found, strict=True)
+                if scale is not None and scale < 0.35 / _WIDE
+            ]
+            if wide:
+                said.append(f"bounds much wider than needed: {', '.join(wide[:_MANY])}")
+    return said

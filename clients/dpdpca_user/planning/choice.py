@@ -1,0 +1,373 @@
+"""The next round of a chain of studies, chosen from what its earlier rounds have released.
+
+A pure function of released numbers, so choosing costs nothing. Algorithm A: a norm study says how long
+records and differences are; if a private mean is then worth its price, two mean studies move the centre and a
+joint study follows, else a study of pairs, which needs no centre. Algorithm B puts a study of every feature's
+scale in front, for bounds that nobody trusts, and goes on with pairs.
+
+Shares of ρ, thresholds and quantiles are those of docs/utility.md, fitted to simulations on real tables.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import sqrt
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_user.planning.histograms import feature_scale, has_two_modes, quantile
+from dpdpca_user.planning.noise import (
+    GOOD_CENTRE_WEIGHT,
+    clip_quantile,
+    noise_over_signal,
+    relative_noise,
+    usual_norm,
+)
+from dpdpca_user.planning.prestudy import Histogram, PreStudyResult
+
+SCALE_SHARE = Fraction(1, 10)
+NORM_SHARE = Fraction(1, 20)
+MEAN_SHARE = Fraction(1, 10)
+
+FIRST_ERROR, SECOND_ERROR = 1.3, 1.2
+"""e₁ and e₂ up to which a private mean is worth its price."""
+SCALES_FROM = 40.0
+"""Records, in √(2d/ρ_s), from which asking for scales is better than not asking."""
+
+_DRAWS = 2
+"""Draws of noise on a pre-study: the proxy's, and the data user's own, whose use the proxy sees."""
+_LONG, _LONG_MARGIN = 0.9, 1.05
+_MIDDLE = 0.5
+_TWO_MODES = 0.75
+_SECOND_CLIP = 1.5
+_ROOT_OF_TWO = sqrt(2)
+
+
+@dataclass(frozen=True, slots=True)
+class NextRound:
+    """What the next study of a chain is to be.
+
+    Attributes:
+        release: pre-study, or the release that ends the chain.
+        rho_share: of the ρ of all rounds.
+        clip_norm: in scaled units; in a study of pairs it bounds differences.
+        blocks: of a pre-study, with their parts of the round.
+        sum_weight: a/K of a joint study, else 0.
+        centre: (d,) centres in original units, or None for those of the base draft.
+        scale: (d,) worth of one scaled unit in original units, or None for what the base draft has.
+        pre_studies: ids of all rounds so far, oldest first.
+        reasons: sentences for people.
+    """
+
+    release: ReleaseKind
+    rho_share: Fraction
+    clip_norm: float
+    blocks: Mapping[BlockName, Fraction]
+    sum_weight: float
+    centre: tuple[float, ...] | None
+    scale: tuple[float, ...] | None
+    pre_studies: tuple[StudyId, ...]
+    reasons: tuple[str, ...]
+
+    @property
+    def is_last(self) -> bool:
+        return self.release is not ReleaseKind.PRE_STUDY
+
+
+def first_round(
+    d: int, records: int, rho_total: float, unknown_scales: bool = False, longest: float | None = None
+) -> NextRound:
+    """The round that begins a chain.
+
+    Args:
+        d: encoded features.
+        records: expected in all.
+        rho_total: of all rounds.
+        unknown_scales: whether the bounds may be too wide by very different factors.
+        longest: norm of the longest record about the public centre, where it is more than √d.
+    """
+    norm = sqrt(d) if longest is None else max(longest, sqrt(d))
+    needed = SCALES_FROM * sqrt(_DRAWS * d / (float(SCALE_SHARE) * rho_total))
+    if not unknown_scales:
+        return _norm_study(norm, (), ())
+    if records < needed:
+        why = (
+            f"{records:,} records are fewer than the {needed:,.0f} from which a study of all scales"
+            " is better than none: the bounds are taken as they are"
+        )
+        return _norm_study(norm, (), (why,))
+    return NextRound(
+        release=ReleaseKind.PRE_STUDY,
+        rho_share=SCALE_SHARE,
+        clip_norm=sqrt(d),
+        blocks={BlockName.OCTAVES: Fraction(1)},
+        sum_weight=0.0,
+        centre=None,
+        scale=None,
+        pre_studies=(),
+        reasons=(
+            f"{records:,} records are enough (from {needed:,.0f}) to ask for the scale of each feature first",
+        ),
+    )
+
+
+def next_round(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]) -> NextRound:
+    """What follows after the rounds of a chain so far.
+
+    Args:
+        results: of all rounds, oldest first, at least one.
+        is_categorical: (d,) whether an encoded feature is a level; its centre is 0 and stays so.
+
+    Raises:
+        UsageError: the results are not the beginning of a chain as this module makes it.
+    """
+    _check_chain(results, len(is_categorical))
+    last = results[-1]
+    if last.octaves is not None:
+        return _after_scales(results)
+    if last.pair_norms is not None:
+        return _after_norms(results)
+    if last.total is not None and len([each for each in results if each.total is not None]) == 1:
+        return _second_mean(results)
+    if last.total is not None:
+        return _main_about_mean(results, is_categorical)
+    raise _not_a_chain("the last of them holds nothing to choose by")
+
+
+def _norm_study(norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...]) -> NextRound:
+    """A histogram of norms up to `norm`."""
+    half = Fraction(1, 2)
+    only_pairs = bool(pre_studies)
+    return NextRound(
+        release=ReleaseKind.PRE_STUDY,
+        rho_share=NORM_SHARE,
+        clip_norm=norm,
+        blocks={BlockName.PAIR_NORMS: Fraction(1)}
+        if only_pairs
+        else {BlockName.NORMS: half, BlockName.PAIR_NORMS: half},
+        sum_weight=0.0,
+        centre=None,
+        scale=None,
+        pre_studies=pre_studies,
+        reasons=(
+            *reasons,
+            f"a norm study first, for {float(NORM_SHARE):.0%} of the budget: how long records and differences"
+            " are decides all that follows",
+        ),
+    )
+
+
+def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
+    last = results[-1]
+    assert last.octaves is not None
+    found = [feature_scale(each, last.records // 2) for each in last.octaves]
+    narrower = sum(scale is not None and scale < 1 for scale in found)
+    silent = sum(scale is None for scale in found)
+    scale = tuple(
+        unit * (1.0 if part is None else min(part, 1.0))
+        for unit, part in zip(last.half_range, found, strict=True)
+    )
+    reasons = [
+        f"{narrower} of {len(found)} features vary less than their bounds allow and get units of their own"
+    ]
+    if silent:
+        reasons.append(f"{silent} features show nothing above the noise and keep half their range as a unit")
+    base = _norm_study(sqrt(last.encoded_features), _ids(results), tuple(reasons))
+    return replace(base, scale=scale)
+
+
+def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
+    last = results[-1]
+    d, records = last.encoded_features, last.records
+    assert last.pair_norms is not None
+    middle = quantile(last.pair_norms, _MIDDLE)
+    if middle is None:
+        usual = usual_norm(d, 0) / 2
+        return _pairs(
+            results,
+            usual,
+            (f"the histogram shows nothing above its noise, so the norm is a rule: {usual:.3g}",),
+        )
+    if last.norms is None:
+        return _pairs(
+            results, _clip_of(results, ReleaseKind.PAIRS), ("behind a study of scales stand pairs",)
+        )
+    longest = quantile(last.norms, _LONG)
+    if longest is None:
+        return _pairs(
+            results,
+            _clip_of(results, ReleaseKind.PAIRS),
+            ("norms about the public centre show nothing above their noise",),
+        )
+    r1 = min(_LONG_MARGIN * longest, last.norms.edges[-1])  # about the same centre no record is longer
+    rho = float(MEAN_SHARE) * last.rho_total
+    first = r1 * sqrt(_DRAWS * 2 * d / rho) / (records * middle)
+    second = _SECOND_CLIP * sqrt(_DRAWS * 2 * d / rho) / records
+    seen = (
+        f"90 % of the records lie within {longest:.3g} of the public centre, half of them within {middle:.3g}"
+        " of their mean (half-ranges)",
+        f"a first private mean would be off by {first:.2g} of that (at most {FIRST_ERROR}), a second one by"
+        f" {second:.2g} (at most {SECOND_ERROR})",
+    )
+    if first > FIRST_ERROR or second > SECOND_ERROR:
+        return _pairs(
+            results,
+            _clip_of(results, ReleaseKind.PAIRS),
+            (*seen, "so no centre is asked for: pairs of records need none"),
+        )
+    return NextRound(
+        release=ReleaseKind.PRE_STUDY,
+        rho_share=MEAN_SHARE,
+        clip_norm=r1,
+        blocks={BlockName.SUM: Fraction(1)},
+        sum_weight=0.0,
+        centre=None,
+        scale=None,
+        pre_studies=_ids(results),
+        reasons=(
+            *seen,
+            f"so a private mean comes next, of records cut to {r1:.3g}, 1.05 times that 90 % point",
+        ),
+    )
+
+
+def _second_mean(results: Sequence[PreStudyResult]) -> NextRound:
+    last, norms = results[-1], _norms_of(results)
+    middle = quantile(norms, _MIDDLE)
+    assert middle is not None, "a mean study follows a norm study that showed something"
+    r = min(_SECOND_CLIP * middle, sqrt(last.encoded_features))
+    return NextRound(
+        release=ReleaseKind.PRE_STUDY,
+        rho_share=MEAN_SHARE,
+        clip_norm=r,
+        blocks={BlockName.SUM: Fraction(1)},
+        sum_weight=0.0,
+        centre=_moved_centre(last),
+        scale=None,
+        pre_studies=_ids(results),
+        reasons=(
+            f"the centre moves to the first private mean; about it records are cut to {r:.3g} for the second",
+        ),
+    )
+
+
+def _main_about_mean(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]) -> NextRound:
+    last = results[-1]
+    assert last.total is not None
+    # Levels keep the centre 0: what their mean adds to a record's norm comes on top in quadrature.
+    offset = sum(
+        mean**2 for mean, fixed in zip(last.total.mean, is_categorical, strict=True) if fixed
+    ) - last.total.noise**2 * sum(is_categorical)
+    wanted = _clip_of(results, ReleaseKind.JOINT)
+    r = min(sqrt(wanted**2 + max(offset, 0.0)), sqrt(last.encoded_features))
+    reasons = [
+        f"the joint study stands about the second private mean, records cut to {r:.3g}, the"
+        f" {_quantile_wanted(results, ReleaseKind.JOINT):g} quantile that its noise asks for"
+    ]
+    if offset > 0:
+        reasons.append(f"{sqrt(offset):.3g} of it, in quadrature, is for levels of categories, centred at 0")
+    return NextRound(
+        release=ReleaseKind.JOINT,
+        rho_share=_rest(results),
+        clip_norm=r,
+        blocks={},
+        sum_weight=GOOD_CENTRE_WEIGHT,
+        centre=_moved_centre(last),
+        scale=None,
+        pre_studies=_ids(results),
+        reasons=tuple(reasons),
+    )
+
+
+def _pairs(results: Sequence[PreStudyResult], norm: float, reasons: tuple[str, ...]) -> NextRound:
+    """`norm` bounds |y|/√2; the manifest's clip norm bounds |y|."""
+    share = _rest(results)
+    return NextRound(
+        release=ReleaseKind.PAIRS,
+        rho_share=share,
+        clip_norm=min(norm * _ROOT_OF_TWO, 2 * sqrt(results[-1].encoded_features)),
+        blocks={},
+        sum_weight=0.0,
+        centre=None,
+        scale=_scale_in_use(results),
+        pre_studies=_ids(results),
+        reasons=(
+            *reasons,
+            f"a study of pairs with the remaining {float(share):.0%}, differences cut to √2·{norm:.3g}",
+        ),
+    )
+
+
+def _scale_in_use(results: Sequence[PreStudyResult]) -> tuple[float, ...] | None:
+    """What a study of scales has set for all rounds after it; None if there was none."""
+    return results[-1].half_range if any(each.octaves is not None for each in results) else None
+
+
+def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> float:
+    norms = _norms_of(results)
+    found = quantile(norms, _quantile_wanted(results, release))
+    assert found is not None, "the histogram has a median, so it has every quantile"
+    return found
+
+
+def _quantile_wanted(results: Sequence[PreStudyResult], release: ReleaseKind) -> float:
+    """The quantile of |y|/√2 for the main study: what its noise asks for, 0.75 where there are two modes."""
+    last = results[-1]
+    if has_two_modes(_norms_of(results)):
+        return _TWO_MODES
+    left = float(_rest(results))
+    if release is ReleaseKind.JOINT and last.total is None:
+        left -= 2 * float(MEAN_SHARE)
+    elif release is ReleaseKind.JOINT and len([each for each in results if each.total is not None]) == 1:
+        left -= float(MEAN_SHARE)
+    noise = relative_noise(release, GOOD_CENTRE_WEIGHT)
+    nu = noise_over_signal(noise, last.encoded_features, left * last.rho_total, last.records)
+    # Below the median lies the tail of a noisy histogram, where one stray bin moves a quantile to nowhere.
+    return max(clip_quantile(nu), _MIDDLE)
+
+
+def _norms_of(results: Sequence[PreStudyResult]) -> Histogram:
+    for result in reversed(results):
+        if result.pair_norms is not None:
+            return result.pair_norms
+    raise _not_a_chain("none of them is a norm study")
+
+
+def _moved_centre(result: PreStudyResult) -> tuple[float, ...]:
+    assert result.total is not None
+    return tuple(
+        centre + unit * mean
+        for centre, unit, mean in zip(result.centre, result.half_range, result.total.mean, strict=True)
+    )
+
+
+def _rest(results: Sequence[PreStudyResult]) -> Fraction:
+    return 1 - sum((result.rho_share for result in results), Fraction(0))
+
+
+def _ids(results: Sequence[PreStudyResult]) -> tuple[StudyId, ...]:
+    return tuple(result.study for result in results)
+
+
+def _check_chain(results: Sequence[PreStudyResult], d: int) -> None:
+    if not results:
+        raise _not_a_chain("there is none")
+    seen: tuple[StudyId, ...] = ()
+    for result in results:
+        if result.pre_studies != seen:
+            raise _not_a_chain("each must name all rounds before it, oldest first")
+        if result.encoded_features != d or result.names != results[0].names:
+            raise _not_a_chain("they have other features")
+        seen += (result.study,)
+    if _rest(results) <= 0:
+        raise _not_a_chain("they leave no part of the budget")
+
+
+def _not_a_chain(what: str) -> UsageError:
+    return UsageError(
+        "not-a-chain",
+        f"these results do not make a chain of pre-studies: {what}",
+        "give the results of all rounds, in their order",
+    )

@@ -1,0 +1,196 @@
+"""What a draft will bring before anybody is asked: noise, records that it takes, sizes. No data, no key."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
+from dpdpca_user.planning.draft import real_of
+from dpdpca_user.planning.noise import (
+    FIRST_SHARES,
+    SAFETY,
+    TOO_CLOSE,
+    clip_quantile,
+    components_seen,
+    least_records,
+    noise_over_signal,
+    shares_of,
+    usual_norm,
+)
+from dpdpca_user.planning.rounds import rounded_down
+
+RELEASES = (ReleaseKind.MASKED, ReleaseKind.JOINT, ReleaseKind.PAIRS)
+SECONDS_PER_CIPHERTEXT = 0.0015
+"""One encryption at 3072 bits on one core, measured; with another key size the order of magnitude holds."""
+
+_CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies")
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """One release at a number of records. Variances are in scaled units: half-ranges are 1.
+
+    Attributes:
+        statements, privacy: what is proved for the noise, what is claimed where it is as published, and the
+            parts of δ; in words and in figures.
+        clip_norm: r; for pairs of |y|/√2.
+        usual_norm: r where nothing is known of the data.
+        noise: standard deviation of the noise on a variance.
+        visible: the least eigenvalue that stands out from the noise (away from the mean, if joint).
+        relative_noise: c, the noise on N·Σ in units of r²/√ρ; None where nothing is proved, so no ρ is.
+        nu: noise beside the largest signal; it asks for `quantile`.
+        quantile: of the norms about the mean, at which to clip.
+        least_records: share of the first component → records from which it is found with cos² 0.9.
+        components_seen: of a spectrum that was given, how many would stand above the noise.
+        share_bytes: what an owner sends.
+        seconds: what an owner computes, roughly, on one core.
+    """
+
+    release: ReleaseKind
+    statements: tuple[str, ...]
+    privacy: dict[str, Any]
+    clip_norm: float
+    usual_norm: float
+    noise: float
+    visible: float
+    relative_noise: float | None
+    nu: float
+    quantile: float
+    least_records: Mapping[float, int]
+    components_seen: int | None
+    ciphertexts: int
+    share_bytes: int
+    seconds: float
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "release": str(self.release),
+            "privacy": list(self.statements),
+            **self.privacy,
+            "clip_norm": self.clip_norm,
+            "clip_norm_without_data": self.usual_norm,
+            "noise_on_a_variance": self.noise,
+            "least_visible_eigenvalue": self.visible,
+            "relative_noise": self.relative_noise,
+            "nu": self.nu,
+            "clip_quantile": self.quantile,
+            "least_records": {f"{share:g}": least for share, least in self.least_records.items()},
+            "components_above_noise": self.components_seen,
+            "ciphertexts_per_owner": self.ciphertexts,
+            "bytes_per_owner": self.share_bytes,
+            "minutes_per_owner": self.seconds / 60,
+        }
+
+
+def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) -> Outlook:
+    """What `manifest` brings at N = `records`.
+
+    Args:
+        manifest: of any release but a pre-study.
+        records: in all; half as many pairs.
+        spectrum: variances or shares of the components, where something is known of them.
+    """
+    figures, d = manifest.figures, manifest.figures.encoded_features
+    of_pairs = manifest.release is ReleaseKind.PAIRS
+    counted = max(records // 2, 1) if of_pairs else records
+    # Where owners draw there is more noise with each: what is shown is the most.
+    law, factor = figures.law(counted, manifest.max_owners), figures.mechanism.factor(counted)
+    on_diagonal = float(law.diagonal) ** 0.5 / factor / figures.grid**2
+    off_diagonal = float(law.off_diagonal) ** 0.5 / factor / figures.grid**2
+    degrees = counted if of_pairs else max(counted - 1, 1)
+    r = float(manifest.clip_norm) / (sqrt(2) if of_pairs else 1.0)
+    # In units of N·r²: a pair has the variance of one record, and there are half as many.
+    noise = sqrt(2) * off_diagonal / r**2 * (records / counted if of_pairs else 1.0)
+    nu = noise_over_signal(noise, d, 1.0, records)
+    shares = (*FIRST_SHARES, *((shares_of(spectrum)[0],) if spectrum else ()))
+    categorical = sum(feature.is_categorical for feature in manifest.features)
+    return Outlook(
+        release=manifest.release,
+        statements=privacy_statements(figures),
+        privacy=privacy_figures(figures),
+        clip_norm=r,
+        usual_norm=usual_norm(len(manifest.features) - categorical, categorical),
+        noise=on_diagonal / degrees,
+        visible=2 * off_diagonal / degrees * d**0.5 * (1 + d ** (-2 / 3)),
+        relative_noise=None if figures.rho is None else noise * float(figures.rho) ** 0.5,
+        nu=nu,
+        quantile=clip_quantile(nu),
+        least_records={
+            share: round(SAFETY * least_records(noise, share, d, 1.0))
+            for share in sorted(shares, reverse=True)
+        },
+        components_seen=components_seen(spectrum, noise, d, 1.0, records) if spectrum else None,
+        ciphertexts=figures.ciphertext_count,
+        share_bytes=figures.share_bytes,
+        seconds=figures.ciphertext_count * SECONDS_PER_CIPHERTEXT,
+    )
+
+
+def check_enough(manifest: Manifest, seen: Outlook, records: int, spectrum: Sequence[float] = ()) -> None:
+    """Refuse what cannot come to anything, whatever the data: records below half of N_min.
+
+    N_min is taken for the first share of the spectrum, or for a component with half of all variance, and for
+    a centre near the mean.
+
+    Raises:
+        PolicyError: `too-few-records`.
+    """
+    share = shares_of(spectrum)[0] if spectrum else max(FIRST_SHARES)
+    if records < seen.least_records[share] / 2:
+        raise PolicyError(
+            "too-few-records",
+            f"{records:,} records are too few for {manifest.figures.encoded_features} features at"
+            f" ε = {float(manifest.epsilon):g}: the components would be noise"
+            f" (a share of {share:g} takes about {seen.least_records[share]:,})",
+            "use fewer features, a larger ε, or a better centre; --anyway plans it all the same",
+        )
+
+
+def close_components(spectrum: Sequence[float]) -> str | None:
+    """What to say where the first two components are too close for one of them to be found."""
+    shares = shares_of(spectrum) if spectrum else []
+    if len(shares) > 1 and shares[1] > TOO_CLOSE * shares[0]:
+        return (
+            "the first two variances are close: their plane can be found, a direction in it cannot, and takes"
+            " several times the records"
+        )
+    return None
+
+
+def _width(feature: Any) -> int:
+    levels = feature.get("levels") if isinstance(feature, Mapping) else None
+    return len(levels) if isinstance(levels, list) else 1
+
+
+def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]:
+    """The draft of another release of the same records, by itself and with the whole budget."""
+    had = draft.get("release")
+    features = draft.get("features")
+    listed = features if isinstance(features, list) else []
+    changed = {name: value for name, value in draft.items() if name not in _CHAIN_MEMBERS}
+    changed["release"] = str(release)
+    if "clip_norm" not in draft or had == ReleaseKind.PRE_STUDY:
+        categorical = sum(isinstance(each, Mapping) and "levels" in each for each in listed)
+        norm = usual_norm(len(listed) - categorical, categorical) or 1.0
+        had = ReleaseKind.JOINT
+    else:
+        norm = float(real_of(draft["clip_norm"], "clip_norm"))
+    if (release is ReleaseKind.PAIRS) != (had == ReleaseKind.PAIRS):
+        # Up to √d, and 2√d for pairs, any norm is admitted, wherever the centres are.
+        root = sqrt(sum(_width(each) for each in listed)) or norm
+        pairs = release is ReleaseKind.PAIRS
+        changed["clip_norm"] = rounded_down(
+            min(norm * sqrt(2), 2 * root) if pairs else min(norm * sqrt(0.5), root)
+        )
+    elif "clip_norm" not in changed or draft.get("release") == ReleaseKind.PRE_STUDY:
+        changed["clip_norm"] = rounded_down(norm)
+    if release is ReleaseKind.PAIRS:
+        changed["missing"] = "midpoint"
+        changed.pop("sum_weight", None)
+    if release is not ReleaseKind.MASKED:
+        changed.pop("nonnegative", None)
+    return changed

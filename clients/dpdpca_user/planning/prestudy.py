@@ -1,0 +1,264 @@
+"""The released numbers of a pre-study, as the data user reads them and plans by them.
+
+All of it is as private as the release itself: counts and sums carry their noise, edges and scales are public.
+What is planned stands in the next manifest, which the proxy reads too, and the proxy knows the noise that it
+drew. So the data user adds as much again of its own before it reads anything.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from math import sqrt
+from typing import Any, Self, TypeVar
+
+from dpdpca_protocol.errors import IntegrityError, MessageError
+from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName, cut_blocks
+from dpdpca_protocol.privacy.mechanisms import BlockGaussian
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.fields import decimal_text, read_decimal
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.signing import FORMAT
+
+Read = TypeVar("Read")
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Noisy counts.
+
+    Attributes:
+        edges: upper edge of each bin, ascending, in scaled units; the first bin begins at 0, and the last
+            holds what lies above its edge too.
+        counts: as released: noisy, and so below 0 at times.
+        noise: standard deviation of the noise on each count, both draws together.
+    """
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    noise: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"edges": list(self.edges), "counts": list(self.counts), "noise": self.noise}
+
+    @classmethod
+    def parse(cls, untrusted: Any) -> Self:
+        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
+        edges = tuple(float(edge) for edge in untrusted["edges"])
+        counts = tuple(int(count) for count in untrusted["counts"])
+        if len(edges) != len(counts) or any(low >= high for low, high in pairwise((0.0, *edges))):
+            raise ValueError("edges and counts do not fit each other")
+        return cls(edges, counts, float(untrusted["noise"]))
+
+
+@dataclass(frozen=True, slots=True)
+class NoisySum:
+    """The sum of the records about the public centre, each cut to the clip norm.
+
+    Attributes:
+        mean: of a record, (d,), in scaled units: the noisy sum divided by N.
+        noise: standard deviation of the noise on each entry of `mean`, both draws together.
+        clip_norm: that records were cut to, scaled units.
+    """
+
+    mean: tuple[float, ...]
+    noise: float
+    clip_norm: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"mean": list(self.mean), "noise": self.noise, "clip_norm": self.clip_norm}
+
+    @classmethod
+    def parse(cls, untrusted: Any) -> Self:
+        """Raises KeyError, TypeError or ValueError for anything else than `to_json` writes."""
+        mean = tuple(float(value) for value in untrusted["mean"])
+        return cls(mean, float(untrusted["noise"]), float(untrusted["clip_norm"]))
+
+
+@dataclass(frozen=True, slots=True)
+class PreStudyResult:
+    """What one pre-study has released.
+
+    Attributes:
+        study: its id.
+        records: N, exact.
+        names: of the d encoded features.
+        centre, half_range: (d,) of each, in original units: x = centre + half_range·u, u in scaled units.
+        epsilon, delta: of all rounds together, as the manifest has them.
+        rho_share: part of their ρ that this round may spend.
+        rho, rho_total: what it spent, and what all rounds may.
+        pre_studies: rounds before this one, oldest first.
+        norms, pair_norms: histograms of |u| and of |u_i − u_j|/√2, or None.
+        total: the noisy sum, or None.
+        octaves: for each encoded feature a histogram of |difference|/√2, or None.
+    """
+
+    study: StudyId
+    records: int
+    names: tuple[str, ...]
+    centre: tuple[float, ...]
+    half_range: tuple[float, ...]
+    epsilon: Fraction
+    delta: Fraction
+    rho_share: Fraction
+    rho: float
+    rho_total: float
+    pre_studies: tuple[StudyId, ...]
+    norms: Histogram | None
+    pair_norms: Histogram | None
+    total: NoisySum | None
+    octaves: tuple[Histogram, ...] | None
+
+    @classmethod
+    def of(cls, manifest: Manifest, released: Mapping[BlockName, Sequence[int]]) -> Self:
+        """The result of a pre-study.
+
+        Args:
+            manifest: of the study.
+            released: its blocks, `with_own_noise`.
+        """
+        figures = manifest.figures
+        mechanism = figures.mechanism
+        assert isinstance(mechanism, BlockGaussian)
+        assert figures.rho is not None
+        (records,) = released[BlockName.COUNT]
+        scale = {name: sqrt(2 * mechanism.variance(name)) for name in released}
+        r, q = float(manifest.clip_norm), figures.grid
+
+        def norms(name: BlockName) -> Histogram | None:
+            if name not in released:
+                return None
+            edges = tuple(r * 2.0 ** ((b + 1 - NORM_BINS) / 4) for b in range(NORM_BINS))
+            return Histogram(edges, tuple(released[name]), scale[name])
+
+        total = None
+        if BlockName.SUM in released:
+            unit = 1 / (records * q)
+            mean = tuple(value * unit for value in released[BlockName.SUM])
+            total = NoisySum(mean, scale[BlockName.SUM] * unit, r)
+        octaves = None
+        if BlockName.OCTAVES in released:
+            edges = tuple(2.0 ** (o + 1 - OCTAVES) for o in range(OCTAVES))
+            counts = released[BlockName.OCTAVES]
+            octaves = tuple(
+                Histogram(edges, tuple(counts[start : start + OCTAVES]), scale[BlockName.OCTAVES])
+                for start in range(0, len(counts), OCTAVES)
+            )
+        units = manifest.feature_units
+        return cls(
+            study=manifest.study_id,
+            records=records,
+            names=manifest.encoded_names,
+            centre=tuple(float(origin) for origin, _ in units),
+            half_range=tuple(float(divisor) for _, divisor in units),
+            epsilon=manifest.epsilon,
+            delta=manifest.delta,
+            rho_share=manifest.rho_share,
+            rho=float(figures.rho),
+            rho_total=float(figures.rho_total),
+            pre_studies=manifest.pre_studies,
+            norms=norms(BlockName.NORMS),
+            pair_norms=norms(BlockName.PAIR_NORMS),
+            total=total,
+            octaves=octaves,
+        )
+
+    @property
+    def encoded_features(self) -> int:
+        return len(self.names)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON: what the data user's service serves."""
+        return {
+            "format": FORMAT,
+            "release": str(ReleaseKind.PRE_STUDY),
+            "study": self.study.hex(),
+            "records": self.records,
+            "names": list(self.names),
+            "centre": list(self.centre),
+            "half_range": list(self.half_range),
+            "epsilon": decimal_text(self.epsilon),
+            "delta": decimal_text(self.delta),
+            "rho_share": decimal_text(self.rho_share),
+            "rho": self.rho,
+            "rho_total": self.rho_total,
+            "pre_studies": [study.hex() for study in self.pre_studies],
+            "norms": self.norms.to_json() if self.norms else None,
+            "pair_norms": self.pair_norms.to_json() if self.pair_norms else None,
+            "sum": self.total.to_json() if self.total else None,
+            "octaves": None if self.octaves is None else [each.to_json() for each in self.octaves],
+        }
+
+    @classmethod
+    def parse(cls, untrusted: Any) -> Self:
+        """The result that `to_json` wrote; members that are not read are left alone.
+
+        Raises:
+            MessageError: it is something else.
+        """
+        try:
+            if untrusted["format"] != FORMAT or untrusted["release"] != ReleaseKind.PRE_STUDY:
+                raise ValueError("another format")
+            octaves = untrusted["octaves"]
+            return cls(
+                study=StudyId.parse(untrusted["study"]),
+                records=int(untrusted["records"]),
+                names=tuple(str(name) for name in untrusted["names"]),
+                centre=tuple(float(value) for value in untrusted["centre"]),
+                half_range=tuple(float(value) for value in untrusted["half_range"]),
+                epsilon=read_decimal(untrusted["epsilon"], "epsilon"),
+                delta=read_decimal(untrusted["delta"], "delta"),
+                rho_share=read_decimal(untrusted["rho_share"], "rho_share"),
+                rho=float(untrusted["rho"]),
+                rho_total=float(untrusted["rho_total"]),
+                pre_studies=tuple(StudyId.parse(study) for study in untrusted["pre_studies"]),
+                norms=_maybe(Histogram.parse, untrusted["norms"]),
+                pair_norms=_maybe(Histogram.parse, untrusted["pair_norms"]),
+                total=_maybe(NoisySum.parse, untrusted["sum"]),
+                octaves=None if octaves is None else tuple(Histogram.parse(each) for each in octaves),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise MessageError("malformed", "this is not the result of a pre-study") from error
+
+
+def _maybe(parse: Callable[[Any], Read], untrusted: Any) -> Read | None:
+    return None if untrusted is None else parse(untrusted)
+
+
+def with_own_noise(
+    released: Mapping[BlockName, Sequence[int]], figures: Figures, sample: Samplers = EXACT
+) -> dict[BlockName, list[int]]:
+    """The blocks of a pre-study under a second draw of their noise, which the proxy does not know.
+
+    Args:
+        released: as decrypted, and shown to nobody.
+        figures: of the study.
+        sample: where the integers come from.
+
+    Guarantee: the study's, towards the proxy too; docs/claims.md, C11.
+    """
+    drawn = cut_blocks(figures.blocks, figures.mechanism.draw(1, sample))
+    return {
+        name: [value + noise for value, noise in zip(values, drawn[name], strict=True)]
+        for name, values in released.items()
+    }
+
+
+def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) -> None:
+    """Refuse numbers that no set of honest records can have produced.
+
+    Raises:
+        IntegrityError: one is larger than the records and the noise can make it.
+    """
+    for block in figures.blocks:
+        most = block.bound + block.tail
+        least = -most if block.name is BlockName.SUM else -block.tail
+        if not all(least <= value <= most for value in released[block.name]):
+            raise IntegrityError(
+                "release-implausible",
+                f"the release cannot come from honest shares: an entry of {block.name} is out of range",
+                "do not use it; ask the owners which of them encoded records outside the manifest's bounds",
+            )

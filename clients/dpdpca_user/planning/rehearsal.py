@@ -1,0 +1,155 @@
+"""A whole chain of studies in this process: real encoding, real sums, real noise, made-up records.
+
+Nothing is encrypted and nobody is asked; everything that decides about usefulness is the product's own. What
+comes out depends on the records that were made up, so it shows how a chain goes and whether a manifest works,
+not what a study of other records will find.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dpdpca_protocol.layout.blocks import cut_blocks
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.pairing import KeyStream, differences, shuffled
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.release import NoisyScatter, flat_scatter
+from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, fit_components
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.prestudy import PreStudyResult, with_own_noise
+from dpdpca_user.planning.rounds import begin_chain, is_categorical, round_draft
+from dpdpca_user.results.deviates import normal_deviates, uniforms
+from dpdpca_user.results.tables import rows_of_table
+
+Records = Mapping[str, Column]
+_FACTORS = (0.25, 0.15, 0.1, 0.06)
+_OWN_NOISE = 0.1
+_OFF_CENTRE = 0.25
+_SEED_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One round as it was played: its terms, why it was chosen, and what it released."""
+
+    chosen: NextRound
+    manifest: Manifest
+    result: PreStudyResult | NoisyScatter
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """All rounds, and the components that came out of the last."""
+
+    rounds: tuple[Played, ...]
+    components: Components
+
+    @property
+    def main(self) -> Manifest:
+        return self.rounds[-1].manifest
+
+
+def play_chain(
+    base: Mapping[str, Any],
+    complete: Callable[[Mapping[str, Any]], Manifest],
+    owners: Sequence[Records],
+    randomness: Randomness,
+    unknown_scales: bool = False,
+) -> Rehearsal:
+    """Plays a chain from its first round to its components.
+
+    Args:
+        base: the chain's draft.
+        complete: makes the manifest that a draft asks for.
+        owners: each one's records, by column.
+        randomness: for the pairing; noise has its own.
+        unknown_scales: begin with a study of every feature's scale.
+    """
+    count = sum(len(next(iter(records.values()))) for records in owners)
+    played: list[Played] = []
+    results: list[PreStudyResult] = []
+    chosen = begin_chain(base, complete, count, unknown_scales)
+    while True:
+        manifest = complete(round_draft(base, chosen))
+        released = play_round(manifest, owners, randomness)
+        played.append(Played(chosen, manifest, released))
+        if isinstance(released, NoisyScatter):
+            fitted = fit_components(released, manifest.figures, EncodedSpace.of(manifest))
+            return Rehearsal(tuple(played), fitted)
+        results.append(released)
+        chosen = next_round(results, is_categorical(base))
+
+
+def play_round(
+    manifest: Manifest, owners: Sequence[Records], randomness: Randomness
+) -> PreStudyResult | NoisyScatter:
+    """What one flat study of these records releases, in exact integers with the study's own noise."""
+    figures = manifest.figures
+    shares = [owner_sums(manifest, records, randomness) for records in owners]
+    totals = [sum(entries) for entries in zip(*shares, strict=True)]
+    noise = figures.mechanism.draw(max(totals[0], 1))
+    values = [value + drawn for value, drawn in zip(totals, noise, strict=True)]
+    released = cut_blocks(figures.blocks, values)
+    if manifest.release is ReleaseKind.PRE_STUDY:
+        return PreStudyResult.of(manifest, with_own_noise(released, figures))
+    return flat_scatter(released, figures.encoded_features)
+
+
+def owner_sums(manifest: Manifest, records: Records, randomness: Randomness) -> list[int]:
+    """What one owner with these records would encrypt for a flat study, value by value."""
+    figures = manifest.figures
+    z = RecordEncoder(manifest).encode(records).z
+    if manifest.release is ReleaseKind.JOINT:
+        moments = SecondMoments(figures.encoded_features, figures.record_bound)
+        moments.add(z)
+        return list(moments.stream())
+    sums = BlockSums(figures)
+    sums.add(z)
+    if sums.has_pairs:
+        order = shuffled(len(z), KeyStream(randomness.bytes(_SEED_BYTES)))
+        for y in differences([z[order]]):
+            sums.add_pairs(y)
+    return list(sums.stream())
+
+
+def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:
+    """Records of a schema: four factors of falling strength in the numeric columns, levels of uneven weight.
+
+    Means lie a quarter of a half-range from the public centres, as where bounds are fair guesses.
+    """
+    columns: dict[str, Column] = {}
+    factors = normal_deviates(len(_FACTORS) * count, randomness).reshape(len(_FACTORS), count)
+    for feature in features:
+        if feature.is_categorical:
+            weights = np.cumsum(1.0 / np.arange(1, len(feature.levels) + 1))
+            drawn = np.searchsorted(weights / weights[-1], uniforms(count, randomness))
+            columns[feature.name] = np.array(feature.levels, dtype=object)[
+                np.minimum(drawn, len(feature.levels) - 1)
+            ]
+        else:
+            loadings = normal_deviates(len(_FACTORS), randomness) * np.array(_FACTORS)
+            offset = _OFF_CENTRE * float(normal_deviates(1, randomness)[0])
+            values = offset + loadings @ factors + _OWN_NOISE * normal_deviates(count, randomness)
+            columns[feature.name] = float(feature.origin) + float(feature.half_range) * values
+    return columns
+
+
+def captured(components: Components, manifest: Manifest, records: Records, k: int) -> float:
+    """Share of the best k components' variance that the first k capture, over all records, norms not cut."""
+    rows = rows_of_table(records, manifest)
+    lower = [-np.inf if each.lower is None else float(each.lower) for each in manifest.features]
+    upper = [np.inf if each.upper is None else float(each.upper) for each in manifest.features]
+    widths = [feature.width for feature in manifest.features]
+    rows = np.clip(rows, np.repeat(lower, widths), np.repeat(upper, widths)) / components.space.scale
+    scatter: Floats = np.atleast_2d(np.cov(rows, rowvar=False))
+    best = np.linalg.eigvalsh(scatter)[::-1][:k].sum()
+    vectors = components.vectors[:k]
+    return float(np.einsum("ki,ij,kj->", vectors, scatter, vectors) / best)

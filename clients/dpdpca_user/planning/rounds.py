@@ -1,0 +1,167 @@
+"""Drafts of the rounds of a chain: the base draft that a person wrote, changed as a choice says.
+
+All rounds promise the same total (ε, δ) and say which part of it is theirs; owners agree to the total once.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import ceil, floor, log10, sqrt
+from typing import Any
+
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import MOST_WIDE, longest_norm_squared
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_user.planning.choice import NextRound, first_round
+from dpdpca_user.planning.draft import real_of
+
+_REPLACED = ("release", "clip_norm", "sum_weight", "nonnegative", "blocks", "rho_share", "pre_studies")
+_DIGITS = 6
+_STEP = 1e-6
+
+
+def begin_chain(
+    base: Mapping[str, Any], complete: Callable[[Mapping[str, Any]], Manifest], records: int, scales: bool
+) -> NextRound:
+    """The first round of the chain of a base draft.
+
+    Args:
+        complete: makes the manifest that a draft asks for.
+        records: expected in all.
+        scales: whether to ask for the scale of each feature, where records are enough.
+    """
+    d = len(is_categorical(base))
+    manifest = complete(round_draft(base, first_round(d, 1, 1.0)))
+    longest = sqrt(longest_norm_squared(manifest.features, manifest.scaling))
+    return first_round(d, records, float(manifest.figures.rho_total), scales, longest)
+
+
+def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]:
+    """The draft of the next round.
+
+    Args:
+        base: draft of the chain; what the choice decides may be missing in it, or is replaced.
+        following: what was chosen.
+
+    Raises:
+        PolicyError: the base draft asks for what no chain can have.
+    """
+    check_base(base, BlockName.OCTAVES in following.blocks)
+    draft = {name: value for name, value in base.items() if name not in _REPLACED}
+    draft |= {
+        "missing": "midpoint",
+        "release": str(following.release),
+        "clip_norm": rounded_down(following.clip_norm),
+        "rho_share": decimal_text(following.rho_share),
+        "features": _moved(base["features"], following),
+    }
+    if following.blocks:
+        draft["blocks"] = {str(name): decimal_text(part) for name, part in following.blocks.items()}
+    if following.sum_weight:
+        draft["sum_weight"] = following.sum_weight
+    if following.pre_studies:
+        draft["pre_studies"] = [study.hex() for study in following.pre_studies]
+    if not following.is_last:
+        draft.pop("closes_at", None)
+    return draft
+
+
+def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
+    """That a draft can be the base of a chain.
+
+    Args:
+        scales: whether the chain asks for a scale of each feature.
+
+    Raises:
+        PolicyError: it leaves records out, asks for the masked release, or has one scale for all features
+            where each is to get its own.
+    """
+    if scales and base.get("scaling") == "common":
+        raise PolicyError(
+            "no-chain",
+            "scaling is common, and a study of scales gives each feature a unit of its own",
+            'set scaling = "range", or leave the study of scales out',
+        )
+    if base.get("missing", "midpoint") != "midpoint":
+        raise PolicyError(
+            "no-chain",
+            'missing is "reject", and pairs of records need every record in its place',
+            'set missing = "midpoint", or leave it out',
+        )
+    if base.get("release") == ReleaseKind.MASKED:
+        raise PolicyError(
+            "no-chain", "a chain ends with a joint study or one of pairs, never masked", "leave release out"
+        )
+
+
+def is_categorical(base: Mapping[str, Any]) -> tuple[bool, ...]:
+    """(d,) for each encoded feature, whether it is a level of a category."""
+    return tuple(
+        "levels" in feature for feature in base["features"] for _ in range(len(feature.get("levels", (0,))))
+    )
+
+
+def draft_text(draft: Mapping[str, Any], notes: Sequence[str] = ()) -> str:
+    """The draft as TOML, with notes as comments above."""
+    return "\n".join(_lines(draft, notes)) + "\n"
+
+
+def _lines(draft: Mapping[str, Any], notes: Sequence[str]) -> Iterator[str]:
+    yield from (f"# {line}" for line in notes)
+    for name, value in draft.items():
+        if name not in ("features", "blocks"):
+            yield f"{name} = {_value(value)}"
+    if "blocks" in draft:
+        yield from ("", "[blocks]")
+        yield from (f"{name} = {_value(value)}" for name, value in draft["blocks"].items())
+    for feature in draft["features"]:
+        yield from ("", "[[features]]")
+        yield from (f"{name} = {_value(value)}" for name, value in feature.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{name} = {_value(each)}" for name, each in value.items())
+        return f"{{ {inside} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat().replace("+00:00", "Z") if hasattr(value, "isoformat") else str(value)
+
+
+def _moved(features: Sequence[Mapping[str, Any]], following: NextRound) -> list[dict[str, Any]]:
+    """The features with the centres and scales that were chosen; levels of categories have neither."""
+    moved, column = [], 0
+    for feature in features:
+        changed = dict(feature)
+        if "levels" in feature:
+            column += len(feature["levels"])
+        else:
+            low, high = (real_of(feature[name], name) for name in ("lower", "upper"))
+            if following.centre is not None:
+                centre = _rounded(Fraction(following.centre[column]), high - low)
+                changed["centre"] = decimal_text(min(max(centre, low), high))
+            if following.scale is not None:
+                scale, half = _rounded(Fraction(following.scale[column]), high - low), (high - low) / 2
+                changed["scale"] = decimal_text(min(max(scale, half / MOST_WIDE), half))
+            column += 1
+        moved.append(changed)
+    return moved
+
+
+def _rounded(value: Fraction, width: Fraction) -> Fraction:
+    """`value` to the fewest decimals that are finer than a millionth of the feature's range."""
+    places = max(0, ceil(-log10(float(width) * _STEP)))
+    return Fraction(round(value * 10**places), 10**places)
+
+
+def rounded_down(norm: float) -> str:
+    """A clip norm of six significant digits, not above `norm`: √d has no end."""
+    places = _DIGITS - 1 - floor(log10(norm))
+    return decimal_text(Fraction(floor(Fraction(norm) * Fraction(10) ** places)) / Fraction(10) ** places)

@@ -1,0 +1,282 @@
+"""A first draft from a sample file: names and kinds from the file, bounds still from knowledge."""
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.columns import MISSING_WORDS
+from dpdpca_protocol.terms.features import column_key
+from dpdpca_runtime.file_kinds import BEGINNING_BYTES, FileKind, foreign_kind, is_binary
+from dpdpca_runtime.text import MARK_BYTES, marked_encoding
+from dpdpca_user.planning.noise import usual_norm
+
+MOST_ROWS = 10_000
+MOST_LEVELS = 50
+
+_FEW_CODES = 10
+_LEAST_AMOUNT = 1000
+"""Whole numbers of so few kinds, and below this, may be codes."""
+_OPEN = ["# lower =                   # to be filled in", "# upper ="]
+_HEADROOM = 5
+"""Of the records that are expected, the part that may come on top."""
+_SMALLEST, _LARGEST = 1e-30, 1e29
+"""Sizes that a draft has digits for."""
+_DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2})?")
+_SEPARATED = re.compile(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)")
+_TRUTHS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
+
+_AS_CSV = "give a sample of it as CSV in UTF-8"
+_OTHERS = (
+    (b"PAR1", "a Parquet file"),
+    (b"ARROW1", "an Arrow file"),
+    (b"\x93NUMPY", "a NumPy file"),
+    (b"PK\x03\x04", "a workbook, or another ZIP archive"),
+    (b"\x1f\x8b", "compressed with gzip"),
+)
+
+WARNING = (
+    "Bounds and levels below are read off the sample and rounded outward. Replace them by what each quantity"
+    " can be: bounds taken from the owners' data leak it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDraft:
+    """A draft in TOML, and what it leaves open because no sample can say it: names of its members."""
+
+    text: str
+    left_open: tuple[str, ...]
+
+
+def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
+    """A draft with a feature for every column of a CSV file.
+
+    Args:
+        path: of the sample.
+        records: that all owners are expected to have together; how long the sample is says nothing of it.
+
+    Raises:
+        InputError: no header, no rows, or a column that is neither numbers nor a few levels.
+    """
+    header, rows = _read(path)
+    columns = zip(*rows, strict=True)
+    features = [_feature(name, list(values)) for name, values in zip(header, columns, strict=True)]
+    categorical = sum(feature.lines[0].startswith("levels") for feature in features)
+    clip_norm = usual_norm(len(header) - categorical, categorical)
+    parts = [
+        f"# {WARNING}",
+        'title = "…"',
+        'purpose = "…"',
+        "",
+        'release = "joint"           # or "masked": see dpdpca user plan',
+        "epsilon = 1",
+        f"clip_norm = {clip_norm:.2g}             # a rule that needs no data; lower is less noise",
+        'scaling = "range"',
+        'missing = "midpoint"',
+        _max_records(records),
+        "min_owners = 3",
+        '# noise_by = "owners"        # joint only: then the proxy knows none of the noise',
+        '# participants = ["Owner A", "Owner B", "Owner C"]',
+        "# closes_at = 2030-01-01T00:00:00Z",
+    ]
+    for feature in features:
+        parts += ["", "[[features]]", f"name = {_quoted(feature.name)}"]
+        parts += [f"# {line}" for line in feature.about]
+        parts += feature.lines
+    left_open = ["max_records"] if records is None else []
+    left_open += [f"bounds of {feature.name}" for feature in features if feature.lines == _OPEN]
+    return FirstDraft("\n".join(parts) + "\n", tuple(left_open))
+
+
+def room_for(records: int) -> int:
+    """max_records where `records` are expected: a fifth more, rounded up to two digits."""
+    wanted = records + records // _HEADROOM
+    step = int("1" + "0" * (len(str(wanted)) - 2))
+    return -(-wanted // step) * step
+
+
+def numbers_of_sample(path: Path) -> dict[str, list[float]]:
+    """The finite numbers of each column of a CSV file that holds no other text.
+
+    Raises:
+        InputError: no header or no rows.
+    """
+    header, rows = _read(path)
+    found = {}
+    for name, values in zip(header, zip(*rows, strict=True), strict=True):
+        numbers = _numbers(_present(values))
+        if numbers is not None:
+            found[name] = [number for number in numbers if math.isfinite(number)]
+    return found
+
+
+def _max_records(records: int | None) -> str:
+    cost = "δ is 1/max_records², so ten times too many cost up to a fifth more noise"
+    if records is None:
+        return (
+            f"# max_records =             # to be filled in: the most that all owners have together; {cost}"
+        )
+    return f"{f'max_records = {room_for(records)}':<28}# of all owners, a fifth above {records}; {cost}"
+
+
+def _present(values: Iterable[str]) -> list[str]:
+    return [text for value in values if (text := value.strip()).lower() not in MISSING_WORDS]
+
+
+def _numbers(present: list[str]) -> list[float] | None:
+    try:
+        return [float(value) for value in present]
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Feature:
+    """A column as the draft has it: its name, what a person should know of it, and lines of TOML."""
+
+    name: str
+    about: list[str]
+    lines: list[str]
+
+
+def _feature(name: str, values: list[str]) -> _Feature:
+    present = _present(values)
+    numbers = _numbers(present)
+    if numbers is None:
+        _check_levels(name, present)
+        texts = [text for value in values if (text := value.strip())]
+        levels = ", ".join(map(_quoted, sorted(set(texts))))
+        return _Feature(
+            name, list(_about_levels(texts)), [f"levels = [{levels}]  # from the sample: complete the list"]
+        )
+    finite = [number for number in numbers if math.isfinite(number)]
+    bounds = _bounds(finite)
+    about = list(_about_numbers(finite, bounds, len(values)))
+    if bounds is None:
+        return _Feature(name, about, _OPEN)
+    lower, upper = (f"{bound:.10g}  # from the sample: replace" for bound in bounds)
+    return _Feature(name, about, [f"lower = {lower}", f"upper = {upper}"])
+
+
+def _bounds(finite: list[float]) -> tuple[float, float] | None:
+    """The range of a sample, rounded outward; None where it tells nothing of one."""
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    size = max(abs(low), abs(high))
+    if low == high or high - low < _SMALLEST or size > _LARGEST:
+        return None
+    step = 10.0 ** math.floor(math.log10(max(high - low, abs(high))))
+    return math.floor(low / step) * step, math.ceil(high / step) * step
+
+
+def _about_numbers(finite: list[float], bounds: tuple[float, float] | None, rows: int) -> Iterator[str]:
+    different = set(finite)
+    if not different:
+        yield "the sample has no number here"
+    elif len(different) == 1:
+        yield "the sample has one value only, and tells nothing of the range"
+    elif bounds is None:
+        yield "the numbers are too large or too small for a draft: choose another unit"
+    if different and len(finite) < rows:
+        yield f"rows of the sample without a finite number: {rows - len(finite)} of {rows}"
+    are_few = 1 < len(different) <= _FEW_CODES < len(finite)
+    if are_few and all(value.is_integer() and abs(value) < _LEAST_AMOUNT for value in different):
+        codes = ", ".join(f'"{value:.0f}"' for value in sorted(different))
+        yield f"if these numbers are codes, and no amounts, write instead of bounds: levels = [{codes}]"
+
+
+def _about_levels(texts: list[str]) -> Iterator[str]:
+    levels = set(texts)
+    if {level.lower() for level in levels} in _TRUTHS:
+        yield 'owners whose column is boolean have the levels "false" and "true"'
+    if any(level.lower() in MISSING_WORDS for level in levels):
+        yield "an empty field stands for a missing value; any word is a level"
+    if len(levels) == len(texts) > _FEW_CODES:
+        yield "every row has another text: leave out what names a record"
+
+
+def _check_levels(name: str, present: list[str]) -> None:
+    """Raises InputError where texts are no levels but something else, and says what."""
+    if all(map(_DATE.fullmatch, present)):
+        raise InputError(
+            "not-a-feature",
+            f"column {name!r} holds dates or times",
+            "make a number of them that varies with what you ask (an age, days since a fixed day),"
+            " or leave the column out",
+        )
+    if all(_SEPARATED.fullmatch(text) or _numbers([text]) for text in present):
+        raise InputError(
+            "not-a-feature",
+            f"column {name!r} holds numbers with a decimal comma or separators of thousands",
+            "export it with a decimal point and without separators",
+        )
+    different = set(present)
+    words = {text for text in different if _numbers([text]) is None}
+    if len(words) == 1 and len(different) > _FEW_CODES:
+        raise InputError(
+            "not-a-feature",
+            f"column {name!r} holds numbers and one word in all other rows",
+            "leave the field empty where a number is missing",
+        )
+    if len(different) > MOST_LEVELS:
+        raise InputError(
+            "not-a-feature",
+            f"column {name!r} has text with {len(different)} different values",
+            "leave the column out of the sample, or group its values",
+        )
+
+
+def _quoted(text: str) -> str:
+    """A TOML basic string: JSON's form is one, once DEL is escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _check_kind(path: Path) -> None:
+    """A sample is CSV; the other files that owners give as records are told by their names."""
+    with path.open("rb") as file:
+        beginning = file.read(BEGINNING_BYTES)
+    kind = foreign_kind(beginning)
+    if kind is None and is_binary(beginning):
+        kind = next((FileKind(name, _AS_CSV) for magic, name in _OTHERS if beginning.startswith(magic)), None)
+    if kind is not None:
+        raise InputError("unreadable", f"{path.name} is {kind.name}", kind.advice)
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]]]:
+    _check_kind(path)
+    try:
+        with path.open("rb") as beginning:
+            encoding = marked_encoding(beginning.read(MARK_BYTES)) or "utf-8"
+        with path.open(encoding=encoding, newline="") as file:
+            start = file.read(65536)
+            if "\0" in start:
+                raise csv.Error("no text")
+            file.seek(0)
+            try:
+                dialect: type[csv.Dialect] = csv.Sniffer().sniff(start, delimiters=",;\t|")
+            except csv.Error:
+                dialect = csv.excel
+            reader = csv.reader(file, dialect)
+            header = [column_key(name) for name in next(reader, [])]
+            rows = [row for _, row in zip(range(MOST_ROWS), reader, strict=False) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            "unreadable",
+            f"{path.name} is not CSV in UTF-8, nor marked as UTF-16 or UTF-32",
+            "export it again",
+        ) from error
+    if not header or not rows:
+        raise InputError("empty-file", f"{path.name} has no header and rows", "give a CSV file with a header")
+    if len(set(header)) != len(header) or "" in header:
+        raise InputError("duplicated-column", f"{path.name} has a column without a name of its own")
+    if any(len(row) != len(header) for row in rows):
+        raise InputError(
+            "ragged-rows",
+            f"{path.name} has rows of different lengths",
+            "export it again, with quotes around fields that hold the separator",
+        )
+    return header, rows

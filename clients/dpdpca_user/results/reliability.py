@@ -1,0 +1,165 @@
+"""How far a release's components may be trusted: intervals by drawing the known noise again.
+
+Post-processing: the law of the noise is public, and the signal is what the release itself shows above it.
+The bootstrap stands on θ̂ and a flat remainder, so it speaks only about components above their noise edge;
+further ones have the lower bound of `Components.captured_share`. What clipping did to the records cannot be
+seen after the release, and no figure here includes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Self
+
+import numpy as np
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.result.components import Components, Floats, leading_pairs, scatter_of
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
+
+CLIPPING_IS_NOT_SEEN = (
+    "What clipping did to the records cannot be seen after the release, and no figure here includes it."
+)
+
+_MOST_DRAWS, _LEAST_DRAWS = 200, 40
+_WORK = 2 * 10**8
+_MOST_FEATURES = 1000
+_TAIL = 5.0
+_POINTS = ("share_low", "share_high", "overlap_low", "overlap_high")
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """What can be said beside the components of one release; variances in the metric's units.
+
+    Attributes:
+        draws: how often the noise was drawn again; 0 where that was not done.
+        share_low, share_high: (k̂,) 5 % and 95 % points of the share of the best k components' variance that
+            the released k capture, for k = 1 … k̂; empty without draws.
+        overlap_low, overlap_high: (k̂,) the same points of each squared cosine with the true component.
+        total_variance_deviation: standard deviation of `Components.total_variance`.
+        variances: (d,) of the features as released, noise included: the diagonal of S̃/(N − 1).
+    """
+
+    draws: int
+    share_low: Floats
+    share_high: Floats
+    overlap_low: Floats
+    overlap_high: Floats
+    total_variance_deviation: float
+    variances: Floats
+
+    def to_body(self) -> dict[str, Any]:
+        """Plain JSON; `parse` gives the same numbers back."""
+        arrays = {name: getattr(self, name).tolist() for name in (*_POINTS, "variances")}
+        return {
+            "draws": self.draws,
+            "total_variance_deviation": self.total_variance_deviation,
+            **arrays,
+        }
+
+    @classmethod
+    def parse(cls, untrusted: Mapping[str, Any], d: int) -> Self:
+        """The reverse of `to_body` for d features.
+
+        Raises:
+            MessageError: a shape that does not fit, or a number that is not finite.
+        """
+        try:
+            points = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
+            variances = np.array(untrusted["variances"], dtype=np.float64)
+            draws, deviation = int(untrusted["draws"]), float(untrusted["total_variance_deviation"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _malformed() from error
+        shapes = {values.shape for values in points.values()}
+        finite = isfinite(deviation) and all(
+            np.isfinite(each).all() for each in (*points.values(), variances)
+        )
+        if len(shapes) != 1 or len(next(iter(shapes))) != 1 or variances.shape != (d,) or not finite:
+            raise _malformed()
+        return cls(draws=draws, total_variance_deviation=deviation, variances=variances, **points)
+
+
+def _malformed() -> MessageError:
+    return MessageError("malformed", "the reliability of these components has a wrong shape")
+
+
+def assess_release(
+    noisy: NoisyScatter,
+    figures: Figures,
+    components: Components,
+    randomness: Randomness,
+    owners: int | None = None,
+) -> Reliability:
+    """Intervals for the components of a release.
+
+    Args:
+        noisy, figures, owners: as `fit_components` had them.
+        components: what it made of them; at least the k̂ that stand above their edges.
+        randomness: for the simulated noise, which is no part of the release.
+
+    Source: the parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
+        Gaussian mechanism looks the same in every basis, so it is drawn in that of the components; for other
+        mechanisms this takes the variances alone. The joint release adds −(μeᵀ + eμᵀ) − eeᵀ/N.
+    Tested: tests/statistical/test_reliability.py, against the truth.
+    """
+    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
+    scatter, unit = scatter_of(noisy, figures, components.space, owners)
+    d, trusted = len(scatter), components.trusted_count
+    diagonal = float(law.diagonal / factor**2) ** 0.5
+    mean, on_sum = np.zeros(d), 0.0
+    if noisy.sum is not None:
+        mean, on_sum = np.array([entry / noisy.count for entry in noisy.sum]), float(law.sum_) ** 0.5
+    draws = 0
+    if trusted and d <= _MOST_FEATURES:
+        draws = min(_MOST_DRAWS, max(_LEAST_DRAWS, _WORK // d**3))
+    signals = components.signals[:trusted] / unit
+    shares, overlaps = np.zeros((draws, trusted)), np.zeros((draws, trusted))
+    if draws:
+        start = _start(signals, float(np.trace(scatter)), d)
+        axes = components.vectors[:trusted]
+        seen = axes @ mean
+        turned = np.zeros(d)
+        turned[:trusted] = seen
+        if trusted < d:
+            turned[trusted] = max(float(mean @ mean - seen @ seen), 0.0) ** 0.5
+        best = np.cumsum(np.sort(start)[::-1])[:trusted]
+        for index in range(draws):
+            drawn = np.diag(start) + symmetric_noise(
+                d, diagonal, float(law.off_diagonal / factor**2) ** 0.5, randomness
+            )
+            if on_sum:
+                error = on_sum * normal_deviates(d, randomness)
+                drawn -= np.outer(turned, error) + np.outer(error, turned)
+                drawn -= np.outer(error, error) / noisy.count
+            squares = leading_pairs(drawn, trusted)[1] ** 2
+            shares[index] = np.cumsum(squares @ start) / best
+            overlaps[index] = np.diag(squares)
+    share_low, share_high = _points(shares)
+    overlap_low, overlap_high = _points(overlaps)
+    return Reliability(
+        draws=draws,
+        share_low=share_low,
+        share_high=share_high,
+        overlap_low=overlap_low,
+        overlap_high=overlap_high,
+        total_variance_deviation=(d * diagonal**2 + 4 * on_sum**2 * float(mean @ mean)) ** 0.5 * unit,
+        variances=np.diag(scatter) * unit,
+    )
+
+
+def _start(signals: Floats, trace: float, d: int) -> Floats:
+    """(d,) eigenvalues of S₀: the signals, then what is left of the trace, spread evenly."""
+    k = len(signals)
+    rest = max(trace - float(signals.sum()), 0.0) / (d - k) if k < d else 0.0
+    return np.concatenate([signals, np.full(d - k, rest)])
+
+
+def _points(drawn: Floats) -> tuple[Floats, Floats]:
+    if not len(drawn):
+        return np.zeros(0), np.zeros(0)
+    low, high = np.percentile(drawn, [_TAIL, 100 - _TAIL], axis=0)
+    return np.asarray(low), np.asarray(high)

@@ -1,0 +1,260 @@
+"""The report: one HTML file that needs no network, no script and no other file.
+
+Foreign text (titles, names of features and parties) is escaped where it enters; the page forbids itself to
+load anything by its content security policy.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.statements import privacy_statements, result_guarantee
+from dpdpca_user.results.figures import SCREE_COMPONENTS, biplot, escaped, number, scree_plot
+from dpdpca_user.results.model import Model, assumptions, claim
+from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
+from dpdpca_user.results.style import STYLE
+
+_HEAT_COMPONENTS = 8
+_HEAT_FEATURES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of plain text to stand in front of the studies: what the demo compares."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+def render_report(models: Sequence[Model], made_at: str, tables: Sequence[Table] = ()) -> str:
+    """The report of one or several models, as HTML text.
+
+    Args:
+        models: in the order of their sections.
+        made_at: when, as text.
+        tables: stand in front, in plain text.
+    """
+    title = escaped(models[0].manifest.title if models else "Report", 200)
+    sections = "".join(_study(model) for model in models)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta http-equiv="Content-Security-Policy"'
+        " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{title}</title><style>{STYLE}</style></head><body><main>"
+        f"<header><p>Differentially private principal components</p><h1>{title}</h1>"
+        f"<p>Made {escaped(made_at)}.</p></header>"
+        f"{''.join(_plain_table(table) for table in tables)}{sections}</main></body></html>\n"
+    )
+
+
+def _study(model: Model) -> str:
+    manifest, components = model.manifest, model.components
+    k = min(5, components.component_count)
+    share, is_estimate = components.captured_share(k)
+    facts = [
+        ("Release", str(manifest.release)),
+        ("Pairs of records" if model.is_of_pairs else "Records", f"{components.count:,}"),
+        ("Owners", str(len(model.provenance.owners))),
+        ("Privacy of one record", _promise(manifest)),
+        ("Components above the noise", f"{components.trusted_count} of {components.component_count}"),
+        (
+            f"Variance of the best {k} that the first {k} capture",
+            f"{'about' if is_estimate else 'at least'} {share:.0%}",
+        ),
+        ("Total variance", _total(components, model.reliability)),
+    ]
+    cards = "".join(f"<div><dt>{name}</dt><dd>{escaped(value)}</dd></div>" for name, value in facts)
+    return (
+        f"<article><h2>{escaped(manifest.title, 200)}: {escaped(str(manifest.release))} release</h2>"
+        f"<p>{escaped(manifest.purpose, 4000)}</p><dl class='cards'>{cards}</dl>"
+        f"{_privacy(model)}{_spectrum(components, model.reliability)}{_loadings(components)}"
+        f"{_biplot(components)}"
+        f"{_cohort(model)}{_timings(model)}{_trail(model)}</article>"
+    )
+
+
+def _privacy(model: Model) -> str:
+    manifest, figures = model.manifest, model.manifest.figures
+    lines = "".join(f"<li>{escaped(line, 400)}</li>" for line in assumptions(model))
+    second = ", and once by the data user" if model.has_second_noise else ""
+    facts = [
+        ("Mechanism", f"discrete {manifest.mechanism}, exact, drawn once by the {manifest.noise_by}{second}"),
+        ("Relation", f"{manifest.relation}; the number of records is public"),
+        *(("Noise", line) for line in privacy_statements(figures)),
+        ("ρ (zero-concentrated)", _rho(figures)),
+        ("Clip norm r", number(float(manifest.clip_norm))),
+        ("Scale of the noise, scaled units", number(float(figures.noise_scale) / figures.grid**2)),
+        ("Noise on a variance", number(model.components.noise_scale)),
+    ]
+    return (
+        "<section class='privacy'><h3>What is promised, and to whom</h3>"
+        f"<p>{escaped(claim(model), 1000)}</p>"
+        f"<h4>It rests on this</h4><ul>{lines}</ul>{_facts(facts)}</section>"
+    )
+
+
+def _promise(manifest: Manifest) -> str:
+    over = ", over all rounds of its chain" if manifest.rho_share < 1 else ""
+    return f"{result_guarantee(manifest)}{over}"
+
+
+def _rho(figures: Figures) -> str:
+    if figures.rho is None:
+        return "–"
+    whole = f" of {number(float(figures.rho_total))} for all rounds" if figures.rho_share < 1 else ""
+    return f"{number(float(figures.rho))}{whole}"
+
+
+def _total(components: Components, reliability: Reliability | None) -> str:
+    deviation = "" if reliability is None else f" ± {number(reliability.total_variance_deviation)}"
+    return f"{number(components.total_variance)}{deviation}"
+
+
+def _spectrum(components: Components, reliability: Reliability | None) -> str:
+    shown = min(components.component_count, SCREE_COMPONENTS)
+    rows = [
+        (
+            str(index + 1),
+            number(float(components.eigenvalues[index])),
+            number(float(components.noise_edges[index])),
+            number(float(components.captured[index])),
+            number(float(components.overlaps[index])) if components.overlaps[index] > 0 else "–",
+            _point(reliability, "overlap_low", index),
+            _share(components, index),
+            _point(reliability, "share_low", index),
+            components.label(index),
+        )
+        for index in range(shown)
+    ]
+    header = (
+        *("#", "released", "noise edge", "captured variance", "predicted cos²", "5 % point"),
+        *("share of the best k", "5 % point", ""),
+    )
+    more = components.component_count - shown
+    return (
+        f"<section><h3>Spectrum</h3><figure>{scree_plot(components)}<figcaption>Light: eigenvalues as "
+        "released, noise included. Dark: the variance that each component is estimated to capture. "
+        "Noise alone passes the edge in about 1 of 100 releases; "
+        f"{components.trusted_count} components stand above it, and those below are {BELOW_THE_EDGE}. "
+        "Predicted cos² with the true component is an upper estimate where eigenvalues are close. The share "
+        "of the best k components&#x27; variance that the first k capture is an estimate above the edge and "
+        "a lower bound (≥) below it; 5 % points come from drawing the known noise again"
+        f"{_draws(reliability)}. {CLIPPING_IS_NOT_SEEN}</figcaption></figure>{_table(header, rows)}"
+        + (f"<p>{more} more components are in the model file.</p>" if more else "")
+        + "</section>"
+    )
+
+
+def _point(reliability: Reliability | None, name: str, index: int) -> str:
+    values = () if reliability is None else getattr(reliability, name)
+    return number(float(values[index])) if index < len(values) else "–"
+
+
+def _share(components: Components, index: int) -> str:
+    share, is_estimate = components.captured_share(index + 1)
+    return f"{'' if is_estimate else '≥ '}{share:.0%}"
+
+
+def _draws(reliability: Reliability | None) -> str:
+    return f" {reliability.draws} times" if reliability is not None and reliability.draws else ""
+
+
+def _loadings(components: Components) -> str:
+    k = min(components.component_count, _HEAT_COMPONENTS)
+    weight = np.abs(components.vectors[:k]).max(axis=0)
+    order = np.sort(np.argsort(-weight, kind="stable")[:_HEAT_FEATURES])
+    head = "".join(f"<th{_dim(components, index)}>{index + 1}</th>" for index in range(k))
+    body = "".join(
+        f"<tr><th>{escaped(components.space.names[feature])}</th>"
+        + "".join(_heat(float(components.vectors[index, feature])) for index in range(k))
+        + "</tr>"
+        for feature in order
+    )
+    hidden = len(components.space.names) - len(order)
+    note = f" The {hidden} features with the smallest loadings are left out." if hidden else ""
+    metric = "original units" if components.space.common else "half-ranges of the features"
+    return (
+        "<section><h3>Loadings</h3><div class='wide'><table class='heat'><thead><tr><th>feature</th>"
+        f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
+        f"<p class='note'>Unit vectors in {metric}. Columns in grey are {BELOW_THE_EDGE}.{note}</p></section>"
+    )
+
+
+def _biplot(components: Components) -> str:
+    drawing = biplot(components)
+    if not drawing:
+        return ""
+    return (
+        f"<section><h3>Biplot</h3><figure>{drawing}<figcaption>Where each feature points in the plane of the "
+        "first two components, by loading times spread. The shortest arrows have no name.</figcaption>"
+        "</figure></section>"
+    )
+
+
+def _cohort(model: Model) -> str:
+    rows = [
+        (owner.name or "(no name)", owner.owner[:16], str(owner.version), owner.statement[:16])
+        for owner in model.provenance.owners
+    ]
+    header = ("owner", "key", "share version", "signed statement")
+    return f"<section><h3>Cohort</h3>{_table(header, rows)}</section>"
+
+
+def _timings(model: Model) -> str:
+    rows = [(step, f"{seconds:.2f} s") for step, seconds in model.provenance.seconds.items()]
+    if not rows:
+        return ""
+    return f"<section><h3>Seconds at the data user</h3>{_table(('step', 'time'), rows)}</section>"
+
+
+def _trail(model: Model) -> str:
+    manifest, provenance = model.manifest, model.provenance
+    facts = [
+        ("Study", model.study.hex()),
+        ("Manifest, signed by the data user", provenance.manifest),
+        ("Release, signed by the proxy", provenance.release),
+        ("Cohort", provenance.cohort),
+        (f"Data user {manifest.user.name}", manifest.user.ed25519.hex()),
+        (f"Proxy {manifest.proxy.name}", manifest.proxy.ed25519.hex()),
+    ]
+    rows = [(entry.time, entry.kind, entry.digest) for entry in provenance.trail]
+    return (
+        "<section><h3>Paper trail</h3><p>SHA-256 digests of signed statements and raw Ed25519 keys. "
+        f"<code>dpdpca user verify {model.study.hex()}</code> checks them again, offline.</p>"
+        f"{_facts(facts, 'mono')}"
+        f"<div class='wide mono'>{_table(('time', 'event', 'digest'), rows)}</div></section>"
+    )
+
+
+def _facts(facts: Iterable[tuple[str, str]], kind: str = "") -> str:
+    items = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value, 400)}</dd>" for name, value in facts)
+    return f"<dl class='facts {kind}'>{items}</dl>"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escaped(name)}</th>" for name in header)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escaped(cell, 200)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f"<div class='wide'><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _plain_table(table: Table) -> str:
+    note = f"<p class='note'>{escaped(table.note, 1000)}</p>" if table.note else ""
+    return f"<section><h2>{escaped(table.title, 200)}</h2>{_table(table.header, table.rows)}{note}</section>"
+
+
+def _heat(loading: float) -> str:
+    tone = "plus" if loading >= 0 else "minus"
+    return f'<td class="{tone}" style="--s:{min(abs(loading), 1):.2f}">{loading:+.2f}</td>'
+
+
+def _dim(components: Components, index: int) -> str:
+    return ' class="dim"' if components.label(index) else ""

@@ -1,0 +1,202 @@
+"""Rows from applications, in original units, as the d encoded columns that components are made of.
+
+Projection needs no privacy and no clipping: a row outside the bounds keeps its values. What counts as
+missing, and how columns are found, is decided where owners read theirs (`dpdpca_protocol.records.columns`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.records.arrow_columns import from_arrow
+from dpdpca_protocol.records.columns import Column, levels_of, numbers_of, pick_columns
+from dpdpca_protocol.result.components import Floats
+from dpdpca_protocol.terms.features import Feature, column_key
+from dpdpca_protocol.terms.manifest import Manifest
+
+_NUMBERS = frozenset({int, float})
+_VALUES = _NUMBERS | {bool, str, type(None)}
+"""Types of what JSON has in one cell."""
+
+
+def is_table(rows: Any) -> bool:
+    """Whether `rows` names its columns: a data frame, an Arrow table or a mapping of columns."""
+    if hasattr(rows, "nnz"):
+        return False  # a sparse matrix, of which one kind is a mapping too
+    return isinstance(rows, Mapping) or hasattr(rows, "column_names") or hasattr(rows, "columns")
+
+
+def names_of_features(names: Iterable[str], features: Sequence[Feature]) -> list[str]:
+    """Those of the columns' names that name a feature.
+
+    Raises:
+        InputError: there are more of them than features.
+    """
+    keys = {column_key(feature.name) for feature in features}
+    named = [name for name in names if column_key(name) in keys]
+    if len(named) > len(features):
+        raise InputError("duplicated-column", "a feature has two columns of its name", "keep one of them")
+    return named
+
+
+def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floats:
+    """(n, d): columns matched by name, categories spread over their levels, gaps by the manifest's rule.
+
+    Args:
+        table: mapping of columns, Arrow table or data frame; extra columns and their order do not matter.
+        manifest: whose features to take.
+        first_record: how many records came before; errors count from there.
+
+    Raises:
+        InputError: a column is absent or there twice, text where a number belongs, an unknown level, a
+            missing value under the rule `reject`, or columns of different lengths.
+    """
+    picked = pick_columns(table_columns(table, manifest.features), manifest.features)
+    d = len(manifest.encoded_names)
+    rows = np.zeros((len(picked[0]), d))
+    start = 0
+    for feature, column in zip(manifest.features, picked, strict=True):
+        block = rows[:, start : start + feature.width]
+        if feature.is_categorical:
+            positions = levels_of(column, feature, first_record)
+            absent = positions < 0
+            present = np.flatnonzero(~absent)
+            block[present, positions[present]] = 1.0
+        else:
+            values = numbers_of(column, feature, first_record)
+            absent = np.isnan(values)
+            block[:, 0] = values
+            if absent.any():
+                block[absent, 0] = float(feature.origin)
+        if manifest.missing == "reject" and absent.any():
+            raise InputError(
+                "value-missing",
+                f"feature {feature.name} is missing in record {first_record + int(np.argmax(absent)) + 1}",
+                "leave such rows out",
+            )
+        start += feature.width
+    return rows
+
+
+def rows_of_lists(rows: Sequence[Any], manifest: Manifest, first_record: int = 0) -> Floats:
+    """(n, d) from JSON: objects by feature name, or lists of d encoded numbers.
+
+    Args:
+        rows: at least one, all of one kind.
+        manifest: whose features to take.
+        first_record: as for `rows_of_table`.
+
+    Raises:
+        InputError: neither of them, or as `rows_of_table`.
+    """
+    kinds, d = set(map(type, rows)), len(manifest.encoded_names)
+    if kinds == {dict}:
+        return rows_of_table(_columns_of_objects(rows, manifest.features), manifest, first_record)
+    if kinds != {list} or set(map(len, rows)) != {d}:
+        raise InputError("malformed-rows", f"each row must be an object of features or a list of {d} numbers")
+    if not _NUMBERS.issuperset(map(type, chain.from_iterable(rows))):
+        raise InputError("malformed-rows", "a row of encoded numbers holds something else")
+    try:
+        values = np.array(rows, dtype=np.float64)
+    except OverflowError as error:
+        raise InputError("malformed-rows", "a number is too large") from error
+    if not np.isfinite(values).all():
+        raise InputError("malformed-rows", "a row of encoded numbers has a gap; name the features instead")
+    return values
+
+
+def _columns_of_objects(rows: Sequence[Mapping[str, Any]], features: Sequence[Feature]) -> dict[str, Column]:
+    """What the rows say of features, by the names that they use; None where a row says nothing."""
+    levelled = {column_key(feature.name) for feature in features if feature.is_categorical}
+    columns: dict[str, Column] = {}
+    for name in names_of_features(dict.fromkeys(chain.from_iterable(rows)), features):
+        column = [row.get(name) for row in rows]
+        kinds = set(map(type, column))
+        if not kinds <= _VALUES:
+            raise InputError("malformed-rows", "a row holds a list or an object where a value belongs")
+        columns[name] = column
+        if kinds <= _NUMBERS and column_key(name) not in levelled:
+            with suppress(OverflowError):  # an integer beyond all floats is missing, as everywhere
+                columns[name] = np.array(column, dtype=np.float64)
+    return columns
+
+
+def numeric_matrix(table: Any) -> Floats:
+    """(n, d) numbers of all columns of a table in their order; NaN for what is missing.
+
+    Raises:
+        InputError: a column of something else, or columns of different lengths.
+    """
+    features = [Feature(name, "numeric") for name in _names(table)]
+    picked = pick_columns(table_columns(table, features), features)
+    return np.column_stack(
+        [numbers_of(column, feature) for column, feature in zip(picked, features, strict=True)]
+    )
+
+
+def table_columns(table: Any, features: Sequence[Feature]) -> dict[str, Column]:
+    """Headers and values of at least those columns that the features name."""
+    if isinstance(table, Mapping):
+        wanted = {column_key(feature.name): feature for feature in features}
+        return {
+            str(name): _column(column, wanted.get(column_key(str(name)))) for name, column in table.items()
+        }
+    names = _names(table)
+    if len(set(names)) != len(names):
+        raise InputError("duplicated-column", "the table has two columns of one name", "keep one of them")
+    arrow = _as_arrow(table)
+    if arrow is None:
+        return {name: list(table[header]) for name, header in zip(names, table.columns, strict=True)}
+    wanted = {column_key(feature.name): feature for feature in features}
+    return {
+        name: _from_arrow(arrow.column(place), wanted[column_key(name)], arrow.schema.field(place))
+        for place, name in enumerate(names)
+        if column_key(name) in wanted
+    }
+
+
+def _names(table: Any) -> list[str]:
+    if isinstance(table, Mapping):
+        return [str(name) for name in table]
+    names = table.column_names if hasattr(table, "column_names") else table.columns
+    return [str(name) for name in names]
+
+
+def _column(values: Any, feature: Feature | None) -> Column:
+    if feature is not None and isinstance(values, pa.Array | pa.ChunkedArray):
+        return _from_arrow(values, feature, None)
+    if isinstance(values, np.ndarray):
+        return values
+    try:
+        return list(values)
+    except TypeError as error:
+        raise InputError(
+            "ragged-columns", "a column of the table is a single value", "give a list of values"
+        ) from error
+
+
+def _as_arrow(table: Any) -> pa.Table | pa.RecordBatch | None:
+    """The table as Arrow has it, so that a type means the same from every library; None if Arrow cannot."""
+    if isinstance(table, pa.Table | pa.RecordBatch):
+        return table
+    if not hasattr(table, "__arrow_c_stream__"):
+        return None
+    try:
+        return pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError):  # a column of mixed Python objects
+        return None
+
+
+def _from_arrow(values: pa.Array | pa.ChunkedArray, feature: Feature, field: pa.Field | None) -> Column:
+    parts, first_record = [], 0
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        parts.append(from_arrow(chunk, feature, first_record, field))
+        first_record += len(chunk)
+    if parts and all(isinstance(part, np.ndarray) for part in parts):
+        return np.concatenate(parts)
+    return list(chain.from_iterable(parts))

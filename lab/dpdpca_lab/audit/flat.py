@@ -1,0 +1,187 @@
+"""Studies of pairs and pre-studies, played: records through encoder, pairing and sums, noise as it is drawn.
+
+Records are paired in the order in which they stand: an owner's order depends on nothing that differs between
+two neighbours, so one order says as much as all of them.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_lab.audit.neighbours import Neighbours, distance, reach_of
+from dpdpca_lab.audit.releases import (
+    Coordinate,
+    DrawnAhead,
+    Integers,
+    Law,
+    Totals,
+    Views,
+    integers,
+    triangle,
+)
+from dpdpca_protocol.layout.blocks import BlockName, block_length
+from dpdpca_protocol.privacy.mechanisms import BlockGaussian
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.encoding import RecordEncoder, cut_to_bound
+from dpdpca_protocol.records.pairing import differences
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_protocol.terms.manifest import Manifest
+
+_GRANULARITY = 16
+_UNIFORM = 2  # modulo m, noise of scale 2m is uniform within 2·exp(−8π²) ≈ 10⁻³⁴
+_MOST_PLAYED = 4
+
+Records = NDArray[np.int64]
+
+
+class FlatRelease:
+    """The blocks of a study; the count is exact, and the same in both data sets.
+
+    Args:
+        figures: the study's.
+        d: features to play with; all if None. The noise on octaves is that of a study of d features.
+    """
+
+    veil = 0
+    law = Law.GAUSSIAN
+
+    def __init__(self, figures: Figures, d: int | None = None) -> None:
+        self.d = figures.encoded_features if d is None else d
+        setting = replace(figures.mechanism.setting, encoded_features=self.d)
+        self.mechanism = replace(figures.mechanism, setting=setting)
+        blocks = tuple(replace(block, length=block_length(block.name, self.d)) for block in figures.blocks)
+        self.figures = replace(figures, encoded_features=self.d, mechanism=self.mechanism, blocks=blocks)
+        self.sample = DrawnAhead().samplers
+
+    def totals(self, z: Records) -> Totals:
+        """The totals of uncut records, paired as they stand."""
+        sums = BlockSums(self.figures)
+        sums.add(z)
+        if sums.has_pairs:
+            for y in differences([z]):
+                sums.add_pairs(y)
+        count, *values = sums.stream()
+        return Totals(count, (), (), tuple(values))
+
+    def granularity(self, count: int) -> int | None:
+        least = min(coordinate.scale for coordinate in self.coordinates(count))
+        return _GRANULARITY if least >= _UNIFORM * _GRANULARITY else None
+
+    def coordinates(self, count: int) -> tuple[Coordinate, ...]:
+        named: list[Coordinate] = []
+        law = self.mechanism.law(count)
+        for block in self.figures.blocks[1:]:
+            if block.name is BlockName.PAIR_MOMENT:
+                named += triangle("P", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal))
+                continue
+            assert isinstance(self.mechanism, BlockGaussian)
+            scale = sqrt(self.mechanism.variance(block.name))
+            named += [Coordinate(f"{block.name}{k + 1}", scale, None) for k in range(block.length)]
+        return tuple(named)
+
+    def truth(self, totals: Totals) -> tuple[int, ...]:
+        return totals.values
+
+    def play(self, totals: Totals, runs: int) -> Views:
+        noise = integers(self.mechanism.draw(1, self.sample) for _ in range(runs))
+        values: Integers = integers([(totals.count, *totals.values)]) + noise
+        return Views(values[:, 1:], np.empty((runs, 0), dtype=object))
+
+
+def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[Neighbours]:
+    """The known worst case of each block, with the record that is replaced first, its partner second.
+
+    Where the bounds allow it the records go through the encoder.
+    """
+    figures, reach = manifest.figures, reach_of(manifest)
+    columns = sorted(range(len(reach)), key=lambda column: -reach[column])[: release.d]
+    near = min(reach[column] for column in columns)
+    norm = float(manifest.clip_norm)
+    found = []
+    for name, before, after in _worst(release, norm):
+        encoded = max(np.abs(before).max(), np.abs(after).max()) <= near
+        sides = []
+        for moved in (before, after):
+            wanted = np.zeros((records, release.d))
+            wanted[0] = moved
+            if encoded:
+                z = _encoded(manifest, columns, wanted)
+            else:
+                z = np.trunc(wanted * figures.grid).astype(np.int64)
+            sides.append(release.totals(z))
+        found.append(Neighbours(name, encoded, *sides))
+    return found
+
+
+def searched_flat_pair(
+    release: FlatRelease, manifest: Manifest, tries: int, randomness: Randomness
+) -> Neighbours:
+    """Of `tries` pairs of neighbours at random, two records each, the one furthest apart."""
+    grid = manifest.figures.grid
+
+    def record() -> Records:
+        return np.array([randomness.below(2 * grid + 1) - grid for _ in range(release.d)], dtype=np.int64)
+
+    best: tuple[float, Neighbours] | None = None
+    for _ in range(tries):
+        partner = record()
+        sides = [release.totals(np.stack([record(), partner])) for _ in range(2)]
+        pair = Neighbours("found by random search", False, *sides)
+        apart = distance(release, *sides)
+        if best is None or apart > best[0]:
+            best = apart, pair
+    assert best is not None
+    return best[1]
+
+
+def cut_records(manifest: Manifest, z: Records) -> Records:
+    """What a study of pairs or a pre-study adds up of uncut records."""
+    bound = manifest.figures.record_bound
+    if any(block.name is BlockName.PAIR_MOMENT for block in manifest.figures.blocks):
+        z = np.concatenate(list(differences([z])))
+    return cut_to_bound(z, bound)[0]
+
+
+def played_features(manifest: Manifest) -> int:
+    """How many features the pairs of neighbours are played with."""
+    return min(manifest.figures.encoded_features, _MOST_PLAYED)
+
+
+def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
+    """For each block the record before and after, in scaled units; its partner is at the centre."""
+    d = release.d
+    first, last, nothing = np.zeros(d), np.zeros(d), np.zeros(d)
+    first[0], last[-1] = norm, norm
+    turned = last if d > 1 else nothing
+    cases = {
+        BlockName.PAIR_MOMENT: ("one difference turned by a right angle", first, turned),
+        BlockName.NORMS: ("one record from the first bin to the last", nothing, first),
+        BlockName.PAIR_NORMS: (
+            "one difference from the first bin to the last",
+            nothing,
+            math.sqrt(2) * first,
+        ),
+        BlockName.SUM: ("one record to its opposite", first, -first),
+        BlockName.OCTAVES: ("one difference in all octaves at once", nothing, np.full(d, 1.0)),
+    }
+    return [cases[block.name] for block in release.figures.blocks[1:]]
+
+
+def _encoded(manifest: Manifest, columns: Sequence[int], wanted: NDArray[np.float64]) -> Records:
+    """What an owner's encoder makes of records with these scaled values in some columns, 0 in the others."""
+    raw: dict[str, NDArray[np.float64] | list[None]] = {}
+    place = {column: index for index, column in enumerate(columns)}
+    start = 0
+    for feature in manifest.features:
+        origin, unit = manifest.feature_units[start]
+        scaled = wanted[:, place[start]] if start in place else np.zeros(len(wanted))
+        numbers = float(origin) + float(unit) * scaled
+        raw[feature.name] = [None] * len(wanted) if feature.is_categorical else numbers
+        start += feature.width
+    z: Records = RecordEncoder(manifest).encode(raw).z[:, columns]
+    return z

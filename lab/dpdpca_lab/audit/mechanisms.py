@@ -1,0 +1,49 @@
+"""The mechanisms of the literature as releases that the audit can play."""
+
+import math
+
+import numpy as np
+
+from dpdpca_lab.audit.releases import Coordinate, DrawnAhead, Law, Totals, Views, integers, triangle, upper
+from dpdpca_protocol.privacy.mechanisms import Mechanism, Quantity
+
+
+class MechanismRelease:
+    """R, N·S or (v, R) under a mechanism's own noise.
+
+    Args:
+        mechanism: with its setting; its features are all played.
+    """
+
+    veil = 0
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self.mechanism = mechanism
+        self.d = mechanism.setting.encoded_features
+        self.law = Law.of(mechanism)
+        self.sample = DrawnAhead().samplers
+
+    def granularity(self, count: int) -> int | None:
+        """Not stated: the mechanisms are played without the mask, on R and N·S alike."""
+        return None
+
+    def coordinates(self, count: int) -> tuple[Coordinate, ...]:
+        law = self.mechanism.law(count)
+        diagonal, others = math.sqrt(law.diagonal), math.sqrt(law.off_diagonal)
+        entries = triangle(self.mechanism.setting.quantity, self.d, diagonal, others)
+        if self.mechanism.setting.quantity is not Quantity.JOINT:
+            return tuple(entries)
+        sums = [Coordinate(f"v{i + 1}", math.sqrt(law.sum_), None) for i in range(self.d)]
+        return (*sums, *entries)
+
+    def truth(self, totals: Totals) -> tuple[int, ...]:
+        n, v, r = totals.count, totals.sum, totals.second_moment
+        if self.mechanism.setting.quantity is Quantity.SCATTER:
+            return tuple(upper([[n * r[i][j] - v[i] * v[j] for j in range(self.d)] for i in range(self.d)]))
+        return (*(v if self.mechanism.setting.quantity is Quantity.JOINT else ()), *upper(r))
+
+    def play(self, totals: Totals, runs: int) -> Views:
+        noise = integers(self.mechanism.draw(totals.count, self.sample) for _ in range(runs))
+        truth = self.truth(totals)
+        # What a release begins with counts records, and has no noise.
+        return Views(integers([truth]) + noise[:, -len(truth) :], np.empty((runs, 0), dtype=object))

@@ -1,0 +1,280 @@
+"""Neighbouring data sets that are hard to hide: the known worst cases, and a search for others.
+
+Where the features' bounds allow it the records are real ones, in the features' own units, and go through the
+encoder; else they are integer records on the norm bound, which is all that the guarantee supposes.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_lab.audit.releases import Release, Totals
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.manifest import Manifest
+
+Vector = NDArray[np.float64]
+
+_MOST_PLAYED = 4  # features; the draws of a release grow with their square
+_GRID = 1001
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Two data sets of the same size that differ in one record.
+
+    Attributes:
+        name: for people.
+        encoded: the records went through the encoder; else they are integers on the bound.
+        first, second: their totals, over the features that are played.
+    """
+
+    name: str
+    encoded: bool
+    first: Totals
+    second: Totals
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A pair as directions in units of the clip norm: all others, the record before, and after."""
+
+    name: str
+    others: Vector
+    before: Vector
+    after: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Where the game is played.
+
+    Attributes:
+        columns: the encoded columns that are played; the others stay at 0.
+        shapes: the worst cases in them.
+        encoded: the features' bounds let records reach the clip norm there.
+    """
+
+    columns: tuple[int, ...]
+    shapes: tuple[Shape, ...]
+    encoded: bool
+
+
+def arena_of(manifest: Manifest) -> Arena:
+    """The columns and worst cases of a study: as few columns as its bounds allow."""
+    figures = manifest.figures
+    reach = reach_of(manifest)
+    best = sorted(range(len(reach)), key=lambda column: -reach[column])
+    norm = float(manifest.clip_norm)
+    weight = float(figures.alpha_squared / figures.record_bound)
+    for group in (1, 2, 4):
+        width = group if figures.release is ReleaseKind.MASKED else 2 * group
+        width = min(max(width, 2), figures.encoded_features)
+        columns = tuple(sorted(best[:width]))
+        usable = width <= _MOST_PLAYED and len(columns) == width and figures.encoded_features >= 2
+        # the masked worst case is spread over all columns played, the joint ones over half of them each
+        spread = width if figures.release is ReleaseKind.MASKED else width // 2
+        if usable and min(reach[column] for column in columns) * math.sqrt(spread) >= norm:
+            return Arena(columns, worst_shapes(figures.release, width, weight), encoded=True)
+    width = min(2, figures.encoded_features)
+    single = width == 1 and bool(best) and reach[0] >= norm
+    return Arena(tuple(range(width)), worst_shapes(figures.release, width, weight), encoded=single)
+
+
+def worst_pairs(manifest: Manifest, arena: Arena, count: int) -> list[Neighbours]:
+    """The known worst cases of a study, N = `count`, held by as many owners as it needs at least."""
+    bound, owners = manifest.figures.record_bound, manifest.min_owners
+    if not arena.encoded:
+        return pairs_on_the_bound(arena.shapes, bound, count, owners)
+    pairs = []
+    for shape in arena.shapes:
+        first, second = (
+            Totals.of(
+                _through_the_encoder(manifest, arena.columns, moved, shape.others, count), bound, owners
+            )
+            for moved in (shape.before, shape.after)
+        )
+        pairs.append(Neighbours(shape.name, True, first, second))
+    return pairs
+
+
+def pairs_on_the_bound(
+    shapes: Sequence[Shape], record_bound: int, count: int, owners: int = 1
+) -> list[Neighbours]:
+    """The pairs of these shapes as integer records with Σ z² ≤ K = `record_bound`, N = `count`."""
+    pairs = []
+    for shape in shapes:
+        first, second = (
+            Totals.of(_on_the_bound(record_bound, moved, shape.others, count), record_bound, owners)
+            for moved in (shape.before, shape.after)
+        )
+        pairs.append(Neighbours(shape.name, False, first, second))
+    return pairs
+
+
+def worst_shapes(release: ReleaseKind, width: int, weight: float) -> tuple[Shape, ...]:
+    """The known worst cases.
+
+    Args:
+        release: masked, for the centred scatter; joint, for R and v.
+        width: features that are played.
+        weight: a/K of a joint release; 0 for R alone.
+
+    Source: docs/claims.md, C1.
+    """
+    if release is ReleaseKind.MASKED:
+        along = np.full(width, 1 / math.sqrt(width))
+        return (Shape("all others at −r e, one from −r e to r e", -along, -along, along),)
+    if width == 1:
+        return (_worst_on_a_line(weight),)
+    half = width // 2
+    x, y = np.zeros(width), np.zeros(width)
+    x[:half] = y[half : 2 * half] = 1 / math.sqrt(half)
+    turned = -weight / 2 * x + math.sqrt(1 - weight**2 / 4) * y
+    right = Shape("one record turned by a right angle", x, x, y)
+    return (Shape("one record turned to cosine −a/(2K)", x, x, turned), right) if weight else (right,)
+
+
+def hard_records(manifest: Manifest, randomness: Randomness, count: int = 64) -> NDArray[np.int64]:
+    """(n, d) what the encoder makes of records in the corners of the bounds and beyond."""
+
+    def value(feature: Feature) -> object:
+        if feature.is_categorical:
+            return feature.levels[randomness.below(len(feature.levels))]
+        assert feature.lower is not None
+        assert feature.upper is not None
+        lower, upper = float(feature.lower), float(feature.upper)
+        beyond = (lower, upper, -1e300, 1e300, math.nextafter(upper, lower), math.inf)
+        return beyond[randomness.below(len(beyond))]
+
+    columns = {feature.name: [value(feature) for _ in range(count)] for feature in manifest.features}
+    z: NDArray[np.int64] = RecordEncoder(manifest).encode(columns).z
+    return z
+
+
+def searched_pair(
+    release: Release, record_bound: int, count: int, tries: int, randomness: Randomness
+) -> Neighbours:
+    """The pair furthest apart, by the stated noise, that `tries` random steps find; integer records.
+
+    Args:
+        release: says how far two totals are apart.
+        record_bound: K.
+        count: N ≥ 2; the N − 1 others are equal, as only their sum matters in either release.
+        tries: steps of a random ascent, a quarter of them from fresh starts.
+        randomness: of the search.
+    """
+
+    inside = math.sqrt(record_bound) * (1 - 1e-12)  # rounding never takes a record out of the ball
+
+    def totals_of(shape: Shape) -> tuple[Totals, Totals]:
+        others, before, after = (
+            [math.trunc(x * inside) for x in direction]
+            for direction in (shape.others, shape.before, shape.after)
+        )
+        first, second = (_totals(others, moved, count) for moved in (before, after))
+        return first, second
+
+    best: tuple[float, Shape] | None = None
+    step = 0.5
+    for turn in range(tries):
+        if best is None or turn < tries // 4:
+            candidate = Shape("search", *(_direction(release.d, randomness) for _ in range(3)))
+        else:
+            step = max(step * 0.98, 1e-3)
+            candidate = Shape(
+                "search",
+                *(
+                    _into_the_ball(old + step * _direction(release.d, randomness))
+                    for old in (best[1].others, best[1].before, best[1].after)
+                ),
+            )
+        found = distance(release, *totals_of(candidate))
+        if best is None or found > best[0]:
+            best = (found, candidate)
+    assert best is not None
+    return Neighbours("found by random search", False, *totals_of(best[1]))
+
+
+def distance(release: Release, first: Totals, second: Totals) -> float:
+    """μ: how far apart two totals are, in standard deviations of the stated noise."""
+    coordinates = release.coordinates(first.count)
+    moved = zip(release.truth(first), release.truth(second), coordinates, strict=True)
+    return math.sqrt(sum(((b - a) / c.scale) ** 2 for a, b, c in moved if c.copy_of is None))
+
+
+def _worst_on_a_line(weight: float) -> Shape:
+    """With one feature: from r to x with the largest (r² − x²)² + a(r − x)²."""
+    places = np.linspace(-1, 1, _GRID)
+    worst = places[np.argmax((1 - places**2) ** 2 + weight * (1 - places) ** 2)]
+    one = np.ones(1)
+    return Shape("one record moved along the line", one, one, worst * one)
+
+
+def reach_of(manifest: Manifest) -> list[float]:
+    """How far each encoded column can go both ways, in scaled units; 0 where a record cannot choose."""
+    if any(feature.is_categorical for feature in manifest.features) and manifest.missing == "reject":
+        return [0.0] * manifest.figures.encoded_features
+    reach: list[float] = []
+    start = 0
+    units = manifest.feature_units
+    for feature in manifest.features:
+        if feature.lower is None or feature.upper is None:
+            reach += [0.0] * feature.width
+        else:
+            origin, unit = units[start]
+            reach.append(float(min(feature.upper - origin, origin - feature.lower) / unit))
+        start += feature.width
+    return reach
+
+
+def _through_the_encoder(
+    manifest: Manifest, columns: Sequence[int], moved: Vector, others: Vector, count: int
+) -> NDArray[np.int64]:
+    """(N, played) integers: what an owner's encoder makes of records at the clip norm."""
+    norm = float(manifest.clip_norm)
+    wanted = np.zeros((count, manifest.figures.encoded_features))
+    wanted[:, columns] = others * norm
+    wanted[0, columns] = moved * norm
+    raw: dict[str, NDArray[np.float64] | list[None]] = {}
+    start = 0
+    for feature in manifest.features:
+        origin, unit = manifest.feature_units[start]
+        numbers = float(origin) + float(unit) * wanted[:, start]
+        raw[feature.name] = [None] * count if feature.is_categorical else numbers
+        start += feature.width
+    z: NDArray[np.int64] = RecordEncoder(manifest).encode(raw).z[:, columns]
+    return z
+
+
+def _on_the_bound(record_bound: int, moved: Vector, others: Vector, count: int) -> NDArray[np.int64]:
+    """(N, played) integers with Σ z² ≤ K, as close to it as truncation leaves them."""
+    scaled = np.vstack([moved, np.tile(others, (count - 1, 1))]) * math.sqrt(record_bound)
+    z = np.trunc(scaled + np.sign(scaled) * 1e-6).astype(np.int64)
+    too_long = (z.astype(object) ** 2).sum(axis=1) > record_bound
+    z[too_long] -= np.sign(z[too_long])
+    return z
+
+
+def _totals(others: list[int], moved: list[int], count: int) -> Totals:
+    d, rest = len(others), count - 1
+    sums = tuple(rest * others[i] + moved[i] for i in range(d))
+    moments = tuple(
+        tuple(rest * others[i] * others[j] + moved[i] * moved[j] for j in range(d)) for i in range(d)
+    )
+    return Totals(count, sums, moments)
+
+
+def _direction(d: int, randomness: Randomness) -> Vector:
+    """A random vector on or in the unit ball."""
+    cube = np.array([randomness.below(2 * _GRID + 1) - _GRID for _ in range(d)]) / _GRID
+    return _into_the_ball(2 * cube)
+
+
+def _into_the_ball(vector: Vector) -> Vector:
+    return vector / max(1.0, float(np.linalg.norm(vector)))

@@ -1,0 +1,167 @@
+"""What an audit found, beside what was claimed."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from dpdpca_lab.audit.bound import EpsilonBound
+from dpdpca_lab.audit.checks import Check
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.statements import privacy_statements
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What is to be refuted.
+
+    Attributes:
+        epsilon: the claimed ε; None where nothing is claimed, and then nothing can refute it.
+        delta: δ at which bounds are taken: the claimed one, or the manifest's where there is none.
+        shift: √(2ρ), the most that a pair may lie apart in deviations of the noise; None if the claim says
+            nothing of it.
+        words: mechanism, relation and the like, for people.
+        statements: what every output says of the study's noise.
+    """
+
+    epsilon: Fraction | None
+    delta: Fraction
+    shift: float | None
+    words: dict[str, str]
+    statements: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "Claim":
+        """What is proved for a study's terms, be it nothing."""
+        figures = manifest.figures
+        guarantee, event = figures.guarantee, figures.event
+        return cls(
+            guarantee.epsilon,
+            manifest.delta if guarantee.delta is None else guarantee.delta,
+            math.sqrt(2 * event.rho) if event is not None and event.pure_epsilon is None else None,
+            {
+                "release": str(manifest.release),
+                "mechanism": f"discrete {manifest.mechanism} ({manifest.calibration}), "
+                f"noise by the {manifest.noise_by}",
+                "relation": str(manifest.relation),
+            },
+            privacy_statements(figures),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedPair:
+    """What one pair showed.
+
+    Attributes:
+        name, encoded: of the pair.
+        runs: releases of each data set.
+        distance: μ by the noise that the mechanism states.
+        bound: without any assumption.
+        estimate, error: μ̂ and its standard error.
+        epsilon_if_gaussian: ε at δ of a Gaussian with the least μ that the runs allow, assuming that law;
+            None where another is stated.
+    """
+
+    name: str
+    encoded: bool
+    runs: int
+    distance: float
+    bound: EpsilonBound
+    estimate: float
+    error: float
+    epsilon_if_gaussian: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The claim beside what was found.
+
+    Attributes:
+        claim: what was played against.
+        records, features: N and d of the game.
+        whole_features: d of the whole releases; 0 without.
+        pairs: what each pair showed.
+        checks: by the pair or part that they belong to.
+        alpha: how often an audit of a true claim fails.
+        largest: the largest bound that so many runs could have shown.
+    """
+
+    claim: Claim
+    records: int
+    features: int
+    whole_features: int
+    pairs: tuple[PlayedPair, ...]
+    checks: tuple[tuple[str, Check], ...]
+    alpha: float
+    largest: float
+
+    @property
+    def epsilon(self) -> float:
+        """The best lower bound on ε."""
+        return max(pair.bound.epsilon for pair in self.pairs)
+
+    @property
+    def is_refuted(self) -> bool:
+        """The bound exceeds the claim."""
+        return self.claim.epsilon is not None and self.epsilon > self.claim.epsilon
+
+    @property
+    def failed(self) -> tuple[tuple[str, Check], ...]:
+        """The checks that the stated mechanism would fail with a chance below its share of α."""
+        level = self.alpha / 2 / len(self.checks)
+        return tuple((part, check) for part, check in self.checks if check.p_value < level)
+
+    @property
+    def holds(self) -> bool:
+        return not self.is_refuted and not self.failed
+
+    def facts(self) -> dict[str, Any]:
+        """The report as JSON has it."""
+        failed = self.failed
+        return {
+            "claim": {
+                "epsilon": None if self.claim.epsilon is None else float(self.claim.epsilon),
+                "delta": float(self.claim.delta),
+                **self.claim.words,
+                "statements": list(self.claim.statements),
+            },
+            "epsilon_lower_bound": self.epsilon,
+            "largest_bound_possible": self.largest,
+            "confidence": 1 - self.alpha,
+            "holds": self.holds,
+            "records": self.records,
+            "features_played": self.features,
+            "features_checked_whole": self.whole_features,
+            "pairs": [
+                {
+                    "name": pair.name,
+                    "through_the_encoder": pair.encoded,
+                    "runs_each": pair.runs,
+                    "distance": pair.distance,
+                    "epsilon_lower_bound": pair.bound.epsilon,
+                    "event": pair.bound.event,
+                    "event_runs": pair.bound.runs,
+                    "event_counts": [pair.bound.likelier, pair.bound.rarer],
+                    "measured_shift": _finite(pair.estimate),
+                    "measured_shift_error": pair.error,
+                    "epsilon_if_gaussian": _finite(pair.epsilon_if_gaussian),
+                }
+                for pair in self.pairs
+            ],
+            "checks": [
+                {
+                    "part": part,
+                    "name": check.name,
+                    "passed": (part, check) not in failed,
+                    "p_value": check.p_value,
+                    "measured": check.measured,
+                }
+                for part, check in self.checks
+            ],
+        }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity; a shift without any noise is one."""
+    return value if value is not None and math.isfinite(value) else None

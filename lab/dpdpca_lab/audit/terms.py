@@ -1,0 +1,36 @@
+"""What is to be audited, from a file: a draft, or a manifest that somebody has signed."""
+
+import json
+from pathlib import Path
+
+from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest, open_manifest
+from dpdpca_runtime.text import load_text
+from dpdpca_user.commands.parts import lint_draft, read_draft
+
+MOST_BYTES = 64 * 2**20
+
+
+def read_terms(path: Path, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> Manifest:
+    """The manifest in a signed statement, or the one that a draft would become.
+
+    Args:
+        path: of the file; what it holds is untrusted.
+        least_modulus_bits: lower only in tests.
+
+    Raises:
+        MessageError, PolicyError, AuthenticationError, CryptographicError: as every party would refuse it.
+        InputError: larger than any manifest.
+    """
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(
+            "too-large", f"{path.name} is larger than any manifest", "give a draft or a manifest"
+        )
+    text = load_text(path, MOST_BYTES)
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError):
+        members = None
+    if isinstance(members, dict) and {"body", "signature"} <= members.keys():
+        return open_manifest(text.strip().encode(), least_modulus_bits=least_modulus_bits).manifest
+    return lint_draft(read_draft(path))

@@ -1,0 +1,74 @@
+"""PrivateLocalPCA, the baseline of the DPDPCA paper: noisy local PCA, handed from owner to owner.
+
+Owner l adds noise to its own second moment and to what it was handed, keeps the leading `rank` eigenpairs and
+hands V·Λ^½ on (Imtiaz et al., as the DPDPCA paper runs it: one owner after the other). No cryptography,
+and the full noise for every owner.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpdpca_lab.central.entropy import Floats
+from dpdpca_lab.tables import EncodedTable
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.mechanisms import Calibration, Guarantee, Quantity, Setting, mechanism_class
+
+
+@dataclass(frozen=True, slots=True)
+class LocalChain:
+    """What the last owner publishes, and what the chain took.
+
+    Attributes:
+        directions: (rank, d), orthonormal rows, leading first.
+        claim: what the paper of the noise says.
+        guarantee: what is proved, towards every later owner and the public: each record is in one owner's
+            second moment, owners' data are disjoint, and all that follows is post-processing.
+        seconds: of each owner, one after the other.
+    """
+
+    directions: Floats
+    claim: Guarantee
+    guarantee: Guarantee
+    seconds: tuple[float, ...]
+
+
+def private_local_pca(
+    tables: Sequence[EncodedTable],
+    epsilon: Fraction,
+    delta: Fraction,
+    rank: int,
+    calibration: Calibration = Calibration.PROVED,
+) -> LocalChain:
+    """Runs the chain.
+
+    Args:
+        tables: one an owner, encoded under the same public bounds.
+        epsilon, delta: of every owner's noise.
+        rank: eigenpairs that are handed on, and components at the end.
+        calibration: ours for one replaced record, or the published noise scale, whose guarantee is weaker
+            than its claim.
+
+    Raises:
+        UsageError: no table, or tables of different shapes.
+    """
+    if len({(table.z.shape[1], table.record_bound) for table in tables}) != 1:
+        raise UsageError("wrong-shape", "the chain needs one or more tables of one shape")
+    d, bound = tables[0].z.shape[1], tables[0].record_bound
+    setting = Setting(Quantity.SECOND_MOMENT, d, bound, epsilon, delta)
+    mechanism = mechanism_class("gaussian", calibration).calibrated(setting)
+    carried, seconds = np.zeros((d, 0)), []
+    vectors = np.zeros((d, 0))
+    for table in tables:
+        begin = time.perf_counter()
+        noise = np.zeros((d, d))
+        noise[np.triu_indices(d)] = [float(value) for value in mechanism.draw(1)]
+        noisy = table.second_moment + noise + np.triu(noise, 1).T + carried @ carried.T
+        values, columns = np.linalg.eigh(noisy)
+        vectors = columns[:, ::-1][:, :rank]
+        carried = vectors * np.sqrt(np.maximum(values[::-1][:rank], 0.0))
+        seconds.append(time.perf_counter() - begin)
+    return LocalChain(vectors.T, mechanism.claim, mechanism.guarantee, tuple(seconds))

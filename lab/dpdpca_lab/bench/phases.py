@@ -1,0 +1,360 @@
+"""The phases of a study at a given size, each through the code that the roles run.
+
+Ciphertexts that only have to be multiplied are random units; keys are of plain primes, which cost the same to
+compute with and less to make. Owners whose shares are the same files over again are simulated ones.
+"""
+
+import os
+import secrets
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, partial
+from pathlib import Path
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+
+from dpdpca_lab.bench.measure import (
+    Measured,
+    Peak,
+    cpu_seconds,
+    in_turns,
+    multiplication_seconds,
+    seconds_of,
+)
+from dpdpca_lab.bench.peers import Peer, random_plain
+from dpdpca_owner.upload import WORTH_A_WORKER
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, chunk_length, encode_chunk
+from dpdpca_protocol.paillier.bases import best_shape
+from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.masked import multiplications
+from dpdpca_protocol.release.release import open_flat_release, open_masked_release
+from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import Figures, Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_proxy.preparing import prepare_residues
+from dpdpca_proxy.worker import draw, make_release, multiply_chunks
+from dpdpca_proxy.workplace import Workplace
+from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads
+
+Clock = Callable[[], float]
+
+MAX_RECORDS = 10_000
+RECORDS = 7797
+_MOST_DISTINCT_SHARES = 8
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is measured.
+
+    Attributes:
+        features: d.
+        owners: L.
+        key_bits: of the modulus.
+        release: joint or masked.
+        workers: cores.
+        rounds: how often each thing is measured; the median counts.
+        peer_sample: operations of the peer in each round.
+    """
+
+    features: int
+    owners: int
+    key_bits: int
+    release: ReleaseKind
+    workers: int
+    rounds: int = 3
+    peer_sample: int = 5
+
+    @cached_property
+    def secret(self) -> SecretKey:
+        half = self.key_bits // 2
+        while True:
+            p, q = (gmpy2.next_prime(mpz(secrets.randbits(half) | 3 << (half - 2))) for _ in range(2))
+            if (p * q).bit_length() == self.key_bits and gmpy2.gcd(p * q, (p - 1) * (q - 1)) == 1:
+                return SecretKey(p, q)
+
+    @cached_property
+    def figures(self) -> Figures:
+        d, clip_norm = self.features, Fraction(1)
+        masked = self.release is ReleaseKind.MASKED
+        terms = Terms(
+            release=self.release,
+            encoded_features=d,
+            clip_norm=clip_norm,
+            fraction_bits=default_fraction_bits(d, clip_norm),
+            epsilon=Fraction(1),
+            delta=Fraction("1e-6"),
+            sum_weight=Fraction(0) if masked else Fraction("0.43"),
+            max_records=MAX_RECORDS,
+            modulus_bits=self.key_bits,
+        )
+        return figures_of(terms)
+
+    @property
+    def layout(self) -> BlockLayout:
+        return BlockLayout(self.features, self.figures.slot_bits, self.figures.slots)
+
+    def unit(self) -> mpz:
+        return mpz(2 + secrets.randbelow(int(self.secret.public.ciphertext_modulus) - 2))
+
+    def measured(
+        self,
+        phase: str,
+        run: Callable[[], object],
+        total: float,
+        values: int,
+        content_bytes: int,
+        peer: Peer | None,
+        peer_act: Callable[[], object] | None,
+        peer_operations: int,
+        notes: tuple[str, ...] = (),
+        bare: Callable[[Clock], float] | None = None,
+    ) -> Measured:
+        """Our run, the bare multiplication and the peer's operation in turns."""
+        peak, used = Peak(), []
+        modulus = self.secret.public.ciphertext_modulus
+
+        def once_through() -> float:
+            before = cpu_seconds()
+            taken = seconds_of(run)
+            used.append(cpu_seconds() - before)
+            return taken
+
+        acts: list[Callable[[], float]] = [
+            once_through,
+            partial(bare or partial(multiplication_seconds, modulus), time.perf_counter),
+            partial(bare or partial(multiplication_seconds, modulus), time.process_time),
+        ]
+        if peer_act is not None:
+            once = peer_act
+            acts.append(lambda: seconds_of(lambda: [once() for _ in range(self.peer_sample)]))
+        with peak.watching():
+            seconds, bare_seconds, bare_cpu_seconds, *other = in_turns(self.rounds, *acts)
+        peer_seconds = None
+        if peer is not None and other:
+            cores = 1 if peer.threads else self.workers
+            peer_seconds = other[0] / self.peer_sample * peer_operations / cores
+            notes += (f"{peer.name}: extrapolated from {self.peer_sample} operations a round",)
+        return Measured(
+            phase,
+            seconds,
+            values,
+            content_bytes,
+            peak.bytes,
+            total,
+            bare_seconds,
+            self.workers,
+            peer.name if peer_seconds is not None and peer is not None else None,
+            peer_seconds,
+            self.peer_sample if peer_seconds is not None else 0,
+            statistics.median(used),
+            bare_cpu_seconds,
+            notes,
+        )
+
+
+def bench_encrypt(size: Size, peer: Peer | None) -> Measured:
+    """One owner's whole share: packed, encrypted and encoded; the start of workers included."""
+    figures, public = size.figures, size.secret.public
+    moments = random_moments(size)
+    count = figures.ciphertext_count
+    workers = max(1, min(size.workers, count // WORTH_A_WORKER))
+
+    def run() -> None:
+        encryptor = Encryptor(public, -(-count // workers))
+        if size.release is ReleaseKind.JOINT:
+            plains = PaillierSuite(public, figures.slot_bits).plaintexts(
+                moments.stream(), figures.value_count
+            )
+        else:
+            rows = moments.second_moment
+            plains = size.layout.pack_share(moments.count, moments.sum.tolist(), rows)  # type: ignore[arg-type]  # rows are sequences of integers
+        with WorkerProcesses(workers) if workers > 1 else nullcontext() as executor:
+            while part := [plain for _, plain in zip(range(2 * CHUNK_CIPHERTEXTS), plains, strict=False)]:
+                for ciphertexts in encryptor.encrypt_slices(part, executor):
+                    encode_chunk(ciphertexts, public)
+
+    plain = random_plain(size.key_bits)
+    act = None
+    if peer is not None:
+        encrypt = peer.encrypt
+        act = lambda: encrypt(plain if peer.packs else 12345)  # noqa: E731 # one line, one operation
+    teeth, splits = best_shape(-(-size.key_bits // 2), -(-count // workers), public.ciphertext_bytes)
+    tables = -(-size.key_bits // 2 // (teeth * splits))
+    # the comb's products and squarings, the plaintext's two, and the tables of each process
+    floor = count * (tables * splits + splits) + workers * (size.key_bits // 2 + (tables << teeth))
+    operations = count if peer is not None and peer.packs else figures.value_count
+    return size.measured(
+        "encrypt", run, floor, figures.value_count, figures.share_bytes, peer, act, operations
+    )
+
+
+def random_moments(size: Size) -> SecondMoments:
+    """Of few random records: encryption takes the same time whatever they hold."""
+    figures = size.figures
+    moments = SecondMoments(size.features, figures.record_bound)
+    limit = max(1, int((figures.record_bound // size.features) ** 0.5))
+    drawn = np.frombuffer(secrets.token_bytes(4 * 20 * size.features), dtype="<i4")
+    moments.add((drawn % (2 * limit) - limit).astype(np.int64).reshape(20, size.features))
+    return moments
+
+
+def bench_aggregate(size: Size, peer: Peer | None) -> Measured:
+    """All owners' shares, read from sealed files, multiplied, and the products written."""
+    figures, public = size.figures, size.secret.public
+    distinct = min(size.owners, _MOST_DISTINCT_SHARES)
+    with tempfile.TemporaryDirectory() as folder:
+        place = _place(size, Path(folder))
+        names: list[list[str]] = []
+        for position in range(figures.chunk_count):
+            length = chunk_length(figures.ciphertext_count, position)
+            names.append([f"{place.study.hex()}/sealed/{position}-{owner}" for owner in range(distinct)])
+            for name in names[-1]:
+                place.write(name, encode_chunk([size.unit() for _ in range(length)], public))
+        wanted = [
+            (position, [files[owner % distinct] for owner in range(size.owners)])
+            for position, files in enumerate(names)
+        ]
+        act = None
+        if peer is not None:
+            left, right = (peer.encrypt(random_plain(size.key_bits) if peer.packs else 5) for _ in range(2))
+            act = partial(peer.add, left, right)
+        total = figures.ciphertext_count * max(1, size.owners - 1)
+        operations = total
+        if peer is not None and not peer.packs:
+            operations = figures.value_count * max(1, size.owners - 1)
+        notes = (f"{size.owners - distinct} of the owners are simulated",) if size.owners > distinct else ()
+        return size.measured(
+            "aggregate",
+            lambda: _with_cores(size.workers, lambda: multiply_chunks(place, wanted)),
+            total,
+            figures.value_count * size.owners,
+            figures.share_bytes * size.owners,
+            peer,
+            act,
+            operations,
+            notes,
+        )
+
+
+def bench_release(size: Size, peer: Peer | None) -> Measured:
+    """The proxy's release from the stored products and the stored draw; what is done ahead is told apart."""
+    figures, public = size.figures, size.secret.public
+    with tempfile.TemporaryDirectory() as folder:
+        place = _place(size, Path(folder))
+        products = []
+        for position in range(figures.chunk_count):
+            length = chunk_length(figures.ciphertext_count, position)
+            products.append(f"{place.study.hex()}/sealed/{position}")
+            place.write(products[-1], encode_chunk([size.unit() for _ in range(length)], public))
+        masked = size.release is ReleaseKind.MASKED
+        records = RECORDS if masked else None
+        begin = time.perf_counter()
+        token = draw(place, figures, records)
+        drawing = time.perf_counter() - begin
+        outgoing = size.layout.release_count
+
+        def prepare() -> None:
+            while prepare_residues(place, outgoing):
+                pass
+
+        ahead = seconds_of(prepare) if masked else 0.0
+        total = float(figures.ciphertext_count)
+        act: Callable[[], object] | None = None
+        if masked:
+            total = multiplications(public, size.layout, figures.mask_bits, RECORDS, size.workers)
+            if peer is not None and peer.release is not None:
+                bound = 1 << figures.mask_bits
+                masks = [secrets.randbelow(bound) - bound // 2 for _ in range(2)]
+                steps = peer.release
+                act = lambda: steps(RECORDS, masks[0], masks[1], 999)  # noqa: E731 # one line, one operation
+        elif peer is not None and not peer.packs:
+            number = peer.encrypt(5)
+            act = lambda: number + 7  # noqa: E731 # one line, one operation
+        measured = size.measured(
+            "release",
+            lambda: _with_cores(size.workers, lambda: make_release(place, figures, records, products, token)),
+            total,
+            figures.value_count,
+            outgoing * public.ciphertext_bytes if masked else figures.share_bytes,
+            peer,
+            act,
+            figures.value_count,
+        )
+    measured.details.update(ahead_seconds=ahead, draw_seconds=drawing)
+    return measured
+
+
+def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
+    """The release decrypted, unpacked and centred. The floor is two bare half-size powers each."""
+    figures, secret, public = size.figures, size.secret, size.secret.public
+    encryptor, layout = Encryptor(public, 60), size.layout
+    if size.release is ReleaseKind.JOINT:
+        count = figures.ciphertext_count
+        some = encryptor.encrypt_many([RECORDS if k == 0 else 0 for k in range(min(count, 40))])
+        ciphertexts = [some[0], *(some[1 + k % (len(some) - 1)] for k in range(count - 1))]
+    else:
+        count = layout.release_count
+        some = encryptor.encrypt_many([0] * min(count, 40))
+        ciphertexts = [some[k % len(some)] for k in range(count)]
+
+    def run() -> None:
+        with WorkerThreads(size.workers) as threads:
+            if size.release is ReleaseKind.JOINT:
+                suite = PaillierSuite(public, figures.slot_bits)
+                open_flat_release(suite, secret, ciphertexts, figures.blocks, threads)
+            else:
+                open_masked_release(secret, layout, ciphertexts, RECORDS, threads)
+
+    square = secret.p * secret.p
+    base = some[0] % square
+
+    def half_power(clock: Clock) -> float:
+        begin = clock()
+        for _ in range(10):
+            gmpy2.powmod_sec(base, secret.p - 1, square)
+        return (clock() - begin) / 10
+
+    act = None
+    if peer is not None:
+        number, decrypt = peer.encrypt(random_plain(size.key_bits) if peer.packs else 5), peer.decrypt
+        act = lambda: decrypt(number)  # noqa: E731 # one line, one operation
+    operations = count if peer is not None and peer.packs else figures.value_count
+    return size.measured(
+        "decrypt",
+        run,
+        2 * count,
+        figures.value_count,
+        count * public.ciphertext_bytes,
+        peer,
+        act,
+        operations,
+        ("multiplications are half-size powers here",),
+        half_power,
+    )
+
+
+def _place(size: Size, folder: Path) -> Workplace:
+    return Workplace(folder, StudyId.of(b"bench"), int(size.secret.public.modulus), OS_RANDOMNESS.bytes(32))
+
+
+def _with_cores(workers: int, act: Callable[[], object]) -> None:
+    """`act` on so many cores: the proxy takes as many as it may use."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, set(sorted(allowed)[:workers]))
+    try:
+        act()
+    finally:
+        os.sched_setaffinity(0, allowed)

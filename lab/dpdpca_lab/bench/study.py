@@ -1,0 +1,174 @@
+"""`dpdpca bench study`: a whole study between real processes, with random records."""
+
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import typer
+
+from dpdpca_cli.demo.command import Plan, owner_policy, terms_of
+from dpdpca_cli.demo.federation import Federation, StudyRun
+from dpdpca_cli.demo.processes import Household
+from dpdpca_cli.demo.records import split, write_parts
+from dpdpca_lab.bench.commands import Against, AsJson, Features, KeyBits, Owners, Release, show
+from dpdpca_lab.bench.measure import Measured, Peak, multiplication_seconds, seconds_of
+from dpdpca_lab.bench.peers import PEERS, Peer, load_peer
+from dpdpca_lab.bench.phases import Size
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.release.masked import multiplications
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_runtime.files import private_dir
+from dpdpca_runtime.workers import core_count
+
+app = typer.Typer()
+
+_PEER_SAMPLE = 5
+_STALL = re.compile(r"^dpdpca_loop_stall_seconds (\S+)$", re.MULTILINE)
+
+
+@app.command(epilog="Example: dpdpca bench study --features 64 --owners 3 --release joint --json")
+def study(
+    features: Features = 64,
+    owners: Owners = 3,
+    key_bits: KeyBits = 3072,
+    release: Release = "joint",
+    against: Against = "none",
+    records: int = typer.Option(1000, min=1, help="Records of each owner."),
+    as_json: AsJson = False,
+) -> None:
+    """A whole study: a proxy, a data user's service and every owner, each in its process."""
+    if against not in PEERS or release not in ("joint", "masked") or not 2 <= owners <= 50:
+        raise UsageError("bad-option", "no such peer or release, or owners not 2 to 50", "see --help")
+    size = Size(features, owners, key_bits, ReleaseKind(release), core_count())
+    folder = Path(tempfile.mkdtemp(prefix="dpdpca-bench-"))
+    peak = Peak()
+    try:
+        with peak.watching():
+            run, seconds, stall = _run(folder, size, records)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    measured = _measured(size, run, seconds, peak.bytes, load_peer(against, key_bits, size.workers))
+    measured.details["loop_stall_seconds"] = stall
+    named = {"features": features, "owners": owners, "key_bits": key_bits, "release": release}
+    show({**measured.facts(), **named, "records": records * owners}, as_json)
+
+
+def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float]:
+    """One study; what it took without the making of the key, and the longest stall of the proxy's loop."""
+    d, owners = size.features, tuple(f"Owner {number + 1}" for number in range(size.owners))
+    names = [f"f{index}" for index in range(d)]
+    drawn = np.frombuffer(secrets.token_bytes(2 * d * records * size.owners), dtype="<u2").reshape(d, -1)
+    table = pa.table({name: column / 65536 for name, column in zip(names, drawn, strict=True)})
+    draft = {
+        "title": "Benchmark",
+        "purpose": "To measure.",
+        "features": [{"name": name, "lower": 0, "upper": 1} for name in names],
+        "clip_norm": 1,
+        "release": str(size.release),
+        "epsilon": 1,
+        "min_records": 1,
+        "max_records": max(1000, 2 * table.num_rows),
+        "participants": list(owners),
+        "min_owners": len(owners),
+        "max_owners": len(owners),
+        "closing": "when-complete",
+    }
+    plan = Plan(draft, terms_of(draft), table, owners)
+    parts = write_parts(split(table, len(owners)), private_dir(folder / "records"))
+    settings = {"DPDPCA_USER_KEY_BITS": str(size.key_bits)}
+    with Household(folder, settings) as household:
+        federation = Federation(household, folder, owners, parts, owner_policy(plan), lambda what, done: None)
+        try:
+            federation.found()
+            begin = time.perf_counter()
+            with _stalls(federation.operator_url) as stalls:
+                run = federation.run_study(draft)
+            seconds = time.perf_counter() - begin - run.key_seconds
+        finally:
+            federation.close()
+    return run, seconds, max(stalls)
+
+
+@contextmanager
+def _stalls(operator_url: str) -> Iterator[list[float]]:
+    """What the proxy tells of its loop meanwhile: each figure is the longest stall of half a minute or so."""
+    found, done = [0.0], threading.Event()
+
+    def look() -> None:
+        with suppress(httpx.HTTPError):
+            told = _STALL.search(httpx.get(f"{operator_url}/metrics", trust_env=False).text)
+            found.append(float(told[1]) if told else 0.0)
+
+    def watch() -> None:
+        while not done.wait(5.0):
+            look()
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        watching.join()
+        look()
+
+
+def _measured(size: Size, run: StudyRun, seconds: float, peak: int, peer: Peer | None) -> Measured:
+    figures, values = size.figures, size.figures.value_count * size.owners
+    count = figures.ciphertext_count
+    floor = size.owners * count * (-(-size.key_bits // 2 // 12) + 4)
+    if size.release is ReleaseKind.MASKED:
+        floor += multiplications(size.secret.public, size.layout, figures.mask_bits, 1000)
+    peer_seconds = None
+    if peer is not None:
+        per_owner = count if peer.packs else figures.value_count
+        plain = 12345
+        number = peer.encrypt(plain << 40)
+
+        def each(act: object) -> float:
+            assert callable(act)
+            return seconds_of(lambda: [act() for _ in range(_PEER_SAMPLE)]) / _PEER_SAMPLE
+
+        steps = each(lambda: peer.encrypt(plain << 40)) + each(lambda: peer.add(number, number))
+        peer_seconds = steps * size.owners + each(lambda: peer.decrypt(number))
+        if size.release is ReleaseKind.MASKED and peer.release is not None:
+            release = peer.release
+            peer_seconds += each(lambda: release(1000, 1 << 90, -1 << 90, 999))
+        peer_seconds = peer_seconds * per_owner / size.workers
+    sent = sum(owner.sent_bytes for owner in run.owners)
+    measured = Measured(
+        "study",
+        seconds,
+        values,
+        sent + run.release_bytes,
+        peak,
+        floor,
+        multiplication_seconds(size.secret.public.ciphertext_modulus),
+        size.workers,
+        peer.name if peer else None,
+        peer_seconds,
+        _PEER_SAMPLE if peer else 0,
+        notes=("from the first owner's command to the model; the making of the key is told apart",)
+        + (
+            (f"{peer.name}: its arithmetic alone, extrapolated from {_PEER_SAMPLE} operations",)
+            if peer
+            else ()
+        ),
+    )
+    measured.details.update(
+        key_seconds=run.key_seconds,
+        slowest_owner_seconds=max(owner.seconds for owner in run.owners),
+        proxy_seconds=run.proxy_seconds,
+        **{f"user_{name}_seconds": taken for name, taken in run.user_seconds.items()},
+        wire_bytes_over_ciphertext_bytes=sent / (size.owners * figures.share_bytes),
+    )
+    return measured

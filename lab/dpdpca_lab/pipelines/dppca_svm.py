@@ -1,0 +1,174 @@
+"""DPPCA-SVM: private components, then a support vector machine on the projected rows, published as it is.
+
+The components are private. The classifier is not: it is trained on Y = X V_k, which is raw data in other
+coordinates, and released without noise. With the same V_k, one changed row changes (w, b) for certain.
+What is offered for use is V_k; any model on projections needs a mechanism and a budget of its own.
+"""
+
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.svm import SVC
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dpdpca_lab.tables import EncodedTable, Floats, encode_table
+from dpdpca_protocol.privacy.mechanisms import (
+    Calibration,
+    Guarantee,
+    Mechanism,
+    Quantity,
+    Setting,
+    mechanism_class,
+)
+from dpdpca_protocol.result.components import settle_signs
+from dpdpca_user.estimator import ParameterError, check_numbers
+
+_UNUSED_DELTA = Fraction(1, 2**40)
+"""Laplace noise spends no δ; a setting has one."""
+
+
+class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
+    """Components by Laplace noise on the second moment, then a linear support vector machine on the scores.
+
+    Args:
+        n_components: k; None for all d.
+        epsilon: ε of the components.
+        bounds: public (lower, upper) for all features, or one such pair a feature. Required.
+        clip_norm: r in units of half-ranges; None is √d. Noise grows with r².
+        calibration: "proved" for the noise of the proved ℓ₁ sensitivity, "as-published" for the paper's 2d.
+        C: penalty of the support vector machine.
+
+    The second moment is taken about the middle of the bounds, not about the mean of the data: that mean
+    would have to be private too. Noise is an exact discrete Laplace from the operating system's randomness:
+    there is no `random_state`, and two fits differ.
+
+    Attributes:
+        components_: (k, d) private directions in units of half-ranges.
+        guarantee_: what holds for `components_` alone.
+        classifier_guarantee_: what holds for everything else that is fitted: nothing.
+        classifier_: the support vector machine, trained on raw projections. Do not release it.
+        classes_: labels.
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        epsilon: float = 1.0,
+        bounds: Any = None,
+        clip_norm: float | None = None,
+        calibration: str = "proved",
+        C: float = 1.0,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.bounds = bounds
+        self.clip_norm = clip_norm
+        self.calibration = calibration
+        self.C = C
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Spend ε on the components, and nothing that counts on the classifier.
+
+        Args:
+            X: (n, d) finite numbers in original units.
+            y: (n,) labels.
+
+        Raises:
+            ValueError: parameters out of range, bounds missing, or rows that are not finite numbers.
+        """
+        check_numbers(X)
+        rows, labels = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(labels)
+        self.classes_ = np.unique(labels)
+        k = component_count(self.n_components, rows.shape[1])
+        table = encode_table(rows, self.bounds, self.clip_norm)
+        mechanism = self._mechanism(table)
+        self.components_ = leading_directions(self._noisy_moment(table, mechanism), k)
+        self.guarantee_ = mechanism.guarantee
+        self.classifier_guarantee_ = Guarantee.none(
+            "the classifier is trained on raw projections and released without noise"
+        )
+        self._centre, self._half_range = table.centre, table.half_range
+        self.classifier_ = SVC(kernel="linear", C=self.C).fit(self._project(rows), labels)
+        return self
+
+    def scores(self, X: Any) -> Floats:
+        """(n, k) scores of rows: for whoever holds the rows. Scores are not private."""
+        check_is_fitted(self)
+        check_numbers(X)
+        return self._project(validate_data(self, X, dtype=np.float64, reset=False))
+
+    def decision_function(self, X: Any) -> Floats:
+        scores = self.scores(X)
+        return np.asarray(self.classifier_.decision_function(scores))
+
+    def predict(self, X: Any) -> Any:
+        scores = self.scores(X)
+        return self.classifier_.predict(scores)
+
+    def _project(self, rows: Floats) -> Floats:
+        return np.asarray(((rows - self._centre) / self._half_range) @ self.components_.T)
+
+    def _mechanism(self, table: EncodedTable) -> Mechanism:
+        try:
+            calibration = Calibration(self.calibration)
+        except ValueError as error:
+            offered = " or ".join(Calibration)
+            raise ParameterError("bad-argument", f"calibration must be {offered}") from error
+        setting = Setting(
+            Quantity.SECOND_MOMENT,
+            table.z.shape[1],
+            table.record_bound,
+            positive(self.epsilon, "epsilon"),
+            _UNUSED_DELTA,
+        )
+        return mechanism_class("laplace", calibration).calibrated(setting)
+
+    def _noisy_moment(self, table: EncodedTable, mechanism: Mechanism) -> Floats:
+        d = table.z.shape[1]
+        upper = np.triu_indices(d)
+        noisy = np.zeros((d, d))
+        drawn = self._draw(mechanism)
+        noisy[upper] = [
+            int(value) + noise for value, noise in zip(table.moments.second_moment[upper], drawn, strict=True)
+        ]
+        return noisy + np.triu(noisy, 1).T
+
+    def _draw(self, mechanism: Mechanism) -> list[int]:
+        return mechanism.draw(1)
+
+
+def leading_directions(matrix: Floats, k: int) -> Floats:
+    """(k, d) eigenvectors of the k largest eigenvalues, signs settled."""
+    _, columns = np.linalg.eigh(matrix)
+    return settle_signs(np.ascontiguousarray(columns[:, ::-1][:, :k].T))
+
+
+def component_count(wanted: Any, d: int) -> int:
+    """k from a parameter that may be None.
+
+    Raises:
+        ParameterError: not a whole number from 1 to d.
+    """
+    if wanted is None:
+        return d
+    if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or not 1 <= wanted <= d:
+        raise ParameterError("bad-argument", f"n_components must be None or a whole number from 1 to {d}")
+    return int(wanted)
+
+
+def positive(value: Any, what: str) -> Fraction:
+    """A finite parameter above 0, exactly.
+
+    Raises:
+        ParameterError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number | Fraction):
+        raise ParameterError("bad-argument", f"{what} must be a number")
+    if not np.isfinite(float(value)) or value <= 0:
+        raise ParameterError("bad-argument", f"{what} must be above 0")
+    return value if isinstance(value, Fraction) else Fraction(float(value))

@@ -1,0 +1,131 @@
+"""A numeric table at hand, through the same encoding as an owner's records: integers within a norm bound."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.figures import default_fraction_bits
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_user.estimator import ParameterError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTable:
+    """Records about a public centre, in grid units, with their sums.
+
+    Attributes:
+        z: (n, d) int64, Σ z² ≤ K in every row.
+        moments: N, v and R.
+        record_bound: K.
+        grid: q, grid units per half-range.
+        centre, half_range: (d,) public, in original units.
+    """
+
+    z: NDArray[np.int64]
+    moments: SecondMoments
+    record_bound: int
+    grid: int
+    centre: Floats
+    half_range: Floats
+
+    @property
+    def second_moment(self) -> Floats:
+        """R about the public centre, (d, d), in units where K is what `record_bound` says."""
+        return self.moments.second_moment.astype(np.float64)
+
+    @property
+    def scatter(self) -> Floats:
+        """S = R − v vᵀ/N of the encoded records, (d, d)."""
+        total = self.moments.sum.astype(np.float64)
+        return self.second_moment - np.outer(total, total) / self.moments.count
+
+    def scaled(self, rows: Floats) -> Floats:
+        """(n, d) rows in original units → half-ranges from the centre. Neither bounded nor rounded."""
+        return (rows - self.centre) / self.half_range
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    record_bound: int
+    encoded_features: int
+    grid: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What `RecordEncoder` reads of a manifest."""
+
+    features: tuple[Feature, ...]
+    figures: _Grid
+    clip_norm: Fraction
+    feature_units: tuple[tuple[Fraction, Fraction], ...]
+    missing: str = "reject"
+    nonnegative: bool = False
+    release: ReleaseKind = ReleaseKind.JOINT
+
+
+def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> EncodedTable:
+    """Encode finite numbers as an owner would under `range` scaling.
+
+    Args:
+        rows: (n, d) finite numbers in original units.
+        bounds: public (lower, upper) for all features, or one such pair a feature. Never from the data.
+        clip_norm: r, in units of half-ranges; None is √d, which clips nothing.
+
+    Raises:
+        ParameterError: shapes, bounds or clip norm out of range.
+    """
+    values = np.asarray(rows, dtype=np.float64)
+    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
+        raise ParameterError("wrong-shape", "rows must be a table of finite numbers")
+    d = values.shape[1]
+    lower, upper = _bounds(bounds, d)
+    wanted = d**0.5 if clip_norm is None else float(clip_norm)
+    # A double may lie a little above the root that it stands for.
+    if not 0 < wanted <= d**0.5:
+        raise ParameterError("bad-argument", f"clip_norm must lie in (0, √{d}]")
+    norm = min(Fraction(wanted), Fraction(isqrt(d * 4**60), 2**60))
+    grid = 1 << default_fraction_bits(d, norm)
+    features = tuple(
+        Feature(f"{j}", "numeric", Fraction(low), Fraction(high))
+        for j, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True))
+    )
+    bound = int((norm * grid) ** 2)
+    terms = _Terms(
+        features,
+        _Grid(bound, d, grid),
+        norm,
+        tuple((feature.origin, feature.half_range) for feature in features),
+    )
+    encoder = RecordEncoder(cast(Manifest, terms))
+    z = encoder.encode({feature.name: values[:, j] for j, feature in enumerate(features)}).z
+    moments = SecondMoments(d, bound)
+    moments.add(z)
+    return EncodedTable(z, moments, bound, grid, (lower + upper) / 2, (upper - lower) / 2)
+
+
+def _bounds(bounds: Any, d: int) -> tuple[Floats, Floats]:
+    if bounds is None:
+        raise ParameterError(
+            "bounds-missing",
+            "public bounds of the features are required: taken from the data they would leak it",
+            "give bounds=(lower, upper), or one such pair a feature",
+        )
+    pairs = np.asarray(bounds, dtype=np.float64)
+    if pairs.shape == (2,):
+        pairs = np.tile(pairs, (d, 1))
+    if pairs.shape != (d, 2) or not np.isfinite(pairs).all() or not (pairs[:, 0] < pairs[:, 1]).all():
+        raise ParameterError(
+            "bad-argument", f"bounds must be (lower, upper) or {d} such pairs, finite, lower below upper"
+        )
+    return pairs[:, 0], pairs[:, 1]

@@ -1,0 +1,1 @@
+"""Where a value lies: slots of a packed integer, blocks of a vector."""

@@ -1,0 +1,158 @@
+"""An identity key gives way to another: a statement under both, and the chains that such statements make.
+
+The old key signs the statement, the new one signs its terms inside it, so that nobody can hand a party's name
+to a key that its holder does not have. A study keeps the keys that it started with; a chain leads from a key
+that somebody has pinned to the one in use, and never back.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from dpdpca_protocol.errors import AuthenticationError, ConflictError, MessageError
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.fields import read_time
+from dpdpca_protocol.wire.signing import (
+    FORMAT,
+    Identity,
+    IdentityKey,
+    Statement,
+    check_members,
+    domain_tag,
+    hex_bytes,
+    sealing_key_bytes,
+    sign_statement,
+    verify_statement,
+)
+
+KIND = "rotation"
+HOLDERS = ("owner", "proxy", "user")
+MOST_ROTATIONS = 256
+"""Of one party; more are refused, so that nobody has to check signatures without end."""
+_ACCEPTANCE = "rotation-acceptance"
+_MAX_VERSION = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """One link: `previous` (a raw Ed25519 key) gives way to `identity`.
+
+    Attributes:
+        version: rises from link to link of one party.
+        time: when it was made, by the clock of who made it.
+    """
+
+    role: str
+    version: int
+    previous: bytes
+    identity: Identity
+    time: str
+
+    def sign(self, old: IdentityKey, new: IdentityKey) -> Statement:
+        terms = self._terms()
+        acceptance = new.ed25519.sign(domain_tag(_ACCEPTANCE) + canonical_json(terms))
+        return sign_statement(KIND, {**terms, "acceptance": acceptance.hex()}, old)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        """Raises MessageError for a wrong shape, AuthenticationError where the new key has not signed."""
+        body = statement.body
+        check_members(body, "acceptance", "ed25519", "previous", "role", "time", "version", "x25519")
+        if body["role"] not in HOLDERS:
+            raise MessageError("malformed", "role must be owner, proxy or user")
+        if type(body["version"]) is not int or not 1 <= body["version"] <= _MAX_VERSION:
+            raise MessageError("malformed", "version must be a whole number from 1")
+        read_time(body["time"], "time")
+        previous = hex_bytes(body["previous"], 32, "previous")
+        identity = Identity(
+            hex_bytes(body["ed25519"], 32, "ed25519"), sealing_key_bytes(body["x25519"], "x25519")
+        )
+        if previous != statement.signer or identity.ed25519 == previous:
+            raise MessageError("malformed", "a rotation leads from its signer's key to another one")
+        rotation = cls(body["role"], body["version"], previous, identity, body["time"])
+        acceptance = hex_bytes(body["acceptance"], 64, "acceptance")
+        try:
+            Ed25519PublicKey.from_public_bytes(identity.ed25519).verify(
+                acceptance, domain_tag(_ACCEPTANCE) + canonical_json(rotation._terms())
+            )
+        except (InvalidSignature, ValueError) as error:
+            raise AuthenticationError(
+                "bad-signature", "the new key has not signed the rotation statement"
+            ) from error
+        return rotation
+
+    def _terms(self) -> dict[str, Any]:
+        return {
+            "ed25519": self.identity.ed25519.hex(),
+            "format": FORMAT,
+            "previous": self.previous.hex(),
+            "role": self.role,
+            "time": self.time,
+            "version": self.version,
+            "x25519": self.identity.x25519.hex(),
+        }
+
+
+def verify_rotation(untrusted: bytes) -> tuple[Rotation, Statement]:
+    """The rotation in a statement, both signatures verified; raises like `Rotation.parse`."""
+    statement = verify_statement(KIND, untrusted)
+    return Rotation.parse(statement), statement
+
+
+def follow_rotations(untrusted: Sequence[bytes], role: str, pinned: bytes) -> tuple[Rotation, ...]:
+    """The links that lead on from the key `pinned`, in their order; none where nothing leads on.
+
+    Only statements under keys of this chain are looked at: what others have signed, or how often, is no
+    matter.
+
+    Args:
+        untrusted: rotation statements of any parties in any order, as a proxy shows them.
+        role: of the party.
+        pinned: raw Ed25519 key.
+
+    Raises:
+        MessageError, AuthenticationError: a link that leads on does not hold, a key has two successors, the
+            versions do not rise, the chain runs in a circle, or has more than `MOST_ROTATIONS` links.
+    """
+    by_signer: dict[object, list[bytes]] = {}
+    for encoded in untrusted:
+        by_signer.setdefault(parse_canonical(encoded).get("signer"), []).append(encoded)
+    chain: list[Rotation] = []
+    seen, key = {pinned}, pinned
+    while (following := _successor(by_signer.get(key.hex(), []), role)) is not None:
+        if following.identity.ed25519 in seen:
+            raise _broken("it comes back to a key that was given up")
+        if chain and following.version <= chain[-1].version:
+            raise _broken("its versions do not rise")
+        if len(chain) == MOST_ROTATIONS:
+            raise _broken(f"it has more than {MOST_ROTATIONS} links")
+        chain.append(following)
+        key = following.identity.ed25519
+        seen.add(key)
+    return tuple(chain)
+
+
+def _successor(untrusted: Sequence[bytes], role: str) -> Rotation | None:
+    """The one rotation among statements of one signer."""
+    found = {rotation for rotation, _ in map(verify_rotation, untrusted) if rotation.role == role}
+    if len(found) > 1:
+        raise _broken("one key has two successors")
+    return found.pop() if found else None
+
+
+def _broken(why: str) -> MessageError:
+    return MessageError(
+        "rotation-broken", f"the chain of key rotations does not hold: {why}", "ask the proxy's operator"
+    )
+
+
+def too_many_rotations() -> ConflictError:
+    """What whoever has made `MOST_ROTATIONS` is told."""
+    return ConflictError(
+        "too-many-rotations",
+        f"this party has rotated its keys {MOST_ROTATIONS} times, as often as a chain may be followed",
+        "enrol anew with keys of a new home",
+    )

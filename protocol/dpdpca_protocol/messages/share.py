@@ -1,0 +1,249 @@
+"""An owner's contribution on the wire: chunks of ciphertexts, the signed claim that they are whole, receipts.
+
+Ciphertexts travel in manifest order, each bits(n)/4 bytes big-endian, 1,024 to a chunk, the last one
+shorter. A chunk's digest is the SHA-256 of its unsealed bytes.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Self
+
+from gmpy2 import mpz
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.paillier.cipher import check_ciphertexts
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.wire.fields import read_time
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import (
+    FORMAT,
+    IdentityKey,
+    Statement,
+    check_members,
+    hex_bytes,
+    named_head,
+    naming_head,
+    sealing_key_bytes,
+    sign_statement,
+)
+
+CHUNK_CIPHERTEXTS = 1024
+MAX_VERSION = (1 << 32) - 1
+
+
+def chunk_count(ciphertext_count: int) -> int:
+    return -(-ciphertext_count // CHUNK_CIPHERTEXTS)
+
+
+def chunk_length(ciphertext_count: int, index: int) -> int:
+    """How many ciphertexts chunk `index` of a share (or release) of `ciphertext_count` holds.
+
+    Raises:
+        MessageError: there is no such chunk.
+    """
+    if not 0 <= index < chunk_count(ciphertext_count):
+        raise MessageError(
+            "malformed",
+            f"there is no chunk {index}: chunks run from 0 to {chunk_count(ciphertext_count) - 1}",
+        )
+    return min(CHUNK_CIPHERTEXTS, ciphertext_count - index * CHUNK_CIPHERTEXTS)
+
+
+def encode_chunk(ciphertexts: Iterable[mpz], public: PublicKey) -> bytes:
+    width = public.ciphertext_bytes
+    return b"".join(ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts)
+
+
+def encode_chunks(ciphertexts: Iterable[mpz], public: PublicKey) -> Iterator[bytes]:
+    """The chunks of a share or release, in order, as they become available."""
+    stream = iter(ciphertexts)
+    while group := list(islice(stream, CHUNK_CIPHERTEXTS)):
+        yield encode_chunk(group, public)
+
+
+def decode_chunk(chunk: bytes, public: PublicKey) -> list[mpz]:
+    """The ciphertexts in bytes that this process has checked before."""
+    width = public.ciphertext_bytes
+    return [mpz.from_bytes(chunk[at : at + width], "big") for at in range(0, len(chunk), width)]
+
+
+def parse_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_count: int) -> list[mpz]:
+    """The ciphertexts of chunk `index`, each in range, a unit and unlike the others of the chunk.
+
+    Raises:
+        MessageError: of another length than the manifest gives this chunk.
+        CryptographicError: a ciphertext is out of range, shares a factor with n, or stands there twice.
+    """
+    expected = chunk_length(ciphertext_count, index) * public.ciphertext_bytes
+    if len(untrusted) != expected:
+        raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
+    ciphertexts = decode_chunk(untrusted, public)
+    check_ciphertexts(public, ciphertexts)
+    return ciphertexts
+
+
+def _version(untrusted: Any) -> int:
+    if type(untrusted) is not int or not 1 <= untrusted <= MAX_VERSION:
+        raise MessageError("malformed", "a share version is a whole number from 1")
+    return untrusted
+
+
+@dataclass(frozen=True, slots=True)
+class ShareStatement:
+    """An owner's signed claim: this version of my share is whole, and these are its chunks.
+
+    Attributes:
+        owner, x25519: its raw public keys.
+        log: head of the owner's ledger, in which the study is booked.
+    """
+
+    study: StudyId
+    owner: bytes
+    version: int
+    chunk_digests: tuple[Digest, ...]
+    x25519: bytes
+    log: Digest | None = None
+
+    def sign(self, key: IdentityKey) -> Statement:
+        body = {
+            "chunk_count": len(self.chunk_digests),
+            "chunk_digests": [digest.hex() for digest in self.chunk_digests],
+            "format": FORMAT,
+            "owner": self.owner.hex(),
+            "study": self.study.hex(),
+            "version": self.version,
+            "x25519": self.x25519.hex(),
+        }
+        return sign_statement("share", naming_head(body, self.log), key)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        """Raises MessageError unless the statement is well formed and speaks for its own signer."""
+        body = statement.body
+        check_members(
+            body, "chunk_count", "chunk_digests", "owner", "study", "version", "x25519", optional="log"
+        )
+        digests = body["chunk_digests"]
+        if (
+            not isinstance(digests, list)
+            or type(body["chunk_count"]) is not int
+            or body["chunk_count"] != len(digests)
+        ):
+            raise MessageError("malformed", "chunk_count differs from the number of chunk digests")
+        _own(body["owner"], statement)
+        return cls(
+            StudyId.parse(body["study"]),
+            statement.signer,
+            _version(body["version"]),
+            tuple(Digest.parse(digest) for digest in digests),
+            sealing_key_bytes(body["x25519"], "x25519"),
+            named_head(body),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """An owner's signed wish to have no share in this study; its version is above the share's."""
+
+    study: StudyId
+    owner: bytes
+    version: int
+    log: Digest | None = None
+
+    def sign(self, key: IdentityKey) -> Statement:
+        body = {
+            "format": FORMAT,
+            "owner": self.owner.hex(),
+            "study": self.study.hex(),
+            "version": self.version,
+        }
+        return sign_statement("withdrawal", naming_head(body, self.log), key)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "owner", "study", "version", optional="log")
+        _own(body["owner"], statement)
+        return cls(
+            StudyId.parse(body["study"]), statement.signer, _version(body["version"]), named_head(body)
+        )
+
+
+def _own(untrusted_owner: Any, statement: Statement) -> None:
+    if hex_bytes(untrusted_owner, 32, "owner") != statement.signer:
+        raise MessageError("malformed", "the statement speaks for another owner than its signer")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The proxy's signed word that a share (or a withdrawal) counts.
+
+    Attributes:
+        subject: "share" or "withdrawal".
+        statement: digest of the owner's statement.
+        time: RFC 3339 UTC, by the proxy's clock.
+    """
+
+    study: StudyId
+    owner: PartyId
+    version: int
+    subject: str
+    statement: Digest
+    time: str
+
+    def sign(self, proxy: IdentityKey) -> Statement:
+        body = {
+            "format": FORMAT,
+            "owner": self.owner.hex(),
+            "statement": self.statement.hex(),
+            "study": self.study.hex(),
+            "subject": self.subject,
+            "time": self.time,
+            "version": self.version,
+        }
+        return sign_statement("receipt", body, proxy)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "owner", "statement", "study", "subject", "time", "version")
+        if body["subject"] not in ("share", "withdrawal"):
+            raise MessageError("malformed", "a receipt is for a share or a withdrawal")
+        read_time(body["time"], "time")
+        return cls(
+            StudyId.parse(body["study"]),
+            PartyId.parse(body["owner"]),
+            _version(body["version"]),
+            body["subject"],
+            Digest.parse(body["statement"]),
+            body["time"],
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CohortMember:
+    """One owner in a closed study: its complete share version and the digest of the statement for it."""
+
+    owner: PartyId
+    version: int
+    statement: Digest
+
+    def to_body(self) -> dict[str, Any]:
+        return {"owner": self.owner.hex(), "statement": self.statement.hex(), "version": self.version}
+
+    @classmethod
+    def parse(cls, untrusted: Any) -> Self:
+        if not isinstance(untrusted, dict) or set(untrusted) != {"owner", "statement", "version"}:
+            raise MessageError("malformed", "a cohort member has the members owner, statement and version")
+        return cls(
+            PartyId.parse(untrusted["owner"]),
+            _version(untrusted["version"]),
+            Digest.parse(untrusted["statement"]),
+        )
+
+
+def cohort_digest(members: Sequence[CohortMember]) -> Digest:
+    """Digest over the sorted (owner, version, statement digest): the name of a frozen cohort."""
+    rows = [member.owner + member.version.to_bytes(4, "big") + member.statement for member in sorted(members)]
+    return Digest.of(f"dpdpca/cohort/v{FORMAT}\x00".encode() + b"".join(rows))

@@ -1,0 +1,304 @@
+"""The other signed messages of a study: each a frozen value with one encoding."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.messages.share import CohortMember
+from dpdpca_protocol.study import ReleaseKind, StudyState
+from dpdpca_protocol.wire.fields import read_time, text_problem
+from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.signing import (
+    FORMAT,
+    Identity,
+    IdentityKey,
+    Statement,
+    check_members,
+    hex_bytes,
+    named_head,
+    naming_head,
+    sealing_key_bytes,
+    sign_statement,
+)
+
+ROLES = frozenset({"owner", "user"})
+
+
+def _text(untrusted: Any, what: str, limit: int = 200) -> str:
+    if not isinstance(untrusted, str) or (problem := text_problem(untrusted, limit)):
+        problem = "is no text" if not isinstance(untrusted, str) else problem
+        raise MessageError("malformed", f"{what} {problem}")
+    return untrusted
+
+
+def _count(untrusted: Any, what: str) -> int:
+    if type(untrusted) is not int or untrusted < 0:
+        raise MessageError("malformed", f"{what} must be a whole number")
+    return untrusted
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyCard:
+    """How a proxy introduces itself: its name, its address and its keys, signed with them."""
+
+    name: str
+    url: str
+    identity: Identity
+
+    def sign(self, key: IdentityKey) -> Statement:
+        body = {
+            "ed25519": self.identity.ed25519.hex(),
+            "format": FORMAT,
+            "name": self.name,
+            "url": self.url,
+            "x25519": self.identity.x25519.hex(),
+        }
+        return sign_statement("proxy", body, key)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "ed25519", "name", "url", "x25519")
+        return cls(_text(body["name"], "name"), _text(body["url"], "url", 2000), _own_keys(statement))
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolment:
+    """A party's self-signed introduction to one proxy, in one role."""
+
+    role: str
+    name: str
+    identity: Identity
+    proxy: bytes
+
+    def sign(self, key: IdentityKey) -> Statement:
+        body = {
+            "ed25519": self.identity.ed25519.hex(),
+            "format": FORMAT,
+            "name": self.name,
+            "proxy": self.proxy.hex(),
+            "role": self.role,
+            "x25519": self.identity.x25519.hex(),
+        }
+        return sign_statement("enrolment", body, key)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "ed25519", "name", "proxy", "role", "x25519")
+        if body["role"] not in ROLES:
+            raise MessageError("malformed", "role must be owner or user")
+        return cls(
+            body["role"],
+            _text(body["name"], "name"),
+            _own_keys(statement),
+            hex_bytes(body["proxy"], 32, "proxy"),
+        )
+
+
+def _own_keys(statement: Statement) -> Identity:
+    ed25519 = hex_bytes(statement.body["ed25519"], 32, "ed25519")
+    if ed25519 != statement.signer:
+        raise MessageError("malformed", "the statement introduces another key than its signer's")
+    return Identity(ed25519, sealing_key_bytes(statement.body["x25519"], "x25519"))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyAct:
+    """The data user's word on a whole study: kind "close" (close it now) or "cancel"."""
+
+    kind: str
+    study: StudyId
+
+    def sign(self, key: IdentityKey) -> Statement:
+        return sign_statement(self.kind, {"format": FORMAT, "study": self.study.hex()}, key)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        check_members(statement.body, "study")
+        return cls(statement.kind, StudyId.parse(statement.body["study"]))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyMark:
+    """Where a proxy stands in its own log, and a study with it, signed anew at every asking.
+
+    Attributes:
+        state: of the study.
+        generation: the number of the log's last entry; it never falls.
+        head: digest of that entry.
+        time: RFC 3339 UTC, by the proxy's clock.
+    """
+
+    study: StudyId
+    state: str
+    generation: int
+    head: Digest
+    time: str
+
+    def sign(self, proxy: IdentityKey) -> Statement:
+        body = {
+            "format": FORMAT,
+            "generation": self.generation,
+            "head": self.head.hex(),
+            "state": self.state,
+            "study": self.study.hex(),
+            "time": self.time,
+        }
+        return sign_statement("mark", body, proxy)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "generation", "head", "state", "study", "time")
+        if body["state"] not in tuple(StudyState):
+            raise MessageError("malformed", "a mark names an unknown state")
+        read_time(body["time"], "time")
+        return cls(
+            StudyId.parse(body["study"]),
+            body["state"],
+            _count(body["generation"], "generation"),
+            Digest.parse(body["head"]),
+            body["time"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountChallenge:
+    """E[N] of a closed study, as the proxy sends it to the data user (masked release, step 1)."""
+
+    study: StudyId
+    cohort: Digest
+    ciphertext: bytes
+
+    def sign(self, proxy: IdentityKey) -> Statement:
+        body = {
+            "ciphertext": self.ciphertext.hex(),
+            "cohort": self.cohort.hex(),
+            "format": FORMAT,
+            "study": self.study.hex(),
+        }
+        return sign_statement("count-challenge", body, proxy)
+
+    @classmethod
+    def parse(cls, statement: Statement, ciphertext_bytes: int) -> Self:
+        body = statement.body
+        check_members(body, "ciphertext", "cohort", "study")
+        return cls(
+            StudyId.parse(body["study"]),
+            Digest.parse(body["cohort"]),
+            hex_bytes(body["ciphertext"], ciphertext_bytes, "ciphertext"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CountAnswer:
+    """N with its proof: `randomizer` is the n-th root of E[N]·(1+n)^(−N), big-endian; `log` the user's."""
+
+    study: StudyId
+    challenge: Digest
+    records: int
+    randomizer: bytes
+    log: Digest | None = None
+
+    def sign(self, user: IdentityKey) -> Statement:
+        body = {
+            "challenge": self.challenge.hex(),
+            "format": FORMAT,
+            "randomizer": self.randomizer.hex(),
+            "records": self.records,
+            "study": self.study.hex(),
+        }
+        return sign_statement("count-answer", naming_head(body, self.log), user)
+
+    @classmethod
+    def parse(cls, statement: Statement, modulus_bytes: int) -> Self:
+        body = statement.body
+        check_members(body, "challenge", "randomizer", "records", "study", optional="log")
+        return cls(
+            StudyId.parse(body["study"]),
+            Digest.parse(body["challenge"]),
+            _count(body["records"], "records"),
+            hex_bytes(body["randomizer"], modulus_bytes, "randomizer"),
+            named_head(body),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseStatement:
+    """What the proxy releases, once: the frozen cohort and the digests of the release's chunks.
+
+    Attributes:
+        records: N in a masked release; None in a joint one, where the proxy never learns it.
+    """
+
+    study: StudyId
+    release: ReleaseKind
+    cohort: tuple[CohortMember, ...]
+    cohort_digest: Digest
+    records: int | None
+    chunk_digests: tuple[Digest, ...]
+
+    def sign(self, proxy: IdentityKey) -> Statement:
+        body: dict[str, Any] = {
+            "chunk_digests": [digest.hex() for digest in self.chunk_digests],
+            "cohort": self.cohort_digest.hex(),
+            "format": FORMAT,
+            "owners": [member.to_body() for member in self.cohort],
+            "release": str(self.release),
+            "study": self.study.hex(),
+        }
+        if self.records is not None:
+            body["records"] = self.records
+        return sign_statement("release", body, proxy)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        masked = body.get("release") == ReleaseKind.MASKED
+        check_members(
+            body, "chunk_digests", "cohort", "owners", "release", "study", *(("records",) if masked else ())
+        )
+        if body["release"] not in tuple(ReleaseKind):
+            raise MessageError("malformed", "release must be masked or joint")
+        if not isinstance(body["owners"], list) or not isinstance(body["chunk_digests"], list):
+            raise MessageError("malformed", "owners and chunk_digests must be lists")
+        return cls(
+            StudyId.parse(body["study"]),
+            ReleaseKind(body["release"]),
+            tuple(CohortMember.parse(member) for member in body["owners"]),
+            Digest.parse(body["cohort"]),
+            _count(body["records"], "records") if masked else None,
+            tuple(Digest.parse(digest) for digest in body["chunk_digests"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SealedComponents:
+    """Components on their way back: one copy for each owner, sealed to the key in its share statement."""
+
+    study: StudyId
+    sealed: Mapping[PartyId, bytes]
+    log: Digest | None = None
+
+    def sign(self, user: IdentityKey) -> Statement:
+        body = {
+            "format": FORMAT,
+            "sealed": {owner.hex(): copy.hex() for owner, copy in sorted(self.sealed.items())},
+            "study": self.study.hex(),
+        }
+        return sign_statement("components", naming_head(body, self.log), user)
+
+    @classmethod
+    def parse(cls, statement: Statement) -> Self:
+        body = statement.body
+        check_members(body, "sealed", "study", optional="log")
+        if not isinstance(body["sealed"], dict):
+            raise MessageError("malformed", "sealed must be an object of owner ids")
+        copies: dict[PartyId, bytes] = {}
+        for owner, copy in body["sealed"].items():
+            if not isinstance(copy, str):
+                raise MessageError("malformed", "a sealed copy must be hex")
+            copies[PartyId.parse(owner)] = hex_bytes(copy, len(copy) // 2, "a sealed copy")
+        return cls(StudyId.parse(body["study"]), copies, named_head(body))

@@ -1,0 +1,1 @@
+"""What noise a promise needs: accounting, sensitivities, mechanisms, exact samplers."""

@@ -1,0 +1,47 @@
+"""Gaussian noise on the blocks of a pre-study, each at its own share of ρ."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpdpca_protocol.layout.blocks import BlockName, block_length
+from dpdpca_protocol.privacy.mechanisms.gaussian import Gaussian, tail_bound
+from dpdpca_protocol.privacy.mechanisms.interface import NoiseLaw, Quantity
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
+from dpdpca_protocol.privacy.sensitivity import block_sensitivity_squared
+
+
+@dataclass(frozen=True)
+class BlockGaussian(Gaussian):
+    """`scale` is the noise of a quantity that one record moves by 1, if all of ρ were spent on it: 1/√(2ρ).
+
+    A block that gets the share s of ρ and moves by D has variance D²·scale²/s, so that it spends
+    D²/(2·variance) = s/(2·scale²) = s·ρ, and all blocks together, whose shares add up to 1, spend ρ.
+
+    Source: docs/claims.md, C11. Tested: tests/unit/test_mechanisms_blocks.py.
+    """
+
+    title = "Gaussian noise on the blocks of a pre-study"
+    quantities = frozenset({Quantity.PRE_STUDY})
+
+    def variance(self, name: BlockName) -> Fraction:
+        """σ² of the block; 0 where the release has none of this name."""
+        setting = self.setting
+        share = dict(setting.blocks).get(name)
+        if share is None:
+            return Fraction(0)
+        moved = block_sensitivity_squared(name, setting.encoded_features, setting.record_bound)
+        return moved * self.scale**2 / share
+
+    def law(self, count: int) -> NoiseLaw:
+        """Of the sum alone: a pre-study has no matrix."""
+        variance, none = self.variance(BlockName.SUM), Fraction(0)
+        return NoiseLaw(none, none, variance, none, 0, tail_bound(variance))
+
+    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
+        """0 for the count, then the noise of each block."""
+        noise = [0]
+        for name, _ in self.setting.blocks:
+            variance = self.variance(name)
+            length = block_length(name, self.setting.encoded_features)
+            noise += sample.gaussian(variance, length, tail_bound(variance))
+        return noise

@@ -1,0 +1,173 @@
+"""Gaussian noise: ours in the Frobenius shape, and i.i.d. on the upper triangle as the literature has it.
+
+All draws are of the exact discrete Gaussian. What is proved is the same for both shapes: with D the Frobenius
+distance of neighbours, ρ = D²/(2t²), since the norm of a triangle is at most that of the whole matrix.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+from dpdpca_protocol.privacy.accounting import (
+    TAIL_SIGMAS,
+    analytic_gaussian_scale,
+    ceil_sqrt,
+    delta_of_tails,
+    epsilon_of_rho,
+)
+from dpdpca_protocol.privacy.mechanisms.analytic import real_epsilon
+from dpdpca_protocol.privacy.mechanisms.interface import (
+    Calibration,
+    Guarantee,
+    Mechanism,
+    NoiseLaw,
+    PrivacyEvent,
+    Quantity,
+    Sensitivity,
+    Setting,
+    lay_triangle,
+    sqrt_up,
+)
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
+from dpdpca_protocol.privacy.sensitivity import (
+    joint_sensitivity_squared,
+    nonnegative_scatter_sensitivity_squared_bound,
+    scatter_sensitivity_bound,
+    second_moment_sensitivity_squared,
+)
+
+
+def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
+    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² where no record has a
+    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, which are weighed by noise.
+
+    Source: docs/claims.md, C1 and C9 to C11.
+    """
+    bound = setting.record_bound
+    if setting.quantity is Quantity.JOINT:
+        return joint_sensitivity_squared(bound, setting.alpha_squared)
+    if setting.quantity is Quantity.SCATTER:
+        if setting.nonnegative:
+            return Fraction(nonnegative_scatter_sensitivity_squared_bound(bound))
+        return Fraction(scatter_sensitivity_bound(bound) ** 2)
+    if setting.quantity is Quantity.PRE_STUDY:
+        return Fraction(1)
+    return Fraction(second_moment_sensitivity_squared(bound))
+
+
+@dataclass(frozen=True)
+class GaussianNoise(Mechanism):
+    """What all Gaussian mechanisms share. `scale` is t, the standard deviation of a diagonal entry of R or S.
+
+    Attributes:
+        off_diagonal_share: variance off the diagonal over that on it: 1/2 or 1.
+    """
+
+    off_diagonal_share: ClassVar[Fraction]
+    basis: ClassVar[str] = (
+        "discrete Gaussian on integers, ρ = D²/(2t²), tight conversion (Canonne, Kamath, Steinke 2020)"
+    )
+
+    @property
+    def rho(self) -> Fraction:
+        """ρ = D²/(2t²), exact."""
+        return frobenius_sensitivity_squared(self.setting) / (2 * self.scale**2)
+
+    @property
+    def event(self) -> PrivacyEvent:
+        epsilon = self.guarantee.epsilon
+        assert epsilon is not None
+        return PrivacyEvent(self.rho, None, delta_of_tails(epsilon))
+
+    @property
+    def real_epsilon(self) -> float:
+        """ε of continuous noise of this strength at the setting's δ: printed beside, never promised."""
+        ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
+        return real_epsilon(ratio, float(self.setting.delta))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """(ε, δ) that ρ gives by the tight conversion, at the setting's δ and with the tails on top."""
+        return self._promise(epsilon_of_rho(self.rho, self.setting.delta))
+
+    def _promise(self, epsilon: Fraction) -> Guarantee:
+        delta = self.setting.delta + delta_of_tails(epsilon)
+        return Guarantee.approximate(epsilon, delta, self.basis, self.assumptions)
+
+    def law(self, count: int) -> NoiseLaw:
+        variance = (self.lift(count) * self.scale) ** 2
+        joint = self.setting.quantity is Quantity.JOINT
+        sum_variance = self.scale**2 / self.setting.alpha_squared if joint else Fraction(0)
+        return NoiseLaw(
+            diagonal=variance,
+            off_diagonal=variance * self.off_diagonal_share,
+            sum_=sum_variance,
+            shift=Fraction(0),
+            triangle_bound=tail_bound(variance),
+            sum_bound=tail_bound(sum_variance),
+        )
+
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
+        law = self.law(count)
+        return gaussian_triangle(self.setting.encoded_features, law.diagonal, law.off_diagonal, sample)
+
+    def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
+        law = self.law(1)
+        return sample.gaussian(law.sum_, self.setting.encoded_features, law.sum_bound)
+
+
+@dataclass(frozen=True)
+class Gaussian(GaussianNoise):
+    """AG with the sensitivity that it needs, in the Frobenius shape: t on the diagonal, t/√2 off it.
+
+    The product's own mechanism: t² = D²/(2ρ), ρ from (ε, δ) by the tight conversion, rounded down.
+    """
+
+    name = "gaussian"
+    title = "Analyze Gauss, corrected"
+    reference = (
+        "Dwork, Talwar, Thakurta, Zhang 2014; Wang, Chang 2018; calibration Canonne, Kamath, Steinke 2020"
+    )
+    calibration = Calibration.PROVED
+    quantities = frozenset(Quantity) - {Quantity.PRE_STUDY}
+    off_diagonal_share = Fraction(1, 2)
+
+    @classmethod
+    def least_scale(cls, setting: Setting) -> Fraction:
+        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * setting.rho))
+
+    @property
+    def claim(self) -> Guarantee:
+        return self.guarantee
+
+    @property
+    def guarantee(self) -> Guarantee:
+        if self.setting.rho_share < 1:
+            return super().guarantee
+        # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
+        return self._promise(self.setting.epsilon)
+
+    @property
+    def analytic_scale(self) -> float:
+        epsilon = self.guarantee.epsilon
+        assert epsilon is not None
+        unit = analytic_gaussian_scale(epsilon, self.setting.delta)
+        return unit * math.sqrt(frobenius_sensitivity_squared(self.setting))
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        squared = frobenius_sensitivity_squared(self.setting)
+        return Sensitivity("l2", squared, squared)
+
+
+def gaussian_triangle(d: int, diagonal: Fraction, off_diagonal: Fraction, sample: Samplers) -> list[int]:
+    """Independent draws of these variances as an upper triangle by rows."""
+    on = sample.gaussian(diagonal, d, tail_bound(diagonal))
+    off = sample.gaussian(off_diagonal, d * (d - 1) // 2, tail_bound(off_diagonal))
+    return lay_triangle(d, on, off)
+
+
+def tail_bound(variance: Fraction) -> int:
+    """⌈κσ⌉: draws beyond it are redrawn, their mass is part of δ."""
+    return ceil_sqrt(TAIL_SIGMAS**2 * variance)

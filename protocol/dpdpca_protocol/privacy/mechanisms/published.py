@@ -1,0 +1,114 @@
+"""The paper's own calibration of Gaussian noise, and the ε that it really gives.
+
+Wang & Chang 2018 (like Imtiaz & Sarwate 2016) draw i.i.d. Gaussians on the upper triangle with
+τ = √(2 ln(1.25/δ))/ε times a sensitivity of 1. One replaced record moves R by up to √2 and the centred
+scatter by up to 4 in units of the record bound. All of it is for comparison; outputs state the real ε.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.mechanisms.analytic import published_scale, real_epsilon
+from dpdpca_protocol.privacy.mechanisms.gaussian import GaussianNoise, frobenius_sensitivity_squared
+from dpdpca_protocol.privacy.mechanisms.interface import (
+    Calibration,
+    Guarantee,
+    Quantity,
+    Sensitivity,
+    Setting,
+)
+
+__all__ = ["UNIT_ROWS", "PublishedDiscretizer", "PublishedGaussian", "published_scale", "real_epsilon"]
+
+UNIT_ROWS = "rows of norm at most 1"
+
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class PublishedGaussian(GaussianNoise):
+    """AG (on R) and DPDPCA (on the centred scatter) as published: sensitivity 1, i.i.d. upper triangle.
+
+    `scale` is τK: the paper states τ for rows of norm 1, and leaves the rescaling to grid units out.
+    """
+
+    name = "gaussian"
+    title = "AG and DPDPCA as published"
+    reference = "Imtiaz, Sarwate 2016; Wang, Chang 2018, equation 5"
+    calibration = Calibration.AS_PUBLISHED
+    quantities = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
+    off_diagonal_share = Fraction(1)
+
+    @classmethod
+    def least_scale(cls, setting: Setting) -> Fraction:
+        return published_scale(setting.epsilon, setting.delta) * setting.record_bound
+
+    @property
+    def claim(self) -> Guarantee:
+        return Guarantee.approximate(
+            self.setting.epsilon, self.setting.delta, "as published: sensitivity 1", (UNIT_ROWS,)
+        )
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        published = Fraction(self.setting.record_bound**2)
+        return Sensitivity("l2", frobenius_sensitivity_squared(self.setting), published)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDiscretizer:
+    """The paper's map of each feature to the integers 0 … T, linear between a lower and an upper end.
+
+    Where a study's clip norm is √d, and so cuts nothing but the very corners, its encoding is this map with
+    T = 2q between the public bounds, moved by q so that the middle is 0.
+
+    Attributes:
+        lower, upper: (d,) ends. Taken from the data, as the paper does, they are themselves a leak.
+        top: T, from 1 to 2³¹ − 1; in the paper 2^e − 1.
+
+    Source: Wang, Chang 2018, equation 5. Tested: tests/unit/test_mechanisms.py, tests/unit/test_encoding.py.
+    """
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    top: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top <= _MOST:
+            raise UsageError("bad-argument", f"the top of the discretizer must be 1 to {_MOST}")
+        if (
+            self.lower.shape != self.upper.shape
+            or self.lower.ndim != 1
+            or not (self.lower < self.upper).all()
+        ):
+            raise UsageError("bad-argument", "each feature needs a lower end below its upper end")
+
+    @classmethod
+    def of_data(cls, rows: NDArray[np.float64], bits: int) -> Self:
+        """Ends from the rows themselves, T = 2^bits − 1. Not private: ends are single values."""
+        return cls(rows.min(axis=0), rows.max(axis=0), 2**bits - 1)
+
+    @property
+    def record_bound(self) -> Fraction:
+        """dT²/4: squared distance of a corner from the middle of the cube that records lie in."""
+        return Fraction(len(self.lower) * self.top**2, 4)
+
+    def __call__(self, rows: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(n, d) reals → (n, d) integers in 0 … T, to the nearest; values outside the ends are cut."""
+        share = (rows - self.lower) / (self.upper - self.lower)
+        cut: NDArray[Any] = np.rint(np.clip(share, 0.0, 1.0) * self.top)
+        return cut.astype(np.int64)
+
+    def real_epsilon(self, epsilon: Fraction, delta: Fraction) -> float:
+        """ε of the paper's noise on the scatter of discretized rows: τ for rows of norm 1, never rescaled.
+
+        The centred scatter does not depend on the origin, so K is taken about the middle of the cube and
+        D = 4K, less the factor (N−1)/N, is reached by opposite corners.
+        """
+        ratio = 4 * self.record_bound / published_scale(epsilon, delta)
+        return real_epsilon(float(ratio), float(delta))

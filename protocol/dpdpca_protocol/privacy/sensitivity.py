@@ -1,0 +1,102 @@
+"""How far one record can move a release; exact, in grid units. The noise that hides it: `mechanisms`.
+
+The constants are derived in docs/claims.md (C1, C9 to C11) and checked by brute force in
+tests/unit/test_sensitivity.py: reached within one per cent on small neighbours and never passed.
+All norms are ℓ₂; for a symmetric matrix the Frobenius norm.
+"""
+
+from enum import StrEnum
+from fractions import Fraction
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.blocks import BlockName
+
+
+class NeighbouringRelation(StrEnum):
+    """Who counts as neighbours."""
+
+    REPLACE_ONE = "replace-one"
+
+
+def second_moment_sensitivity_squared(record_bound: int) -> int:
+    """2K²: square of how far R = Σ z zᵀ moves when one record is replaced.
+
+    Args:
+        record_bound: K ≥ Σ z² of every record, in grid units².
+
+    Source: docs/claims.md, C1: |z|⁴ + |x|⁴ − 2(z·x)² ≤ 2K², reached by orthogonal records on the bound.
+    """
+    return 2 * record_bound**2
+
+
+def scatter_sensitivity(record_bound: int, record_count: int) -> Fraction:
+    """4K(N−1)/N: how far S = R − v vᵀ/N moves when one of N records is replaced.
+
+    Source: docs/claims.md, C1, reached when all others sit at −r e and one record moves from −r e to r e.
+    """
+    if record_count < 1:
+        raise UsageError("bad-argument", "there must be at least one record")
+    return Fraction(4 * record_bound * (record_count - 1), record_count)
+
+
+def scatter_sensitivity_bound(record_bound: int) -> int:
+    """4K: the bound on `scatter_sensitivity` that is free of N, and the one that calibrates.
+
+    Source: docs/claims.md, C1.
+    """
+    return 4 * record_bound
+
+
+def nonnegative_scatter_sensitivity_squared(record_bound: int, record_count: int) -> Fraction:
+    """6K²(N−1)²/N²: square of how far S moves when no coordinate of any record is below 0.
+
+    Source: docs/claims.md, C9, reached by three orthogonal records on the bound: before, after, all others.
+    """
+    if record_count < 1:
+        raise UsageError("bad-argument", "there must be at least one record")
+    return Fraction(6 * (record_bound * (record_count - 1)) ** 2, record_count**2)
+
+
+def nonnegative_scatter_sensitivity_squared_bound(record_bound: int) -> int:
+    """6K²: the bound on `nonnegative_scatter_sensitivity_squared` that is free of N, and calibrates.
+
+    Source: docs/claims.md, C9.
+    """
+    return 6 * record_bound**2
+
+
+def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fraction:
+    """(2K + a)²/2: square of how far (R, α·v) moves when one record is replaced, a = α².
+
+    Args:
+        record_bound: K, in grid units².
+        alpha_squared: a in (0, 2K], weight of the sum beside the second moment, in grid units².
+
+    Raises:
+        UsageError: a out of range; above 2K the maximum lies elsewhere.
+
+    Source: docs/claims.md, C1, reached by two records on the bound at cosine −a/(2K).
+    """
+    if not 0 < alpha_squared <= 2 * record_bound:
+        raise UsageError("bad-argument", "the weight of the sum must lie in (0, 2K]")
+    return (2 * record_bound + alpha_squared) ** 2 / 2
+
+
+def block_sensitivity_squared(name: BlockName, encoded_features: int, record_bound: int) -> int:
+    """D²: square of how far one block moves when one record is replaced, its owner's pairing kept.
+
+    Args:
+        name: of the block.
+        encoded_features: d.
+        record_bound: K ≥ Σ z² of every record, or Σ y² of every difference, grid units².
+
+    Source: docs/claims.md, C1, C10 and C11. A count does not move; a record, or the pair that it is in,
+        leaves one bin and enters one, in each of d histograms of octaves; v moves by 2√K, between opposites.
+    """
+    if name is BlockName.COUNT:
+        return 0
+    if name in (BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT):
+        return second_moment_sensitivity_squared(record_bound)
+    if name is BlockName.SUM:
+        return 4 * record_bound
+    return 2 * encoded_features if name is BlockName.OCTAVES else 2

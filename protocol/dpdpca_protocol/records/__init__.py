@@ -1,0 +1,1 @@
+"""From records to the exact integer sums of a share."""

@@ -1,0 +1,128 @@
+"""Arrow arrays as columns: what a value means does not depend on how it is stored.
+
+Dictionaries, runs, views and the two extension types that are plain values (truth values in a byte, UUIDs)
+are taken apart first. Everything else that Arrow can hold is refused by the name of its type, before a value
+of it is made into an object: Arrow cannot make one of every value.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from dpdpca_protocol.records.columns import Column, wrong_kind
+from dpdpca_protocol.terms.features import Feature
+
+_EXTENSION = b"ARROW:extension:name"
+"""In a field's metadata where a type that this Arrow does not know is stored as another."""
+
+
+def from_arrow(
+    array: pa.Array, feature: Feature, first_record: int = 0, field: pa.Field | None = None
+) -> Column:
+    """A typed Arrow array as the column of a feature.
+
+    Args:
+        array: of any type.
+        feature: that it is the column of.
+        first_record: position of the array's first value in the whole, for messages.
+        field: whose column the array is; names extension types that only a file's writer knows.
+
+    Returns:
+        Float64 with NaN for null, for a numeric feature; else what `levels_of` reads.
+
+    Raises:
+        InputError: `not-a-number` or `not-a-level`, a value of a type that no such feature has.
+    """
+    name = ((field.metadata if field is not None else None) or {}).get(_EXTENSION)
+    kind = value_type(array.type)
+    if name is not None or not _is_taken(kind, feature):
+        said = f"type {name.decode(errors='replace')}" if name is not None else f"type {array.type}"
+        _refuse_present(array, feature, first_record, said)
+        return [None] * len(array)
+    values = plain(array)
+    if pa.types.is_date(kind):
+        return values.to_numpy(zero_copy_only=False).astype("datetime64[D]")  # type: ignore[no-any-return]
+    if not feature.is_categorical and not _is_text(kind):
+        return doubles(values)
+    if pa.types.is_floating(kind):
+        return values.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]  # pyarrow is untyped
+    listed: list[Any] = values.to_pylist()
+    return listed
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the values behind a dictionary or runs."""
+    while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        kind = kind.value_type
+    return kind
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """The same values one by one: no dictionary, runs, view, nor extension type that is plain values."""
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return plain(array.dictionary).take(array.indices)
+    if pa.types.is_run_end_encoded(kind):
+        ends = array.run_ends.to_numpy(zero_copy_only=False)
+        runs = np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
+        return plain(array.values).take(pa.array(runs))
+    if pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if pa.types.is_binary_view(kind):
+        return array.cast(pa.large_binary())
+    if isinstance(kind, pa.Bool8Type):
+        return array.storage.cast(pa.bool_())
+    if isinstance(kind, pa.UuidType):
+        return pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.string())
+    return array
+
+
+def doubles(array: pa.Array) -> NDArray[np.float64]:
+    """Whole, real, decimal or truth values as the nearest doubles; NaN for null."""
+    kind = array.type
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    elif pa.types.is_decimal(kind):
+        # Arrow's own way to a double is off by its last bit for every fourth value, and text is read exactly.
+        array = array.cast(pa.string())
+    if not pa.types.is_float16(kind):
+        array = array.cast(pa.float64(), safe=False)
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.float64)
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether `doubles` takes arrays of this type."""
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    )
+
+
+def _is_taken(kind: pa.DataType, feature: Feature) -> bool:
+    if pa.types.is_null(kind) or is_number(kind) or _is_text(kind) or isinstance(kind, pa.Bool8Type):
+        return True
+    return feature.is_categorical and (pa.types.is_date(kind) or isinstance(kind, pa.UuidType))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
+
+
+def _refuse_present(array: pa.Array, feature: Feature, first_record: int, said: str) -> None:
+    if array.null_count == len(array):
+        return
+    position = pc.index(array.is_valid(), True).as_py() if array.null_count else 0
+    raise wrong_kind(feature, f"a value of {said}", first_record + position + 1)

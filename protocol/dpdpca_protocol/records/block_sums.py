@@ -1,0 +1,132 @@
+"""What one owner adds up for a study of pairs or a pre-study: exact integers, block by block.
+
+Which bin a record falls into is decided by comparing integers. Every edge of a histogram of norms is the
+floor of an exact square; what lies above the last edge counts in the last bin, below the first in the first.
+"""
+
+from collections.abc import Iterator
+from math import isqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, BlockName
+from dpdpca_protocol.records.encoding import cut_to_bound
+from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import Figures
+
+Integers = NDArray[np.int64]
+
+
+def norm_edges(record_bound: int, scale: int = 1) -> Integers:
+    """The 48 upper edges, squared, of all bins of a histogram of norms but the last.
+
+    Args:
+        record_bound: K: the last bin ends at √K, and each one before at 2^(−1/4) of it.
+        scale: what squares are larger by than those of the norms that are counted: 2 for |y|/√2.
+
+    Returns:
+        (48,) int64: edge b is ⌊scale·K·2^(−(48−b)/2)⌋.
+    """
+    top = (scale * record_bound) ** 2
+    return np.array([isqrt(top >> (NORM_BINS - 1 - b)) for b in range(NORM_BINS - 1)], dtype=np.int64)
+
+
+def octave_edges(grid: int) -> Integers:
+    """The 11 upper edges of |y_j|/√2, as squares of y_j: bin o ends at 2^(o−11) scaled units.
+
+    Args:
+        grid: q, one scaled unit.
+
+    Returns:
+        (11,) int64: edge o is ⌊2·q²·4^(o−11)⌋.
+    """
+    return np.array([2 * grid**2 >> 2 * (OCTAVES - 1 - o) for o in range(OCTAVES - 1)], dtype=np.int64)
+
+
+class BlockSums:
+    """Running sums over one owner's records and pairs; the blocks are the study's.
+
+    Args:
+        figures: of a study of pairs or a pre-study.
+
+    Attributes:
+        count: records, or pairs in a study of pairs.
+        cut: records or differences that were made shorter so far.
+    """
+
+    def __init__(self, figures: Figures) -> None:
+        self._names = tuple(block.name for block in figures.blocks[1:])
+        self._bound, self._d = figures.record_bound, figures.encoded_features
+        self._counts_pairs = figures.release is ReleaseKind.PAIRS
+        self._octave_edges = octave_edges(figures.grid)
+        self._sums: dict[BlockName, Integers] = {
+            block.name: np.zeros(block.length, dtype=np.int64)
+            for block in figures.blocks[1:]
+            if block.name is not BlockName.PAIR_MOMENT
+        }
+        self._moments = SecondMoments(self._d, self._bound) if self._counts_pairs else None
+        self.count = 0
+        self.cut = 0
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether there is something to count in pairs."""
+        return any(name in OF_PAIRS for name in self._names)
+
+    def add(self, z: Integers) -> None:
+        """Take in records, (n, d) int64, not cut."""
+        self._check(z)
+        if not self._counts_pairs:
+            self.count += len(z)
+        if BlockName.NORMS in self._names:
+            self._sums[BlockName.NORMS] += _histogram(norm_edges(self._bound), squares(z))
+        if BlockName.SUM in self._names:
+            z, cut = cut_to_bound(z, self._bound)
+            self._sums[BlockName.SUM] += z.sum(axis=0)
+            self.cut += cut
+
+    def add_pairs(self, y: Integers) -> None:
+        """Take in differences of pairs, (n, d) int64, not cut."""
+        self._check(y)
+        if BlockName.PAIR_NORMS in self._names:
+            self._sums[BlockName.PAIR_NORMS] += _histogram(norm_edges(self._bound, 2), squares(y))
+        if BlockName.OCTAVES in self._names:
+            bins = np.searchsorted(self._octave_edges, y**2) + OCTAVES * np.arange(self._d)
+            self._sums[BlockName.OCTAVES] += np.bincount(bins.ravel(), minlength=OCTAVES * self._d)
+        if self._moments is not None:
+            y, cut = cut_to_bound(y, self._bound)
+            self._moments.add(y)
+            self.count += len(y)
+            self.cut += cut
+
+    def stream(self) -> Iterator[int]:
+        """All values in the order in which they travel, one at a time."""
+        yield self.count
+        for name in self._names:
+            if self._moments is not None:
+                for index, row in enumerate(self._moments.second_moment):
+                    yield from row[index:].tolist()
+            else:
+                yield from self._sums[name].tolist()
+
+    def to_bytes(self) -> bytes:
+        """The same for the same sums, and for no others."""
+        return np.fromiter(self.stream(), dtype=">i8").tobytes()
+
+    def _check(self, z: Integers) -> None:
+        if z.ndim != 2 or z.shape[1] != self._d or z.dtype != np.int64:
+            raise UsageError("bad-argument", f"records must be int64 of shape (n, {self._d})")
+
+
+def squares(z: Integers) -> Integers:
+    """Σ z² of each row; exact, since the figures of a study refuse records whose squares pass 64 bits."""
+    return np.asarray(np.einsum("ij,ij->i", z, z), dtype=np.int64)
+
+
+def _histogram(edges: Integers, values: Integers) -> Integers:
+    """How many values lie in each bin (edge before, edge]."""
+    counts: Integers = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
+    return counts

@@ -1,0 +1,224 @@
+"""Records to integers: bounds, scaling, clipping, rounding, and the check on which the guarantee rests.
+
+Floating point proposes and integers decide: whatever happens before, a record that leaves here obeys
+Σ z² ≤ K, compared exactly. Steps are those of the protocol, "Encoding a record".
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.records.columns import Column, levels_of, numbers_of, pick_columns
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """What the encoding did to some records; stays with the owner. Reports of batches add up.
+
+    Attributes:
+        records: records read.
+        dropped: records left out for a missing value (rule `reject`).
+        clipped: records whose norm was cut to the clip norm.
+        missing: for each feature of the manifest, records without a value.
+        out_of_bounds: for each feature of the manifest, values moved to a bound.
+    """
+
+    records: int
+    dropped: int
+    clipped: int
+    missing: tuple[int, ...]
+    out_of_bounds: tuple[int, ...]
+
+    @classmethod
+    def empty(cls, feature_count: int) -> Self:
+        return cls(0, 0, 0, (0,) * feature_count, (0,) * feature_count)
+
+    @property
+    def accepted(self) -> int:
+        return self.records - self.dropped
+
+    def __add__(self, other: "BatchReport") -> "BatchReport":
+        if len(self.missing) != len(other.missing):
+            raise UsageError("bad-argument", "reports of different studies do not add up")
+        return BatchReport(
+            self.records + other.records,
+            self.dropped + other.dropped,
+            self.clipped + other.clipped,
+            tuple(a + b for a, b in zip(self.missing, other.missing, strict=True)),
+            tuple(a + b for a, b in zip(self.out_of_bounds, other.out_of_bounds, strict=True)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """Accepted records, in order.
+
+    Attributes:
+        z: (n, d) int64 in grid units, Σ z² ≤ K in every row; not cut yet in a study of pairs or a pre-study,
+            which cut what they add up.
+        report: what was done to them.
+    """
+
+    z: NDArray[np.int64]
+    report: BatchReport
+
+
+class RecordEncoder:
+    """Encodes an owner's records by one manifest, batch by batch; the batches do not depend on each other."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        figures = manifest.figures
+        self.features = manifest.features
+        self.record_bound = figures.record_bound
+        self.encoded_features = figures.encoded_features
+        self._drops = manifest.missing == "reject"
+        self._nonnegative = manifest.nonnegative
+        self._cuts = manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT)
+        self._grid = float(figures.grid)
+        self._clip_norm = float(manifest.clip_norm) - math.sqrt(figures.encoded_features) / (2 * figures.grid)
+        self._units = manifest.feature_units
+
+    def encode(self, columns: Mapping[str, Column], first_record: int = 0) -> EncodedBatch:
+        """The integer records of one batch.
+
+        Args:
+            columns: header to (n,) values, of the owner's own data: float, integer or object arrays, or
+                lists; extra and permuted columns are fine.
+            first_record: position of the batch's first record in the whole, for messages.
+
+        Returns:
+            z (accepted, d) int64 and the report.
+
+        Raises:
+            InputError: columns missing, duplicated or ragged; text in a number; an unknown level; a record
+                that does not obey the bound even when truncated, or one below 0 where the study is
+                nonnegative.
+
+        Guarantee: Σ z² ≤ K in every row that is returned, and z ≥ 0 where the study is nonnegative, decided
+            in integers.
+        Source: docs/claims.md, C1 and C9.
+        Tested: tests/properties/test_encoding_properties.py.
+        """
+        picked = pick_columns(columns, self.features)
+        count = len(picked[0])
+        scaled = np.zeros((count, self.encoded_features))
+        gaps = np.zeros((len(self.features), count), dtype=bool)
+        out_of_bounds = []
+        start = 0
+        for index, (feature, column) in enumerate(zip(self.features, picked, strict=True)):
+            columns_of_feature = scaled[:, start : start + feature.width]
+            if feature.is_categorical:
+                gaps[index] = _encode_levels(column, feature, first_record, columns_of_feature)
+                out_of_bounds.append(0)
+            else:
+                origin, unit = self._units[start]
+                values = numbers_of(column, feature, first_record)
+                gaps[index] = np.isnan(values)
+                lower, upper = _bounds(feature)
+                out_of_bounds.append(int(np.count_nonzero((values < lower) | (values > upper))))
+                clipped = np.clip(values, lower, upper)
+                columns_of_feature[:, 0] = np.where(gaps[index], 0.0, (clipped - float(origin)) / float(unit))
+            start += feature.width
+        dropped = gaps.any(axis=0) if self._drops else np.zeros(count, dtype=bool)
+        z, clipped_count = self._to_grid(scaled[~dropped])
+        report = BatchReport(
+            records=count,
+            dropped=int(np.count_nonzero(dropped)),
+            clipped=clipped_count,
+            missing=tuple(int(n) for n in np.count_nonzero(gaps, axis=1)),
+            out_of_bounds=tuple(out_of_bounds),
+        )
+        return EncodedBatch(z, report)
+
+    def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+        """Step 3 for (n, d) scaled records, and how many of them were clipped."""
+        scaled *= self._grid
+        if not self._cuts:
+            return np.rint(scaled).astype(np.int64), 0
+        z, clipped = _shorten(scaled, self._clip_norm * self._grid, self.record_bound)
+        if self._nonnegative and (z < 0).any():
+            raise InputError(
+                "record-negative",
+                "a record has a coordinate below 0, and the noise of this study hides none",
+                "do not send this share, and report the fault",
+            )
+        return z, clipped
+
+
+def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.int64], int]:
+    """Integer rows with those that pass Σ z² ≤ K made shorter, and how many these are.
+
+    Args:
+        z: (n, d) int64, below 2⁵³ in size.
+        record_bound: K < 2⁶².
+
+    Raises:
+        InputError: a row passes the bound even when truncated.
+
+    Guarantee: Σ z² ≤ K in every row that is returned, decided in integers.
+    Tested: tests/unit/test_encoding.py.
+    """
+    long = np.flatnonzero(~obeys_bound(z, record_bound))
+    if long.size:
+        z = z.copy()
+        most = math.sqrt(record_bound) - math.sqrt(z.shape[1]) / 2
+        z[long], _ = _shorten(z[long].astype(np.float64), most, record_bound)
+    return z, len(long)
+
+
+def _shorten(rows: NDArray[np.float64], most: float, record_bound: int) -> tuple[NDArray[np.int64], int]:
+    """Rows in grid units clipped to norm `most`, rounded and checked; how many were clipped."""
+    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    long = norms > most
+    rows[long] *= (most / norms[long])[:, None]
+    z = np.rint(rows).astype(np.int64)
+    failing = np.flatnonzero(~obeys_bound(z, record_bound))
+    if failing.size:
+        z[failing] = np.trunc(rows[failing]).astype(np.int64)
+        if not np.all(obeys_bound(z[failing], record_bound)):
+            raise InputError(
+                "record-bound",
+                "a record passes the norm bound in integers even when truncated",
+                "do not send this share, and report the fault",
+            )
+    return z, int(np.count_nonzero(long))
+
+
+def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
+    """Whether Σ z² ≤ K holds in each row of (n, d) int64, exactly, for any K < 2⁶² and d ≤ 2³⁰.
+
+    Squares are added in two halves of 31 bits, so that no sum wraps around.
+    """
+    root = math.isqrt(record_bound)
+    small: NDArray[np.bool_] = np.all((z >= -root) & (z <= root), axis=1)
+    squares = np.where(small[:, None], z, 0) ** 2
+    low = (squares & 0x7FFFFFFF).sum(axis=1)
+    high = (squares >> 31).sum(axis=1) + (low >> 31)
+    low &= 0x7FFFFFFF
+    bound_high, bound_low = record_bound >> 31, record_bound & 0x7FFFFFFF
+    fits: NDArray[np.bool_] = small & ((high < bound_high) | ((high == bound_high) & (low <= bound_low)))
+    return fits
+
+
+def _encode_levels(
+    column: NDArray[np.generic], feature: Feature, first_record: int, out: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Writes one 0/1 column a level into `out`, zeros for a missing value; returns where one is missing."""
+    positions = levels_of(column, feature, first_record)
+    present = np.flatnonzero(positions >= 0)
+    out[present, positions[present]] = 1.0
+    return positions < 0
+
+
+def _bounds(feature: Feature) -> tuple[float, float]:
+    if feature.lower is None or feature.upper is None:
+        raise UsageError("bad-argument", "a categorical feature has no bounds")
+    return float(feature.lower), float(feature.upper)

@@ -1,0 +1,62 @@
+"""Pairs of records whose differences need no centre, formed in an order that no value has a part in.
+
+The order is drawn from a secret of the owner and the study's id, so that a share that is made again is the
+same one. It depends on how many records there are and on nothing else: a record that is replaced by another
+keeps its place, and its pair is the only one that changes.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from numpy.typing import NDArray
+
+from dpdpca_protocol.wire.identifiers import StudyId
+
+_TAG = b"dpdpca/pairing/v1\x00"
+
+
+class KeyStream:
+    """Bytes that only the holder of a secret can tell from random ones, always the same for one seed.
+
+    Args:
+        seed: 32 bytes.
+    """
+
+    def __init__(self, seed: bytes) -> None:
+        self._stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
+
+    def take(self, count: int) -> NDArray[np.uint8]:
+        """The next `count` bytes: the same whether they are asked for at once or one by one."""
+        return np.frombuffer(self._stream.update(bytes(count)), dtype=np.uint8)
+
+
+def pairing_seed(key: bytes, study: StudyId) -> bytes:
+    """The seed of one study's pairing under an owner's secret key."""
+    return hashlib.sha256(_TAG + len(key).to_bytes(4, "big") + key + study).digest()
+
+
+def shuffled(count: int, stream: KeyStream) -> NDArray[np.int64]:
+    """A permutation of `count` positions: they are sorted by 64 random bits each."""
+    keys = stream.take(8 * count).view("<u8")
+    return np.argsort(keys, kind="stable")
+
+
+def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    """y = z_i − z_j for each two records that follow each other, across batches; an odd last one is left out.
+
+    Args:
+        batches: (n, d) int64 in the order of pairing.
+
+    Returns:
+        (m, d) int64 batches, exact.
+    """
+    rest: NDArray[np.int64] | None = None
+    for batch in batches:
+        z = batch if rest is None else np.concatenate([rest, batch])
+        even = len(z) // 2 * 2
+        rest = z[even:]
+        if even:
+            yield z[0:even:2] - z[1:even:2]

@@ -1,0 +1,82 @@
+"""N, v = Σ z and R = Σ z zᵀ of encoded records: exact integers at the speed of floating-point products.
+
+A float64 product is exact while every partial sum stays below 2⁵³, so records are multiplied in chunks of
+fewer than 2⁵³/K and the chunks are added up in int64, which N̄·K < 2⁶² keeps from wrapping around.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_protocol.records.encoding import obeys_bound
+
+_CHUNK_VALUES = 2**22  # values of one float64 chunk: 32 MiB
+
+
+class SecondMoments:
+    """A running sum over batches of one owner's records.
+
+    Attributes:
+        count: N_l.
+        sum: v_l, (d,) int64, grid units.
+        second_moment: R_l, (d, d) int64, symmetric, grid units².
+    """
+
+    def __init__(self, encoded_features: int, record_bound: int) -> None:
+        if encoded_features < 1 or not 1 <= record_bound < 2**62:
+            raise UsageError("bad-argument", "second moments need d ≥ 1 and 1 ≤ K < 2⁶²")
+        self.encoded_features = encoded_features
+        self.record_bound = record_bound
+        self.count = 0
+        self.sum: NDArray[np.int64] = np.zeros(encoded_features, dtype=np.int64)
+        self.second_moment: NDArray[np.int64] = np.zeros((encoded_features, encoded_features), dtype=np.int64)
+
+    def add(self, z: NDArray[np.int64]) -> None:
+        """Adds records.
+
+        Args:
+            z: (n, d) int64 with Σ z² ≤ K in every row, as `RecordEncoder` returns them.
+
+        Raises:
+            UsageError: another shape or type, or a row above the bound.
+            InputError: so many records that exact 64-bit sums are no longer certain.
+        """
+        if z.ndim != 2 or z.shape[1] != self.encoded_features or z.dtype != np.int64:
+            raise UsageError("bad-argument", f"records must be int64 of shape (n, {self.encoded_features})")
+        if (self.count + len(z)) * self.record_bound >= 2**62:
+            raise InputError(
+                "too-many-records", "the records pass what the manifest allows an owner to add up"
+            )
+        exact_rows = (2**53 - 1) // self.record_bound
+        step = max(1, min(exact_rows or len(z), _CHUNK_VALUES // self.encoded_features))
+        for start in range(0, len(z), step):
+            chunk = z[start : start + step]
+            if not np.all(obeys_bound(chunk, self.record_bound)):
+                raise UsageError("record-bound", "a record passes the norm bound")
+            if exact_rows:
+                chunk_float = chunk.astype(np.float64)
+                product = (chunk_float.T @ chunk_float).astype(np.int64)
+            else:
+                # K ≥ 2⁵³: no float64 holds even one record's square. Slow, exact, and only for tiny studies.
+                product = chunk.T @ chunk
+            self.second_moment += product
+            self.sum += chunk.sum(axis=0)
+            self.count += len(chunk)
+
+    def to_bytes(self) -> bytes:
+        """The same for the same sums, and for no others."""
+        parts = (self.sum.astype(">i8"), self.second_moment.astype(">i8"))
+        return self.count.to_bytes(8, "big") + b"".join(part.tobytes() for part in parts)
+
+    def values(self) -> list[int]:
+        """N, v₁…v_d, then the upper triangle of R by rows: the order of the joint release."""
+        return list(self.stream())
+
+    def stream(self) -> Iterator[int]:
+        """The same one at a time: a large R never stands there whole as Python's integers."""
+        yield self.count
+        yield from self.sum.tolist()
+        for index, row in enumerate(self.second_moment):
+            yield from row[index:].tolist()

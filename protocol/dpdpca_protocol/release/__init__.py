@@ -1,0 +1,1 @@
+"""From encrypted shares to the one noisy release."""

@@ -1,0 +1,312 @@
+"""The masked release's arithmetic at speed: T_{i,J} = N·R_{i,J} + v_i·B_J + b_i·V_J + b_i·B_J + H_{i,J}.
+
+Three powers and a re-randomiser make one ciphertext. E[v_i] is raised to every B_J of its row, so each row
+has tables of it; E[V_J] is raised to every b_i, so each block of columns has some; all powers of a ciphertext
+share their squarings. Of B_J only the β bits of each b cost anything, not the empty ones up to the slot's
+width. Signed b become unsigned by an offset, which one factor for each row and each block takes off again.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from itertools import islice
+
+import gmpy2
+from gmpy2 import mpz
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.packing import BlockLayout, pack
+from dpdpca_protocol.paillier.cipher import pack_ciphertexts
+from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.products import SegmentShape, Steps, SubsetTables, product_of_steps
+from dpdpca_protocol.paillier.residues import ResidueProducts, uniform_residue
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.release.ahead import results_ahead
+
+_TASK_CIPHERTEXTS = 16
+"""Ciphertexts that a worker makes at a time, at least."""
+POOL_BYTES = 128 * 2**20
+_BLOCK_BYTES = 32 * 2**20
+_ROW_BYTES = 16 * 2**20
+_ALL_POOLS_BYTES = 512 * 2**20
+"""Tables of the pool in all processes together."""
+
+NoiseRow = Callable[[int, range], list[int]]
+"""(row, columns) → H there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How a release is computed; its result does not depend on it.
+
+    Attributes:
+        residues: uniform n-th residues made ahead, one for each ciphertext in the order of the release,
+            secret and used once. Where they end, more are made on the way:
+        pool: `pool_size` uniform n-th residues, secret and for this release alone, to take products over;
+            empty: a whole power for each ciphertext.
+        executor: processes, or None for this one.
+        workers: how many they are.
+        on_done: told how many ciphertexts are new since it was last told.
+    """
+
+    residues: Iterable[mpz] = ()
+    pool: Sequence[mpz] = ()
+    executor: Executor | None = None
+    workers: int = 1
+    on_done: Callable[[int], None] = lambda count: None
+
+    @property
+    def ahead(self) -> int:
+        return 3 * self.workers
+
+
+def masked_ciphertexts(
+    public: PublicKey,
+    layout: BlockLayout,
+    aggregate: Iterable[mpz],
+    count: int,
+    mask: Sequence[int],
+    noise_row: NoiseRow,
+    randomness: Randomness,
+    speed: Speed,
+) -> Iterator[mpz]:
+    """E[v′] and E[T] in the order of the release, each under a fresh uniform n-th residue, as they are done.
+
+    Args:
+        public: the key.
+        layout: of the shares.
+        aggregate: the products over the cohort in share order; read as it is needed.
+        count: N > 0.
+        mask: b, length d.
+        noise_row: H.
+        randomness: of the re-randomisation.
+        speed: how.
+
+    Raises:
+        UsageError: the aggregate does not fit the layout.
+    """
+    remaining = iter(aggregate)
+    head = list(islice(remaining, 1 + layout.d))
+    if len(head) != 1 + layout.d or len(mask) != layout.d:
+        raise UsageError("wrong-shape", "aggregate and mask do not fit the layout")
+    sums = head[1:]
+    blocks = [[sums[j] for j in layout.columns(block)] for block in range(layout.column_blocks)]
+    packing = (partial(pack_ciphertexts, public, block, layout.slot_bits) for block in blocks)
+    packed = tuple(results_ahead(speed.executor, speed.ahead, packing))
+    terms = _Terms(public, layout, count, tuple(mask), packed, tuple(speed.pool), speed.workers)
+    make = partial(_make_here, terms) if speed.executor is not None else _Maker(terms).make
+    tasks = _tasks(terms, sums, remaining, noise_row, iter(speed.residues))
+    calls = (partial(make, task, randomness) for task in tasks)
+    for made in results_ahead(speed.executor, speed.ahead, calls):
+        speed.on_done(len(made))
+        yield from made
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What all tasks share; hashable, so that a worker knows it again."""
+
+    public: PublicKey
+    layout: BlockLayout
+    count: int
+    mask: tuple[int, ...]
+    packed_sums: tuple[mpz, ...]
+    pool: tuple[mpz, ...]
+    workers: int
+
+    @property
+    def mask_bits(self) -> int:
+        """β′ with b in [−2^(β′−1), 2^(β′−1)) for all b."""
+        return 1 + max(max(b, -b - 1).bit_length() for b in self.mask)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One row of T to be made: E[v_i], E[R_{i,J}] for its blocks, H there, packed, and residues if any."""
+
+    index: int
+    sum: mpz
+    blocks: list[mpz]
+    noise: list[int]
+    residues: list[mpz]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """E[v_i] of rows from `first` on that are to be masked, with residues if any, or rows of T."""
+
+    first: int
+    sums: list[mpz]
+    residues: list[mpz]
+    rows: list[_Row]
+
+
+def _tasks(
+    terms: _Terms,
+    sums: Sequence[mpz],
+    remaining: Iterator[mpz],
+    noise_row: NoiseRow,
+    residues: Iterator[mpz],
+) -> Iterator[_Task]:
+    layout = terms.layout
+    for first in range(0, layout.d, _TASK_CIPHERTEXTS):
+        some = list(sums[first : first + _TASK_CIPHERTEXTS])
+        yield _Task(first, some, list(islice(residues, len(some))), [])
+    rows: list[_Row] = []
+    for i in range(layout.d):
+        columns = [columns for _, columns in layout.blocks(i)]
+        blocks = list(islice(remaining, len(columns)))
+        if len(blocks) != len(columns):
+            raise UsageError("wrong-shape", "the aggregate does not fit the layout")
+        noise = [pack(noise_row(i, part), layout.slot_bits) for part in columns]
+        rows.append(_Row(i, sums[i], blocks, noise, list(islice(residues, len(blocks)))))
+        if sum(len(row.blocks) for row in rows) >= _TASK_CIPHERTEXTS:
+            yield _Task(0, [], [], rows)
+            rows = []
+    if rows:
+        yield _Task(0, [], [], rows)
+    if next(remaining, None) is not None:
+        raise UsageError("wrong-shape", "the aggregate does not fit the layout")
+
+
+class _Maker:
+    """Makes tasks of one release; its tables are built when first needed and serve all of them."""
+
+    def __init__(self, terms: _Terms) -> None:
+        layout, element_bytes = terms.layout, terms.public.ciphertext_bytes
+        self._terms = terms
+        self._modulus = terms.public.ciphertext_modulus
+        self._half = 1 << (terms.mask_bits - 1)
+        self._count_bits = [bool(terms.count >> bit & 1) for bit in range(terms.count.bit_length())]
+        self._packed_mask = [
+            pack([terms.mask[j] for j in layout.columns(block)], layout.slot_bits)
+            for block in range(layout.column_blocks)
+        ]
+        self._block_shape = _block_shape(layout, terms.mask_bits, terms.workers, element_bytes)
+        self._blocks: dict[int, tuple[SubsetTables, mpz]] = {}
+        self._exponents: dict[tuple[int, SegmentShape], list[list[int]]] = {}
+
+    def make(self, task: _Task, randomness: Randomness) -> list[mpz]:
+        with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
+            made = [
+                self._product([[[self._plain(self._terms.mask[i]), ciphertext]]], residue, randomness)
+                for i, (ciphertext, residue) in enumerate(_each(task.sums, task.residues), task.first)
+            ]
+            for row in task.rows:
+                made += self._row(row, randomness)
+        return made
+
+    def _row(self, row: _Row, randomness: Randomness) -> Iterator[mpz]:
+        terms, layout = self._terms, self._terms.layout
+        shape = _row_shape(
+            layout.slots,
+            terms.mask_bits,
+            layout.slot_bits,
+            len(row.blocks),
+            terms.public.ciphertext_bytes,
+        )
+        tables = shape.tables(row.sum, self._modulus)
+        offsets: dict[int, mpz] = {}
+        mask = terms.mask[row.index]
+        short = self._block_shape.digits([mask + self._half])
+        blocks = zip(layout.blocks(row.index), row.noise, _each(row.blocks, row.residues), strict=True)
+        for (block, columns), noise, (scatter, residue) in blocks:
+            width = len(columns)
+            if width not in offsets:
+                offsets[width] = shape.without_offset(tables, width, self._modulus)
+            block_tables, block_offset = self._block(block)
+            parts = [
+                [[self._plain(mask * self._packed_mask[block] + noise), offsets[width], block_offset]],
+                [[scatter] if bit else [] for bit in self._count_bits],
+                tables.steps(self._exponent(block, shape)),
+                block_tables.steps(short),
+            ]
+            yield self._product(parts, residue, randomness)
+
+    def _product(self, parts: Sequence[Steps], residue: mpz | None, randomness: Randomness) -> mpz:
+        public = self._terms.public
+        if residue is not None:
+            hidden: Steps = [[residue]]
+        elif self._terms.pool:
+            hidden = self._pool.random_steps(randomness)
+        else:
+            hidden = [[uniform_residue(public, randomness)]]
+        return product_of_steps([*parts, hidden], self._modulus)
+
+    @cached_property
+    def _pool(self) -> ResidueProducts:
+        terms = self._terms
+        uses = -(-terms.layout.release_count // terms.workers)
+        room = min(POOL_BYTES, _ALL_POOLS_BYTES // terms.workers)
+        return ResidueProducts(terms.public, terms.pool, uses, room)
+
+    def _plain(self, value: int) -> mpz:
+        """E[value] with 1 as its randomness."""
+        modulus = self._terms.public.modulus
+        return 1 + value % modulus * modulus
+
+    def _block(self, block: int) -> tuple[SubsetTables, mpz]:
+        """Tables of E[V_J], and the factor that takes the offset of its exponents off."""
+        if block not in self._blocks:
+            tables = self._block_shape.tables(self._terms.packed_sums[block], self._modulus)
+            self._blocks[block] = tables, self._block_shape.without_offset(tables, 1, self._modulus)
+        return self._blocks[block]
+
+    def _exponent(self, block: int, shape: SegmentShape) -> list[list[int]]:
+        """Digits of B_J, its b made unsigned."""
+        key = block, shape
+        if key not in self._exponents:
+            columns = self._terms.layout.columns(block)
+            self._exponents[key] = shape.digits([self._terms.mask[j] + self._half for j in columns])
+        return self._exponents[key]
+
+
+def _each(ciphertexts: Iterable[mpz], residues: Iterable[mpz]) -> Iterator[tuple[mpz, mpz | None]]:
+    residue = iter(residues)
+    return ((ciphertext, next(residue, None)) for ciphertext in ciphertexts)
+
+
+@lru_cache(maxsize=4096)
+def _row_shape(slots: int, mask_bits: int, slot_bits: int, uses: int, element_bytes: int) -> SegmentShape:
+    return SegmentShape.best(slots, mask_bits, slot_bits, uses, element_bytes, _ROW_BYTES)
+
+
+def _block_shape(layout: BlockLayout, mask_bits: int, workers: int, element_bytes: int) -> SegmentShape:
+    room = _BLOCK_BYTES // layout.column_blocks
+    return SegmentShape.best(1, mask_bits, 0, -(-layout.d // workers), element_bytes, room)
+
+
+def multiplications(
+    public: PublicKey, layout: BlockLayout, mask_bits: int, count: int, workers: int = 1
+) -> int:
+    """Multiplications mod n² that a masked release takes whose residues were made ahead.
+
+    Args:
+        public: the key.
+        layout: of the shares.
+        mask_bits: β.
+        count: N.
+        workers: processes, each of which builds the tables of all blocks.
+    """
+    element_bytes = public.ciphertext_bytes
+    short = _block_shape(layout, mask_bits, workers, element_bytes)
+    packing = sum(layout.slot_bits * (len(layout.columns(b)) - 1) for b in range(layout.column_blocks))
+    total = packing + 2 * layout.d + workers * layout.column_blocks * (short.building() + mask_bits)
+    for i in range(layout.d):
+        uses = layout.column_blocks - i // layout.slots
+        shape = _row_shape(layout.slots, mask_bits, layout.slot_bits, uses, element_bytes)
+        squarings = max(shape.steps, short.steps, count.bit_length()) - 1
+        factors = shape.table_count * shape.steps + short.table_count * short.steps + count.bit_count() + 4
+        total += shape.building() + shape.bits + uses * (squarings + factors)
+    return total
+
+
+@lru_cache(maxsize=1)
+def _maker_here(terms: _Terms) -> _Maker:
+    """What a worker goes on with from task to task."""
+    return _Maker(terms)
+
+
+def _make_here(terms: _Terms, task: _Task, randomness: Randomness) -> list[mpz]:
+    return _maker_here(terms).make(task, randomness)

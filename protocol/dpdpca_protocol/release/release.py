@@ -1,0 +1,188 @@
+"""What leaves the proxy once: flat releases and the masked one, and how the data user opens them.
+
+The functions take noise and mask as arguments; a mechanism draws the noise. Paper: Wang & Chang 2018,
+Algorithm 1, with the corrections that docs/spec.md lists.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import CryptographicError, UsageError
+from dpdpca_protocol.layout.blocks import Block, BlockName, cut_blocks, value_count
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.paillier.cipher import decrypt_many, raw_encrypt
+from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.release.masked import Speed, masked_ciphertexts
+from dpdpca_protocol.release.suite import PaillierSuite
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyScatter:
+    """A decrypted release, in exact integers.
+
+    Attributes:
+        count: N, or the number of pairs.
+        scaled_scatter: N·S̃, or 2·S̃ of pairs, d × d, symmetric, in grid² units; S̃ = S + noise.
+        sum: ṽ, length d, in grid units (joint release), or None (the others, which have no mean).
+        of_pairs: S̃ is half the second moment of differences, which has no mean to take off.
+    """
+
+    count: int
+    scaled_scatter: tuple[tuple[int, ...], ...]
+    sum: tuple[int, ...] | None
+    of_pairs: bool = False
+
+    @property
+    def divisor(self) -> int:
+        """What `scaled_scatter` is divided by to give S̃."""
+        return 2 if self.of_pairs else self.count
+
+    @property
+    def degrees(self) -> int:
+        """What S̃ is divided by to give a covariance without bias: N − 1, or the number of pairs."""
+        return self.count if self.of_pairs else max(self.count - 1, 1)
+
+
+def triangle_index(d: int, i: int, j: int) -> int:
+    """Position of entry (i, j), i ≤ j, in an upper triangle laid out by rows."""
+    return i * d - i * (i - 1) // 2 + (j - i)
+
+
+def draw_mask(d: int, mask_bits: int, randomness: Randomness) -> list[int]:
+    """b, uniform in [−B/2, B/2) with B = 2^mask_bits, for each coordinate of v."""
+    half = 1 << (mask_bits - 1)
+    return [randomness.below(2 * half) - half for _ in range(d)]
+
+
+def make_flat_release(suite: PaillierSuite, aggregate: Sequence[mpz], noise: Sequence[int]) -> list[mpz]:
+    """The aggregate with the noise multiplied in.
+
+    The randomness of what leaves is the sum of the owners' α and says nothing about the data.
+    """
+    return suite.add_plain_vector(aggregate, noise)
+
+
+def open_flat_release(
+    suite: PaillierSuite,
+    secret: SecretKey,
+    ciphertexts: Sequence[mpz],
+    blocks: Sequence[Block],
+    executor: Executor | None = None,
+) -> dict[BlockName, list[int]]:
+    """Decrypts a flat release, over the threads of `executor` if given, and cuts it into its blocks.
+
+    Raises:
+        CryptographicError: the count is out of range, or a slot overflowed into the rest.
+    """
+    values = suite.decrypt_vector(secret, ciphertexts, value_count(blocks), executor)
+    released = cut_blocks(blocks, values)
+    (count,) = released[BlockName.COUNT]
+    check_count_range(count, 1, blocks[0].bound)
+    return released
+
+
+def flat_scatter(released: Mapping[BlockName, Sequence[int]], d: int) -> NoisyScatter:
+    """The scatter in a joint release, N·S̃ = N·R̃ − ṽ ṽᵀ, or in one of pairs, 2·S̃ = P̃."""
+    (count,) = released[BlockName.COUNT]
+    if BlockName.PAIR_MOMENT in released:
+        moment = released[BlockName.PAIR_MOMENT]
+        return NoisyScatter(count, _symmetric(d, lambda i, j: moment[triangle_index(d, i, j)]), None, True)
+    total, triangle = released[BlockName.SUM], released[BlockName.SECOND_MOMENT]
+    rows = _symmetric(d, lambda i, j: count * triangle[triangle_index(d, i, j)] - total[i] * total[j])
+    return NoisyScatter(count, rows, tuple(total))
+
+
+def _symmetric(d: int, entry: Callable[[int, int], int]) -> tuple[tuple[int, ...], ...]:
+    """The matrix of entry(i, j), i ≤ j; mirrored entries are one object, which halves a large matrix."""
+    rows: list[list[int]] = []
+    for i in range(d):
+        rows.append([row[i] for row in rows] + [entry(i, j) for j in range(i, d)])
+    return tuple(map(tuple, rows))
+
+
+def check_count_range(count: int, least: int, most: int) -> None:
+    if not least <= count <= most:
+        raise CryptographicError(
+            "count-out-of-range",
+            f"the study holds {count} records, outside {least} to {most}",
+            "start a new study with other limits or more records",
+        )
+
+
+def answer_count(secret: SecretKey, ciphertext: mpz) -> tuple[int, mpz]:
+    """N in E[N], and the n-th root ρ of E[N]·(1+n)^(−N) mod n that proves it (step 1)."""
+    # 1 + n ≡ 1 mod n, so E[N] itself has the root that E[N]·(1+n)^(−N) has
+    return int(secret.decrypt(ciphertext)), secret.residue_root(ciphertext)
+
+
+def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz) -> None:
+    """Raises CryptographicError unless (1 + N n)·ρⁿ ≡ E[N] mod n².
+
+    Sound because gcd(n, φ(n)) = 1 is proved with the key: then N mod n is determined by E[N].
+    """
+    if not 0 < randomizer < public.modulus or raw_encrypt(public, count, randomizer) != ciphertext:
+        raise CryptographicError(
+            "count-proof-false",
+            f"the proof that the study holds {count} records is false",
+            "answer the count challenge of this study, with its own key",
+        )
+
+
+def make_masked_release(
+    public: PublicKey,
+    layout: BlockLayout,
+    aggregate: Iterable[mpz],
+    count: int,
+    mask: Sequence[int],
+    noise: Sequence[int],
+    randomness: Randomness,
+    speed: Speed | None = None,
+) -> list[mpz]:
+    """E[v′] and E[T] with T = N·R + v bᵀ + b vᵀ + b bᵀ + H, each under a fresh uniform n-th residue.
+
+    Args:
+        aggregate: the products over the cohort in share order: N, v₁…v_d, R by rows and blocks.
+        count: N, proved by the data user.
+        mask: b, length d.
+        noise: H as an upper triangle by rows, at the scale of N·S.
+        speed: workers and a pool of residues, where there are such.
+
+    Returns:
+        v′₁…v′_d, then T in R's order.
+    """
+    d = layout.d
+    if len(noise) != d * (d + 1) // 2:
+        raise UsageError("wrong-shape", "the noise does not fit the layout")
+    made = masked_ciphertexts(
+        public, layout, aggregate, count, mask, partial(noise_row, noise, d), randomness, speed or Speed()
+    )
+    return list(made)
+
+
+def noise_row(noise: Sequence[int] | NDArray[np.int64], d: int, i: int, columns: Iterable[int]) -> list[int]:
+    """H_ij for `columns` of row i; left of the diagonal H_ji again: fresh or no noise there would leak."""
+    return [int(noise[triangle_index(d, min(i, j), max(i, j))]) for j in columns]
+
+
+def open_masked_release(
+    secret: SecretKey,
+    layout: BlockLayout,
+    ciphertexts: Sequence[mpz],
+    count: int,
+    executor: Executor | None = None,
+) -> NoisyScatter:
+    """Decrypts v′ and T, over the threads of `executor` if given, and forms N·S̃ = T − v′ v′ᵀ (step 5).
+
+    Raises:
+        CryptographicError: T is not symmetric, or a slot overflowed into the rest.
+    """
+    masked_sums, rows = layout.unpack_release(decrypt_many(secret, ciphertexts, executor))
+    scatter = _symmetric(layout.d, lambda i, j: rows[i][j] - masked_sums[i] * masked_sums[j])
+    return NoisyScatter(count, scatter, None)

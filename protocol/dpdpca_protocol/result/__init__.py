@@ -1,0 +1,1 @@
+"""From a release to components, and their way back to the owners."""

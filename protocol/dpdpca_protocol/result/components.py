@@ -1,0 +1,296 @@
+"""From a decrypted noisy scatter to principal components, and to what may be said about them.
+
+All of this is post-processing of a private release: it costs no budget and adds no promise. The figures that
+tell signal from noise come from the known law of the noise (its variances off the diagonal and on the sums),
+never from the data. Where noise is positive its mean is taken off first. Components are not cut at the noise
+edge; they are labelled.
+
+Units: the release arrives in grid² units. Everything in `Components` is a variance (divided by N − 1, as
+scikit-learn does) in the units of the metric that the manifest's scaling chose: for `range` the feature's
+half-range is the unit of each axis, for `common` all axes keep their original units.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import IntegrityError, UsageError
+from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_protocol.terms.manifest import Manifest
+
+BELOW_THE_EDGE = "not distinguishable from noise"
+"""The words that stand beside every component below its noise edge, wherever one is shown."""
+
+Floats = NDArray[np.float64]
+
+_TIE = 1 - 1e-9
+_SUBSET_FROM = 128
+
+
+def scatter_matrix(noisy: NoisyScatter) -> Floats:
+    """S̃ as (d, d) float64 in grid² units, each entry rounded once from exact integers."""
+    divisor = noisy.divisor
+    return np.array([[entry / divisor for entry in row] for row in noisy.scaled_scatter])
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSpace:
+    """The axes of an encoded record: x = centre + half_range · z/q.
+
+    Attributes:
+        names: one per encoded feature; a categorical feature has one per level.
+        centre: (d,) public centres in original units.
+        half_range: (d,) what one unit of the encoded feature is worth in original units; with `common`
+            scaling all of them are the largest half-range.
+        common: whether one scale serves all features, so that the metric is that of the original units.
+    """
+
+    names: tuple[str, ...]
+    centre: Floats
+    half_range: Floats
+    common: bool
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        units = manifest.feature_units
+        return cls(
+            manifest.encoded_names,
+            np.array([float(origin) for origin, _ in units]),
+            np.array([float(divisor) for _, divisor in units]),
+            manifest.scaling == "common",
+        )
+
+    @property
+    def unit(self) -> float:
+        """What one encoded unit is worth on every axis of the metric."""
+        return float(self.half_range[0]) if self.common else 1.0
+
+    @property
+    def scale(self) -> Floats:
+        """(d,) original units per unit of the metric."""
+        return np.ones_like(self.half_range) if self.common else self.half_range
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """Noisy principal components with what can be said about each, best first.
+
+    Attributes:
+        space: the axes; `vectors` are orthonormal in its metric.
+        count: N, or the number of pairs.
+        vectors: (k, d) one component a row; the loading of largest size in each is positive.
+        eigenvalues: (k,) of the noisy covariance, noise included: what the scree plot shows.
+        noise_edges: (k,) what noise alone reaches in 1 of 100 releases, in the direction of each component.
+        captured: (k,) estimate of the variance that each component really captures: θ̂ − g/θ̂, else 0.
+        signals: (k,) θ̂, the estimate of the true eigenvalue behind each one; 0 where there is none.
+        overlaps: (k,) predicted squared cosine with the true component, an upper estimate where
+            eigenvalues are close; 0 where there is no signal.
+        noise_scale: standard deviation of the noise on a diagonal entry of the covariance.
+        noise_edge: 2 s √d (1 + d^(−2/3)), s that of an entry off the diagonal (noise_scale/√2 for the
+            Gaussian mechanism): the edge away from the mean's direction.
+        total_variance: tr S̃/(N − 1); unbiased, may be negative where noise rules.
+        mean: (d,) private mean in original units (joint release), or None.
+    """
+
+    space: EncodedSpace
+    count: int
+    vectors: Floats
+    eigenvalues: Floats
+    noise_edges: Floats
+    captured: Floats
+    signals: Floats
+    overlaps: Floats
+    noise_scale: float
+    noise_edge: float
+    total_variance: float
+    mean: Floats | None
+
+    @property
+    def component_count(self) -> int:
+        return len(self.eigenvalues)
+
+    @property
+    def trusted_count(self) -> int:
+        """k̂: how many leading components stand above their noise edge."""
+        below = np.flatnonzero(self.eigenvalues <= self.noise_edges)
+        return int(below[0]) if len(below) else self.component_count
+
+    @property
+    def origin(self) -> Floats:
+        """(d,) what is subtracted from a row before projection: the private mean, or the public centre."""
+        return self.space.centre if self.mean is None else self.mean
+
+    def label(self, index: int) -> str:
+        """What to print beside component `index` (from 0)."""
+        return "" if index < self.trusted_count else BELOW_THE_EDGE
+
+    def captured_share(self, k: int) -> tuple[float, bool]:
+        """How much of the best k components' variance the released k capture.
+
+        Returns:
+            The share in [0, 1], and whether it is an estimate (k ≤ k̂) or only a lower bound (k > k̂).
+        """
+        signals, captured = float(self.signals[:k].sum()), float(self.captured[:k].sum())
+        trusted = self.trusted_count
+        if k > trusted:
+            signals, captured = float(self.signals[:trusted].sum()), float(self.captured[:trusted].sum())
+            spread = self.noise_scale * len(self.space.names) ** 0.5
+            unexplained = max(self.total_variance + 2 * spread - signals, 0.0)
+            signals += min((k - trusted) * float(self.noise_edges.max()) / 2, unexplained)
+        share = captured / signals if signals > 0 else 0.0
+        return min(max(share, 0.0), 1.0), k <= trusted
+
+    def scores(self, rows: Floats) -> Floats:
+        """(n, d) rows in original units → (n, k) coordinates on the components, in the metric's units."""
+        return ((rows - self.origin) / self.space.scale) @ self.vectors.T
+
+    def rows(self, scores: Floats) -> Floats:
+        """(n, k) coordinates → (n, d) rows in original units."""
+        return (scores @ self.vectors) * self.space.scale + self.origin
+
+
+def fit_components(
+    noisy: NoisyScatter,
+    figures: Figures,
+    space: EncodedSpace,
+    count: int | None = None,
+    owners: int | None = None,
+) -> Components:
+    """The leading principal components of a noisy scatter.
+
+    Args:
+        noisy: as decrypted, grid units.
+        figures: those of its study; their mechanism says what the noise is, q what the grid is.
+        space: the axes; d of them.
+        count: k in [1, d]; None for all d.
+        owners: of the cohort; needed where they drew the noise.
+
+    Returns:
+        Components in the metric's units, eigenvalues descending.
+
+    Raises:
+        UsageError: shapes do not fit, or k is out of range.
+
+    Source: the edge, the outlier map l = θ + s²d/θ and the overlap are those of a spiked symmetric Gaussian
+        matrix. The joint release subtracts ṽṽᵀ/N, which puts −(μeᵀ + eμᵀ) beside the noise, e that on v:
+        along u it raises s²d to g = s²d + var(e)·(|μ|² + d(μ·u)²). Without this, a mean far from the centre
+        makes a component out of noise that stands above the edge.
+    """
+    d = len(space.names)
+    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
+    scatter, unit = scatter_of(noisy, figures, space, owners)
+    if scatter.shape != (d, d) or (noisy.sum is not None and len(noisy.sum) != d):
+        raise UsageError("wrong-shape", f"a scatter of {scatter.shape} does not fit {d} encoded features")
+    k = d if count is None else count
+    if not 1 <= k <= d:
+        raise UsageError("wrong-shape", f"there are {d} components, {k} were asked for", f"ask for 1 to {d}")
+    values, vectors = leading_pairs(scatter, k)
+    base_energy = float(law.off_diagonal / factor**2) * d
+    energy = np.full(k, base_energy)
+    mean = None
+    if noisy.sum is not None:
+        mean_grid = np.array([entry / noisy.count for entry in noisy.sum])
+        offset = float(mean_grid @ mean_grid) + d * (vectors @ mean_grid) ** 2
+        energy += float(law.sum_) * offset
+        mean = space.centre + space.half_range * mean_grid / figures.grid
+    finite_size = 1 + d ** (-2 / 3)
+    above = values * np.abs(values) >= 4 * energy
+    signals = np.zeros(k)
+    signals[above] = (values[above] + np.sqrt(values[above] ** 2 - 4 * energy[above])) / 2
+    seen = signals > 0
+    ratio = np.divide(energy, signals**2, out=np.ones(k), where=seen)
+    return Components(
+        space=space,
+        count=noisy.count,
+        vectors=vectors,
+        eigenvalues=values * unit,
+        noise_edges=2 * np.sqrt(energy) * finite_size * unit,
+        captured=np.clip(signals * (1 - ratio), 0, None) * unit,
+        signals=signals * unit,
+        overlaps=np.clip(1 - ratio, 0, 1),
+        noise_scale=float(law.diagonal / factor**2) ** 0.5 * unit,
+        noise_edge=2 * base_energy**0.5 * finite_size * unit,
+        total_variance=float(np.trace(scatter)) * unit,
+        mean=mean,
+    )
+
+
+def scatter_of(
+    noisy: NoisyScatter, figures: Figures, space: EncodedSpace, owners: int | None = None
+) -> tuple[Floats, float]:
+    """S̃ in grid² units without the mean of its noise, and what one such unit is worth as a variance."""
+    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
+    unit = (space.unit / figures.grid) ** 2 / noisy.degrees
+    return _without_shift(scatter_matrix(noisy), float(law.shift / factor)), unit
+
+
+def _without_shift(scatter: Floats, shift: float) -> Floats:
+    """The matrix with `shift`, the mean of positive noise, taken off its diagonal."""
+    return scatter - shift * np.eye(len(scatter)) if shift else scatter
+
+
+def leading_pairs(scatter: Floats, k: int) -> tuple[Floats, Floats]:
+    """The k largest eigenvalues, descending, and their unit vectors as rows with settled signs."""
+    d = len(scatter)
+    solved: tuple[Any, Any] | None = None
+    if d >= _SUBSET_FROM and 4 * k <= d:
+        try:
+            from scipy.linalg import eigh  # half a second to import, and only the data user has it
+        except ImportError:
+            pass
+        else:
+            solved = eigh(scatter, subset_by_index=[d - k, d - 1])
+    values, columns = solved if solved is not None else np.linalg.eigh(scatter)
+    order = np.argsort(values, kind="stable")[::-1][:k]
+    return np.asarray(values[order]), settle_signs(np.ascontiguousarray(columns[:, order].T))
+
+
+def settle_signs(vectors: Floats) -> Floats:
+    """Each row times ±1 so that its loading of largest size is positive; the first one where sizes tie."""
+    sizes = np.abs(vectors)
+    leaders = np.argmax(sizes >= sizes.max(axis=1, keepdims=True) * _TIE, axis=1)
+    signs = np.where(vectors[np.arange(len(vectors)), leaders] < 0, -1.0, 1.0)
+    return vectors * signs[:, None]
+
+
+def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = None) -> None:
+    """Refuse a scatter that no set of honest records within the bound can have produced.
+
+    A dishonest owner can encrypt anything; this catches what is impossible, not what is merely false.
+
+    Raises:
+        IntegrityError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an entry
+            is above the geometric mean of its diagonal entries, each by more than the noise's tail.
+    """
+    bound = noisy.count * figures.record_bound / (2 if noisy.of_pairs else 1)
+    d = len(noisy.scaled_scatter)
+    if not 1 <= noisy.count <= figures.most_counted:
+        raise _implausible(f"it counts {noisy.count} where the manifest allows {figures.most_counted}")
+    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
+    scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
+    tail = law.triangle_bound / factor
+    spread = np.full((d, d), tail)
+    if noisy.sum is not None:
+        each = float(law.sum_bound)
+        mean = np.abs(np.array([entry / noisy.count for entry in noisy.sum]))
+        spread += each * (mean[:, None] + mean[None, :]) + 3 * each * each / noisy.count
+    slack = 1e-9 * (bound + tail) + 1
+    if np.trace(scatter) > bound + tail * d**0.5 + slack:
+        raise _implausible("its trace is larger than records within the norm bound can make it")
+    diagonal = np.diag(scatter) + np.diag(spread) + slack
+    if (diagonal < 0).any():
+        raise _implausible("a variance in it is negative beyond the noise")
+    root = np.sqrt(diagonal)
+    if (np.abs(scatter) > np.outer(root, root) + spread + slack).any():
+        raise _implausible("a covariance in it is larger than its two variances allow")
+
+
+def _implausible(what: str) -> IntegrityError:
+    return IntegrityError(
+        "release-implausible",
+        f"the release cannot come from honest shares: {what}",
+        "do not use it; ask the owners which of them encoded records outside the manifest's bounds",
+    )

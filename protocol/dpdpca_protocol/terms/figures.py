@@ -1,0 +1,391 @@
+"""The figures that follow from a manifest's terms: ρ, noise, slots, sizes. Recomputed, never believed.
+
+All rounding goes to the safe side: δ down, ρ, noise and slot widths up. Integers and exact rationals only.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import repeat
+from math import ceil, log
+
+from dpdpca_protocol.errors import PolicyError, UsageError
+from dpdpca_protocol.layout.blocks import (
+    Block,
+    BlockName,
+    block_bound,
+    block_length,
+    value_count,
+)
+from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, slots_for
+from dpdpca_protocol.messages.share import chunk_count
+from dpdpca_protocol.privacy.accounting import (
+    MAX_NOISE_DRAWS,
+    ceil_sqrt,
+    delta_of_mask,
+    delta_of_tails,
+    zcdp_rho,
+)
+from dpdpca_protocol.privacy.mechanisms import (
+    BlockGaussian,
+    Gaussian,
+    Guarantee,
+    GuaranteeKind,
+    Mechanism,
+    NoiseLaw,
+    PrivacyEvent,
+    Quantity,
+    Setting,
+    SharedGaussian,
+    mechanism_for,
+)
+from dpdpca_protocol.privacy.mechanisms.gaussian import tail_bound
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.terms import QUANTITIES, NoiseBy, Terms
+from dpdpca_protocol.wire.fields import decimal_text, refused
+
+__all__ = [
+    "MAX_FRACTION_BITS",
+    "MAX_ROUNDS",
+    "Figures",
+    "NoiseBy",
+    "Terms",
+    "default_fraction_bits",
+    "figures_of",
+]
+
+_SCALE_GRID = 2**40
+_SCALE_UP = 1 + Fraction(1, 2**31)
+_SCALE_TOLERANCE = 1 + Fraction(1, 2**30)
+_SAMPLER_LIMIT = 2**63 - 1
+MAX_FRACTION_BITS = 40
+MAX_ROUNDS = 8
+"""Studies that may share one (ε, δ)."""
+OUTSIDE_SHARE = Fraction(1, 1024)
+"""Part of a shared δ that pays for what ρ does not cover, in all rounds together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All figures of one study, in grid units.
+
+    Attributes:
+        release: what is released.
+        encoded_features: d.
+        record_bound: K = ⌊(r q)²⌋ ≥ Σ z² of a record, or of a difference in a study of pairs.
+        sum_bound: V = ⌈√K⌉; |v_i| ≤ N̄·V.
+        grid: q.
+        max_records: N̄.
+        mechanism: draws the noise, and says what is proved for it; `law` says how much of it there is.
+        rho: ρ that the release spends; None where nothing is proved.
+        rho_share: the part of `rho_total` that it may spend.
+        delta_zcdp, delta_mask, delta_tails: the parts of the manifest's δ.
+        alpha_squared: a for joint; 0 for masked.
+        mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for joint.
+        slot_bits, slots: width of a slot and slots of a plaintext.
+        blocks: of a flat release, the count first; empty for a masked one.
+        value_count: values that a share carries; of a masked one N, v, and the upper triangle of R.
+        ciphertext_count, chunk_count, share_bytes: size of one share.
+        draws: how many independent draws of the noise a result carries: 2 where the data user added its own.
+    """
+
+    release: ReleaseKind
+    encoded_features: int
+    record_bound: int
+    sum_bound: int
+    grid: int
+    max_records: int
+    mechanism: Mechanism
+    rho: Fraction | None
+    rho_share: Fraction
+    delta_zcdp: Fraction
+    delta_mask: Fraction
+    delta_tails: Fraction
+    alpha_squared: Fraction
+    mask_bits: int
+    slot_bits: int
+    slots: int
+    blocks: tuple[Block, ...]
+    value_count: int
+    ciphertext_count: int
+    chunk_count: int
+    share_bytes: int
+    draws: int = 1
+
+    @property
+    def noise_scale(self) -> Fraction:
+        """The manifest's figure that all noise is drawn from; t for the Gaussian mechanism."""
+        return self.mechanism.scale
+
+    @property
+    def rho_total(self) -> Fraction:
+        """ρ of the manifest's ε and δ: what all studies of a chain may spend together, the same in each."""
+        return zcdp_rho(self.mechanism.setting.epsilon, self.delta_zcdp)
+
+    @property
+    def most_counted(self) -> int:
+        """The largest count that the study allows: N̄, or ⌊N̄/2⌋ where pairs are counted."""
+        return self.max_records // 2 if self.release is ReleaseKind.PAIRS else self.max_records
+
+    @property
+    def event(self) -> PrivacyEvent | None:
+        """What a ledger books for the noise, `delta_mask` apart; None where nothing is proved."""
+        return self.mechanism.event
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved for the whole release: the mechanism's guarantee, and in δ the mask's distance."""
+        proved = self.mechanism.guarantee
+        if proved.delta is None or self.release is not ReleaseKind.MASKED:
+            return proved
+        if proved.kind is GuaranteeKind.PURE:
+            # Re-randomisation is in the tails' term, which approximate mechanisms have paid already.
+            extra, kind = self.delta_mask + self.delta_tails, GuaranteeKind.APPROXIMATE
+        else:
+            extra, kind = self.delta_mask, proved.kind
+        return replace(proved, kind=kind, delta=proved.delta + extra)
+
+    @property
+    def noise_by(self) -> NoiseBy:
+        return NoiseBy.OWNERS if isinstance(self.mechanism, SharedGaussian) else NoiseBy.PROXY
+
+    def law(self, count: int, owners: int | None = None) -> NoiseLaw:
+        """Moments and bounds of the noise on what is released.
+
+        Args:
+            count: N.
+            owners: of the cohort; needed where they draw the noise, for there is more of it with each.
+        """
+        if not isinstance(self.mechanism, SharedGaussian):
+            return self.mechanism.law(count).times(self.draws)
+        if owners is None:
+            raise UsageError("bad-argument", "how much noise owners drew depends on how many they were")
+        return self.mechanism.law_of(owners)
+
+    def own_noise(self) -> Iterator[int]:
+        """What an owner adds to its own share, value by value; zeros where others draw the noise.
+
+        Each call draws anew: a value that was encrypted with one draw must not be encrypted with another
+        under the same share version.
+        """
+        if isinstance(self.mechanism, SharedGaussian):
+            return self.mechanism.share()
+        return repeat(0, self.value_count)
+
+
+def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
+    """All figures; t is `noise_scale` where a manifest states it, and computed where it does not.
+
+    Args:
+        terms: public terms, already within the limits of their own fields.
+        noise_scale: t in grid units as the manifest states it, or None for a draft.
+
+    Raises:
+        PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` is not the
+            recomputed one within a factor of 1 + 2⁻³⁰; both values are named.
+
+    Guarantee: that of the mechanism; with the proved calibrations (ε, δ)-DP for one replaced record.
+    Source: docs/claims.md, C1 to C3; docs/spec.md, section 3; docs/mechanisms.md.
+    Tested: tests/unit/test_figures.py.
+    """
+    _check_record_bound(terms)
+    _check_differences(terms)
+    mask_bits = _mask_bits(terms) if terms.release is ReleaseKind.MASKED else 0
+    delta_tails = delta_of_tails(terms.epsilon)
+    delta_mask = (
+        delta_of_mask(terms.encoded_features, terms.record_bound, mask_bits) if mask_bits else Fraction(0)
+    )
+    if terms.rho_share < 1:
+        # One δ for ρ in all rounds, so that their shares of it are of the same ρ and add up exactly.
+        delta_zcdp = terms.delta * (1 - OUTSIDE_SHARE)
+        if MAX_ROUNDS * (delta_tails + delta_mask) > terms.delta * OUTSIDE_SHARE:
+            refused("δ does not cover the cut tails and masks of a chain of studies", "raise δ or lower ε")
+    else:
+        delta_zcdp = terms.delta - delta_tails - delta_mask
+        if delta_zcdp < terms.delta / 2:
+            _refuse_epsilon(terms.delta, delta_mask)
+    alpha_squared = terms.sum_weight * terms.record_bound
+    mechanism = _mechanism(terms, alpha_squared, delta_zcdp, noise_scale)
+    if isinstance(mechanism, SharedGaussian):
+        widest = mechanism.law_of(terms.max_owners)
+    else:
+        widest = mechanism.law(terms.max_records)
+    blocks = _blocks(terms, mechanism, widest)
+    _check_noise(terms, blocks, widest)
+    slot_bits = _slot_bits(terms, blocks, widest, mask_bits)
+    slots = slots_for(terms.modulus_bits, slot_bits)
+    if slots < 1:
+        refused(f"a slot of {slot_bits} bits does not fit into a modulus of {terms.modulus_bits} bits")
+    d, event = terms.encoded_features, mechanism.event
+    if blocks:
+        values = value_count(blocks)
+        ciphertext_count = FlatLayout(values, slot_bits, slots).plaintext_count
+    else:
+        values = 1 + d + d * (d + 1) // 2
+        ciphertext_count = BlockLayout(d, slot_bits, slots).ciphertext_count
+    return Figures(
+        release=terms.release,
+        encoded_features=d,
+        record_bound=terms.record_bound,
+        sum_bound=ceil_sqrt(Fraction(terms.record_bound)),
+        grid=terms.grid,
+        max_records=terms.max_records,
+        mechanism=mechanism,
+        rho=event.rho if event else None,
+        rho_share=terms.rho_share,
+        delta_zcdp=delta_zcdp,
+        delta_mask=delta_mask,
+        delta_tails=delta_tails,
+        alpha_squared=alpha_squared,
+        mask_bits=mask_bits,
+        slot_bits=slot_bits,
+        slots=slots,
+        blocks=blocks,
+        value_count=values,
+        ciphertext_count=ciphertext_count,
+        chunk_count=chunk_count(ciphertext_count),
+        share_bytes=ciphertext_count * (terms.modulus_bits // 4),
+    )
+
+
+def _refuse_epsilon(delta: Fraction, delta_mask: Fraction) -> None:
+    # ε of delta_of_tails(ε) = δ/2 − the mask's part
+    room = (delta / 2 - delta_mask) * 2**80 - 2
+    if room > 1:
+        limit = f"epsilon must be above 0 and, with this delta, below {log(room):.1f}"
+    else:
+        limit = "delta is too small for any epsilon"
+    refused(f"{limit}: else less than half of δ is left for the noise itself", "raise delta or lower epsilon")
+
+
+def default_fraction_bits(encoded_features: int, clip_norm: Fraction) -> int:
+    """The least f ≥ 10 with √d/(2 r 2^f) ≤ 2⁻¹⁰: rounding costs at most a thousandth of the clip norm.
+
+    Raises:
+        PolicyError: the clip norm is so small that no study has a grid that fine.
+    """
+    bits = 10
+    while encoded_features * 4**10 > 4 * clip_norm**2 * 4**bits:
+        bits += 1
+        if bits > MAX_FRACTION_BITS:
+            least = encoded_features**0.5 * 2.0 ** (9 - MAX_FRACTION_BITS)
+            refused(
+                f"clip_norm is below {least:.3g}, too small for the finest grid",
+                "raise it, or give narrower bounds",
+            )
+    return bits
+
+
+def _check_record_bound(terms: Terms) -> None:
+    d, r = terms.encoded_features, terms.clip_norm
+    if 4 * r**2 * terms.grid**2 <= d or terms.record_bound < 1:
+        refused("clip_norm is no larger than the rounding error of a record", "raise fraction_bits")
+    # A pre-study adds up records, or counts them, and never their squares; but it compares these.
+    largest = ceil_sqrt(Fraction(terms.record_bound)) if terms.blocks else terms.record_bound
+    if max(terms.max_records * largest, terms.record_bound) >= 2**62:
+        refused(
+            "max_records · clip_norm² · 4^fraction_bits reaches 2⁶², too much for exact 64-bit sums",
+            "lower fraction_bits or max_records",
+        )
+
+
+def _mechanism(
+    terms: Terms, alpha_squared: Fraction, delta: Fraction, noise_scale: Fraction | None
+) -> Mechanism:
+    quantity = QUANTITIES[terms.release]
+    try:
+        chosen = mechanism_for(terms.mechanism, terms.calibration, quantity)
+        if terms.noise_by is NoiseBy.OWNERS:
+            chosen = _in_shares(chosen, quantity)
+        setting = Setting(
+            quantity,
+            terms.encoded_features,
+            terms.record_bound,
+            terms.epsilon,
+            delta,
+            alpha_squared,
+            terms.assured_shares if chosen.in_shares else 1,
+            terms.nonnegative,
+            terms.rho_share,
+            terms.blocks,
+        )
+        return chosen(setting, _agreed_scale(chosen.least_scale(setting), noise_scale))
+    except UsageError as error:
+        refused(error.problem, error.next_step)
+
+
+def _in_shares(chosen: type[Mechanism], quantity: Quantity) -> type[Mechanism]:
+    if quantity is Quantity.SCATTER:
+        refused(
+            "noise_by owners: a masked release multiplies shares by N, so noise inside them would leave N·S "
+            "modulo N in clear",
+            "use the joint release, or noise_by proxy",
+        )
+    if quantity is not Quantity.JOINT:
+        refused("noise_by owners is for the joint release", "use noise_by proxy")
+    if chosen is not Gaussian:
+        refused("noise_by owners is proved for the gaussian mechanism alone", "use noise_by proxy")
+    return SharedGaussian
+
+
+def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
+    published = Fraction(ceil(least * _SCALE_UP * _SCALE_GRID), _SCALE_GRID)
+    if stated is None:
+        return published
+    if not least <= stated <= least * _SCALE_TOLERANCE:
+        raise PolicyError(
+            "manifest-refused",
+            f"noise_scale is {decimal_text(stated)}, and the terms give {decimal_text(published)}",
+            "make the manifest again with this version",
+        )
+    return stated
+
+
+def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block, ...]:
+    """The blocks of a flat release, each with the most that records and noise can make of it."""
+    d, bound = terms.encoded_features, terms.record_bound
+    root = ceil_sqrt(Fraction(bound))
+
+    def tail(name: BlockName) -> int:
+        if name is BlockName.COUNT:
+            return 0
+        if isinstance(mechanism, BlockGaussian):
+            return tail_bound(mechanism.variance(name))
+        return widest.sum_bound if name is BlockName.SUM else widest.triangle_bound
+
+    return tuple(
+        Block(name, block_length(name, d), block_bound(name, terms.max_records, bound, root), tail(name))
+        for name in terms.block_names
+    )
+
+
+def _check_differences(terms: Terms) -> None:
+    """That squares of records and differences that nothing has cut yet are exact in 64 bits."""
+    uncut = terms.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY)
+    # A scaled value lies within 2 of the centre, and so do two values of each other; each is rounded.
+    if uncut and terms.encoded_features * (2 * terms.grid + 2) ** 2 >= 2**62:
+        refused("records before clipping pass exact 64-bit sums of squares", "lower fraction_bits")
+
+
+def _check_noise(terms: Terms, blocks: tuple[Block, ...], widest: NoiseLaw) -> None:
+    d = terms.encoded_features
+    draws = value_count(blocks) - 1 if blocks else d * (d + 1) // 2
+    if max(widest.triangle_bound, *(block.tail for block in blocks), 0) >= _SAMPLER_LIMIT:
+        refused("the noise passes the 63 bits of the sampler", "lower fraction_bits or raise ε")
+    if terms.noise_by is NoiseBy.OWNERS:
+        draws *= terms.max_owners
+    if draws > MAX_NOISE_DRAWS:
+        refused("the release takes more than 2⁴⁰ noise draws")
+
+
+def _mask_bits(terms: Terms) -> int:
+    """β, the least with 4^(β−65) ≥ N̄²·d·K."""
+    needed = terms.max_records**2 * terms.encoded_features * terms.record_bound
+    return 65 + ((needed - 1).bit_length() + 1) // 2
+
+
+def _slot_bits(terms: Terms, blocks: tuple[Block, ...], widest: NoiseLaw, mask_bits: int) -> int:
+    if blocks:
+        return max(block.bound + block.tail for block in blocks).bit_length() + 1
+    masked_sum = terms.max_records * ceil_sqrt(Fraction(terms.record_bound)) + (1 << (mask_bits - 1))
+    return max(2 * mask_bits, (masked_sum**2 + widest.triangle_bound).bit_length() + 1)

@@ -1,0 +1,121 @@
+"""Who takes part in a study, and the study's key, as a manifest names them."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.paillier.keys import MOST_BITS, PublicKey
+from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.wire.fields import check_members, read_list, read_text, read_url, read_wide_hex, refused
+from dpdpca_protocol.wire.signing import hex_bytes, sealing_key_bytes
+
+_NAME = 200
+_MAX_ROOTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Participant:
+    """An owner that a study names: raw Ed25519 key, and a name for people."""
+
+    name: str
+    ed25519: bytes
+
+    @classmethod
+    def parse(cls, untrusted: Any, where: str) -> Self:
+        check_members(untrusted, where, ("name", "ed25519"))
+        return cls(
+            read_text(untrusted["name"], f"{where}.name", _NAME),
+            hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
+        )
+
+    def to_body(self) -> dict[str, Any]:
+        return {"name": self.name, "ed25519": self.ed25519.hex()}
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """The data user: name and raw public keys."""
+
+    name: str
+    ed25519: bytes
+    x25519: bytes
+
+    @classmethod
+    def parse(cls, untrusted: Any, where: str) -> Self:
+        check_members(untrusted, where, ("name", "ed25519", "x25519"))
+        return cls(
+            read_text(untrusted["name"], f"{where}.name", _NAME),
+            hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
+            sealing_key_bytes(untrusted["x25519"], f"{where}.x25519"),
+        )
+
+    def to_body(self) -> dict[str, Any]:
+        return {"name": self.name, "ed25519": self.ed25519.hex(), "x25519": self.x25519.hex()}
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyParty:
+    """The proxy: name, address and raw public keys."""
+
+    name: str
+    url: str
+    ed25519: bytes
+    x25519: bytes
+
+    @classmethod
+    def parse(cls, untrusted: Any, where: str) -> Self:
+        check_members(untrusted, where, ("name", "url", "ed25519", "x25519"))
+        return cls(
+            read_text(untrusted["name"], f"{where}.name", _NAME),
+            read_url(untrusted["url"], f"{where}.url"),
+            hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
+            sealing_key_bytes(untrusted["x25519"], f"{where}.x25519"),
+        )
+
+    def to_body(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "url": self.url,
+            "ed25519": self.ed25519.hex(),
+            "x25519": self.x25519.hex(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTerms:
+    """The study's Paillier modulus n and the roots that prove gcd(n, φ(n)) = 1; unchecked by itself."""
+
+    modulus: int
+    proof: tuple[int, ...]
+
+    @property
+    def bits(self) -> int:
+        return self.modulus.bit_length()
+
+    @classmethod
+    def of(cls, key: PublicKey, proof: KeyProof) -> Self:
+        return cls(int(key.modulus), tuple(int(root) for root in proof.roots))
+
+    @classmethod
+    def parse(cls, untrusted: Any, where: str, least_bits: int) -> Self:
+        check_members(untrusted, where, ("modulus", "proof"))
+        digits = MOST_BITS // 4
+        modulus = read_wide_hex(untrusted["modulus"], f"{where}.modulus", digits)
+        length = len(untrusted["modulus"])
+        bits = modulus.bit_length()
+        if bits != 4 * length:
+            refused(f"{where}.modulus is not a whole number of bytes long")
+        if bits < least_bits:
+            refused(f"{where}.modulus has {bits} bits; {least_bits} are the least")
+        roots = read_list(untrusted["proof"], f"{where}.proof", _MAX_ROOTS)
+        proof = tuple(read_wide_hex(root, f"{where}.proof[{i}]", digits) for i, root in enumerate(roots))
+        if any(len(root) != length for root in roots):
+            raise MessageError("malformed", f"{where}.proof has a root of another length than the modulus")
+        return cls(modulus, proof)
+
+    def to_body(self) -> dict[str, Any]:
+        digits = self.bits // 4
+        return {
+            "modulus": f"{self.modulus:0{digits}x}",
+            "proof": [f"{root:0{digits}x}" for root in self.proof],
+        }

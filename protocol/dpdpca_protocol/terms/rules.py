@@ -1,0 +1,151 @@
+"""The rules that the terms of a manifest keep, beyond the shape of each member; `PolicyError` if not."""
+
+from typing import TYPE_CHECKING
+
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.blocks import OF_PAIRS
+from dpdpca_protocol.privacy.mechanisms import Calibration, Gaussian, mechanism_for
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import check_clip_norm, check_resolution, column_key
+from dpdpca_protocol.terms.terms import QUANTITIES, NoiseBy
+from dpdpca_protocol.wire.fields import check_unique, name_key, refused
+
+if TYPE_CHECKING:
+    from dpdpca_protocol.terms.manifest import Manifest
+
+MAX_ENCODED_FEATURES = 10_000
+
+
+def check_rules(manifest: "Manifest") -> None:
+    """That the terms are within their limits and fit each other."""
+    _check_features(manifest)
+    _check_scales(manifest)
+    _check_privacy(manifest)
+    _check_chain(manifest)
+    _check_pairs(manifest)
+    _check_blocks(manifest)
+    _check_cohort(manifest)
+    check_resolution(manifest.features, manifest.scaling, 1 << manifest.fraction_bits)
+    of_pairs = manifest.release is ReleaseKind.PAIRS
+    check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, of_pairs)
+
+
+def _check_features(manifest: "Manifest") -> None:
+    if not manifest.features:
+        refused("features is empty")
+    check_unique((column_key(feature.name) for feature in manifest.features), "features")
+    if sum(feature.width for feature in manifest.features) > MAX_ENCODED_FEATURES:
+        refused(f"the study has more than {MAX_ENCODED_FEATURES} encoded features")
+    if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
+        refused("scaling common divides all features by one range, which categories have not", "use range")
+
+
+def _check_scales(manifest: "Manifest") -> None:
+    if all(feature.scale is None for feature in manifest.features):
+        return
+    if manifest.scaling == "common":
+        refused("scaling common has one unit for all features, so none has a scale of its own", "use range")
+    if manifest.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY):
+        # What nothing has cut yet is as large as the bounds allow, in units of the scale.
+        grid = 1 << manifest.fraction_bits
+        reach = (2 * grid * feature.half_range / feature.scaled_unit + 2 for feature in manifest.features)
+        widths = (feature.width for feature in manifest.features)
+        if sum(width * each**2 for width, each in zip(widths, reach, strict=True)) >= 2**62:
+            refused(
+                "records before clipping pass exact 64-bit sums of squares",
+                "lower fraction_bits, or raise scale",
+            )
+
+
+def _check_privacy(manifest: "Manifest") -> None:
+    if manifest.clip_norm <= 0:
+        refused("clip_norm must be above 0")
+    if manifest.epsilon <= 0:
+        refused("epsilon must be above 0")
+    if not 0 < manifest.delta * manifest.max_records < 1:
+        refused(
+            f"delta must be above 0 and below 1/max_records = {1 / manifest.max_records:.3g}: from there on "
+            "it would allow a whole record to be published"
+        )
+    try:
+        mechanism_for(manifest.mechanism, manifest.calibration, QUANTITIES[manifest.release])
+    except UsageError as error:
+        refused(error.problem)
+    if manifest.nonnegative:
+        _check_nonnegative(manifest)
+    if manifest.release is ReleaseKind.JOINT:
+        if not 0 < manifest.sum_weight <= 2:
+            refused("sum_weight is not above 0 and at most 2")
+    elif manifest.sum_weight != 0:
+        refused(f'sum_weight has no meaning in a {manifest.release} study and must be "0" there')
+    if manifest.noise_by is NoiseBy.PROXY and manifest.max_colluding != 0:
+        refused("max_colluding has no meaning where the proxy draws the noise and must be 0 there")
+    if manifest.noise_by is NoiseBy.OWNERS and not 1 <= manifest.max_colluding < manifest.min_owners:
+        refused("max_colluding is not between 1 and min_owners − 1, which noise_by owners asks for")
+
+
+def _check_nonnegative(manifest: "Manifest") -> None:
+    if manifest.release is not ReleaseKind.MASKED:
+        refused("nonnegative lowers the noise of a masked study only", "leave it out")
+    if manifest.mechanism != Gaussian.name or manifest.calibration is not Calibration.PROVED:
+        refused("nonnegative is proved for the gaussian mechanism of our calibration alone", "leave it out")
+    for feature in manifest.features:
+        if not feature.is_categorical and feature.origin != feature.lower:
+            refused(
+                "nonnegative asks for the lower bound as centre of every numeric feature",
+                "write centre = lower, or leave nonnegative out",
+            )
+
+
+def _check_chain(manifest: "Manifest") -> None:
+    ours = manifest.mechanism == Gaussian.name and manifest.calibration is Calibration.PROVED
+    if manifest.rho_share < 1 and not ours:
+        refused("rho_share is proved for the gaussian mechanism of our calibration alone", "leave it out")
+    if manifest.pre_studies and manifest.rho_share == 1:
+        refused("a study with pre_studies spends what these left", "say which part: rho_share")
+    check_unique(manifest.pre_studies, "pre_studies")
+
+
+def _check_pairs(manifest: "Manifest") -> None:
+    """One record must not decide which others are paired."""
+    pairs = manifest.release is ReleaseKind.PAIRS or any(name in OF_PAIRS for name, _ in manifest.blocks)
+    if pairs and manifest.missing != "midpoint":
+        refused(
+            "records are paired in this study, and a record that is dropped would pair all others anew",
+            "use missing midpoint",
+        )
+    if pairs and manifest.max_records < 2:
+        refused("max_records is below 2, and a pair is of two")
+
+
+def _check_blocks(manifest: "Manifest") -> None:
+    if (manifest.release is ReleaseKind.PRE_STUDY) != bool(manifest.blocks):
+        refused("blocks are what a pre-study releases: it names some, and no other study does")
+    shares = [share for _, share in manifest.blocks]
+    if shares and (min(shares) <= 0 or sum(shares) != 1):
+        refused("the shares of blocks are not all above 0 with the sum 1")
+
+
+def _check_cohort(manifest: "Manifest") -> None:
+    participants = manifest.participants
+    check_unique((party.ed25519 for party in participants), "participants")
+    check_unique((name_key(party.name) for party in participants), "the names of participants")
+    keys = [manifest.user.ed25519, manifest.proxy.ed25519, *(party.ed25519 for party in participants)]
+    check_unique(keys, "the identity keys of user, proxy and participants")
+    if manifest.min_owners > manifest.max_owners:
+        refused("min_owners is above max_owners")
+    if manifest.min_records > manifest.max_records:
+        refused("min_records is above max_records")
+    if participants and not manifest.min_owners <= len(participants) <= manifest.max_owners:
+        refused(
+            f"{len(participants)} participants are named, and the study is for {manifest.min_owners}"
+            f" to {manifest.max_owners} owners",
+            "name more owners, or change min_owners or max_owners",
+        )
+    if not participants and manifest.release is ReleaseKind.MASKED:
+        refused(
+            "a masked study needs named participants: one dishonest owner would show the sums to the user",
+            "name the owners, or use the joint release",
+        )
+    if not participants and manifest.closing == "when-complete":
+        refused("closing when-complete needs named participants")

@@ -1,0 +1,85 @@
+"""The public terms that a study's figures depend on."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.privacy.mechanisms import Calibration, Quantity
+from dpdpca_protocol.study import ReleaseKind
+
+QUANTITIES: dict[ReleaseKind, Quantity] = {
+    ReleaseKind.MASKED: Quantity.SCATTER,
+    ReleaseKind.JOINT: Quantity.JOINT,
+    ReleaseKind.PAIRS: Quantity.PAIRS,
+    ReleaseKind.PRE_STUDY: Quantity.PRE_STUDY,
+}
+_BLOCKS: dict[ReleaseKind, tuple[BlockName, ...]] = {
+    ReleaseKind.JOINT: (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT),
+    ReleaseKind.PAIRS: (BlockName.COUNT, BlockName.PAIR_MOMENT),
+}
+
+
+class NoiseBy(StrEnum):
+    """Who draws the noise: the proxy, or each owner a part of it."""
+
+    PROXY = "proxy"
+    OWNERS = "owners"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the figures depend on. All of it is public.
+
+    Attributes:
+        release: what is released.
+        encoded_features: d, columns after one-hot encoding.
+        clip_norm: r, bound on the 2-norm of a scaled record, above √d/(2q); of a difference in a study of
+            pairs. How far up it may go is the features' business (`features.check_clip_norm`).
+        fraction_bits: f; the grid has q = 2^f units.
+        epsilon: ε > 0.
+        delta: δ in all, below 1/max_records.
+        sum_weight: a/K in (0, 2] for joint, 0 for masked.
+        max_records: N̄.
+        modulus_bits: bits of the Paillier modulus.
+        mechanism, calibration: name one of `dpdpca_protocol.privacy.mechanisms`.
+        noise_by: who draws.
+        assured_shares: m where owners draw: min_owners − max_colluding of them are assured.
+        max_owners: how many owners may draw.
+        nonnegative: no record has a coordinate below 0 (masked).
+        rho_share: part of the ρ of (ε, δ) that this study spends; below 1 in a chain of studies.
+        blocks: of a pre-study, each with its part of what the study spends.
+    """
+
+    release: ReleaseKind
+    encoded_features: int
+    clip_norm: Fraction
+    fraction_bits: int
+    epsilon: Fraction
+    delta: Fraction
+    sum_weight: Fraction
+    max_records: int
+    modulus_bits: int
+    mechanism: str = "gaussian"
+    calibration: Calibration = Calibration.PROVED
+    noise_by: NoiseBy = NoiseBy.PROXY
+    assured_shares: int = 1
+    max_owners: int = 1
+    nonnegative: bool = False
+    rho_share: Fraction = Fraction(1)
+    blocks: tuple[tuple[BlockName, Fraction], ...] = ()
+
+    @property
+    def block_names(self) -> tuple[BlockName, ...]:
+        """Of what is released flat, in the order in which it travels; empty for a masked release."""
+        if self.release is ReleaseKind.PRE_STUDY:
+            return (BlockName.COUNT, *(name for name, _ in self.blocks))
+        return _BLOCKS.get(self.release, ())
+
+    @property
+    def grid(self) -> int:
+        return 1 << self.fraction_bits
+
+    @property
+    def record_bound(self) -> int:
+        return int((self.clip_norm * self.grid) ** 2)

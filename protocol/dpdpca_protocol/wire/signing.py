@@ -1,0 +1,204 @@
+"""Identity keys and signed statements.
+
+A statement is the canonical JSON object {body, kind, signature, signer}. The Ed25519 signature covers a
+domain tag made of the kind and the format version, and the canonical bytes of the body; the statement's
+digest is the SHA-256 of those body bytes. Verification raises and never returns a flag.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
+
+FORMAT = 1
+"""Version of every message; a breaking change raises it, and it is part of every domain tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The public half of a party: raw 32-byte keys for signing and for sealing."""
+
+    ed25519: bytes
+    x25519: bytes
+
+    @property
+    def party_id(self) -> PartyId:
+        return PartyId.of(self.ed25519)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityKey:
+    """The private half of a party. Its repr shows nothing."""
+
+    ed25519: Ed25519PrivateKey
+    x25519: X25519PrivateKey
+
+    def __repr__(self) -> str:
+        return "IdentityKey(…)"
+
+    @classmethod
+    def generate(cls) -> Self:
+        return cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+
+    @property
+    def public(self) -> Identity:
+        return Identity(
+            self.ed25519.public_key().public_bytes_raw(), self.x25519.public_key().public_bytes_raw()
+        )
+
+    def to_pem(self, passphrase: bytes | None = None) -> bytes:
+        """Two PKCS#8 PEM blocks, signing key first, encrypted if a passphrase is given."""
+        encryption: serialization.KeySerializationEncryption = (
+            serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+        )
+        return b"".join(
+            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+            for key in (self.ed25519, self.x25519)
+        )
+
+    @classmethod
+    def from_pem(cls, pem: bytes, passphrase: bytes | None = None) -> Self:
+        """Raises AuthenticationError for a wrong or missing passphrase, MessageError for anything else."""
+        end = pem.find(b"-----END")
+        cut = pem.find(b"-----BEGIN", end)
+        if end < 0 or cut < 0:
+            raise MessageError("malformed", "the key file does not hold two PEM keys")
+        try:
+            signing = serialization.load_pem_private_key(pem[:cut], passphrase)
+            sealing = serialization.load_pem_private_key(pem[cut:], passphrase)
+        except (TypeError, ValueError) as error:
+            raise AuthenticationError(
+                "wrong-passphrase", "the key file does not open", "give the passphrase it was made with"
+            ) from error
+        if not isinstance(signing, Ed25519PrivateKey) or not isinstance(sealing, X25519PrivateKey):
+            raise MessageError("malformed", "the key file does not hold an Ed25519 and an X25519 key")
+        return cls(signing, sealing)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A verified statement: who said what, and the bytes that prove it."""
+
+    kind: str
+    body: Mapping[str, Any]
+    signer: bytes
+    encoded: bytes
+
+    @property
+    def body_bytes(self) -> bytes:
+        return canonical_json(self.body)
+
+    @property
+    def digest(self) -> Digest:
+        return Digest.of(self.body_bytes)
+
+
+def domain_tag(kind: str) -> bytes:
+    return f"dpdpca/{kind}/v{FORMAT}\x00".encode()
+
+
+def sign_statement(kind: str, body: Mapping[str, Any], key: IdentityKey) -> Statement:
+    """`body` signed as a statement of this kind."""
+    payload = canonical_json(body)
+    signer = key.public.ed25519
+    envelope = {
+        "body": body,
+        "kind": kind,
+        "signature": key.ed25519.sign(domain_tag(kind) + payload).hex(),
+        "signer": signer.hex(),
+    }
+    return Statement(kind, dict(body), signer, canonical_json(envelope))
+
+
+def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -> Statement:
+    """The statement that `untrusted` encodes, if its signature holds.
+
+    Args:
+        kind: what the statement must be.
+        untrusted: bytes as received.
+        signer: raw Ed25519 key that must have signed; None accepts any signer, which the caller then judges.
+
+    Raises:
+        MessageError: not a canonical statement of this kind.
+        AuthenticationError: signed by another key, or not at all.
+    """
+    envelope = parse_canonical(untrusted)
+    if set(envelope) != {"body", "kind", "signature", "signer"} or not isinstance(envelope["body"], dict):
+        raise MessageError("malformed", "a statement has the members body, kind, signature and signer")
+    if envelope["kind"] != kind:
+        raise MessageError("malformed", f"a {kind} statement was expected, not another kind")
+    claimed = hex_bytes(envelope["signer"], 32, "signer")
+    signature = hex_bytes(envelope["signature"], 64, "signature")
+    if signer is not None and claimed != signer:
+        raise AuthenticationError(
+            "bad-signature",
+            f"the {kind} statement is signed by {PartyId.of(claimed).hex()[:16]}…,"
+            f" not by {PartyId.of(signer).hex()[:16]}…",
+            "compare the fingerprints with the other party",
+        )
+    try:
+        Ed25519PublicKey.from_public_bytes(claimed).verify(
+            signature, domain_tag(kind) + canonical_json(envelope["body"])
+        )
+    except (InvalidSignature, ValueError) as error:
+        raise AuthenticationError(
+            "bad-signature", f"the signature of the {kind} statement is false"
+        ) from error
+    return Statement(kind, envelope["body"], claimed, untrusted)
+
+
+def check_members(body: Mapping[str, Any], *names: str, optional: str | None = None) -> None:
+    """Raises MessageError unless `body` has these members, `format` besides, perhaps `optional`, no other."""
+    if (
+        set(body) - {optional} != {"format", *names}
+        or type(body["format"]) is not int
+        or body["format"] != FORMAT
+    ):
+        raise MessageError("malformed", f"the statement has the members format, {', '.join(names)}")
+
+
+def naming_head(body: dict[str, Any], head: Digest | None) -> dict[str, Any]:
+    """A body that names the head of its signer's log, or its ledger, where there is one to name."""
+    return body if head is None else body | {"log": head.hex()}
+
+
+def named_head(body: Mapping[str, Any]) -> Digest | None:
+    """The head that a body names; those of earlier versions name none."""
+    return Digest.parse(body["log"]) if "log" in body else None
+
+
+def sealing_key_bytes(untrusted: Any, what: str) -> bytes:
+    """`untrusted` as a raw X25519 public key that something can be sealed to.
+
+    Raises:
+        MessageError: no 32 bytes of lower-case hex.
+        CryptographicError: `unfit-sealing-key`, of low order: everything sealed to it would be open.
+    """
+    raw = hex_bytes(untrusted, 32, what)
+    try:
+        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(raw))
+    except ValueError as error:
+        raise CryptographicError(
+            "unfit-sealing-key", f"{what} is an X25519 key of low order", "make a proper key"
+        ) from error
+    return raw
+
+
+def hex_bytes(untrusted: Any, length: int, what: str) -> bytes:
+    """`untrusted` as exactly `length` bytes of lower-case hex, or MessageError."""
+    if isinstance(untrusted, str) and len(untrusted) == 2 * length:
+        try:
+            value = bytes.fromhex(untrusted)
+        except ValueError:
+            value = b""
+        if value.hex() == untrusted:
+            return value
+    raise MessageError("malformed", f"{what} must be {2 * length} lower-case hex digits")

@@ -1,0 +1,223 @@
+"""Who sends a request: HTTP Message Signatures (RFC 9421) with everything that we demand of them.
+
+The library's own defaults are laxer (five seconds of skew, a day of age, no digest demanded, any authority),
+so this module states the rule: label `sig1`, tag `dpdpca`, alg `ed25519`, keyid = the party id, a 128-bit
+nonce, the components of `dpdpca_protocol.wire.http` and, with a body, its digest and type; created within ±5
+minutes of our clock; addressed to us; and never seen before. The time comes from the caller.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from http_message_signatures import (
+    HTTPMessageVerifier,
+    HTTPSignatureKeyResolver,
+    InvalidSignature,
+    VerifyResult,
+    algorithms,
+)
+from http_message_signatures.exceptions import HTTPMessageSignaturesException
+from starlette.requests import Request
+
+from dpdpca_protocol.errors import AuthenticationError, MessageError
+from dpdpca_protocol.wire.address import Address
+from dpdpca_protocol.wire.http import (
+    NONCE_BYTES,
+    SIGNATURE_ALGORITHM,
+    SIGNATURE_LABEL,
+    SIGNATURE_TAG,
+    SIGNED_BODY_COMPONENTS,
+    SIGNED_COMPONENTS,
+    WINDOW_SECONDS,
+)
+from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_runtime.asgi.addressed import KnownAddresses, changed_on_the_way
+
+FindKey = Callable[[PartyId], bytes | None]
+"""The raw Ed25519 key of an enrolled party, or None."""
+
+RememberNonce = Callable[[PartyId, str, datetime], bool]
+"""Stores (party, nonce) durably; False if it was there already."""
+
+_NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedHead:
+    """The head of a request as it came over the wire: all untrusted."""
+
+    method: str
+    raw_path: bytes
+    raw_query: bytes
+    header_lines: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, request: Request) -> "ReceivedHead":
+        scope = request.scope
+        return cls(
+            scope["method"],
+            scope["raw_path"],
+            scope["query_string"],
+            tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]),
+        )
+
+    def lines(self, name: str) -> list[str]:
+        return [value for given, value in self.header_lines if given.lower() == name]
+
+    @property
+    def has_body(self) -> bool:
+        return bool(self.lines("transfer-encoding")) or any(
+            value.strip() != "0" for value in self.lines("content-length")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SignedHead:
+    """A head whose signature holds. Its body, if any, must still pass `check_body`."""
+
+    party: PartyId
+    nonce: str
+    created: datetime
+    result: VerifyResult
+    message: "_Message"
+
+
+class SignatureVerifier:
+    """Verifies heads that are addressed to us.
+
+    Args:
+        addresses: under which clients know this service.
+        find_key: looked up by the keyid that the request claims.
+    """
+
+    def __init__(self, addresses: KnownAddresses, find_key: FindKey) -> None:
+        self._addresses = addresses
+        self._find_key = find_key
+
+    def verify_head(self, head: ReceivedHead, now: datetime) -> SignedHead:
+        """Who sent this head.
+
+        Raises:
+            MessageError: `malformed`, no usable host.
+            AuthenticationError: `wrong-address`, `bad-signature`, `stale-request`, `unknown-key`.
+        """
+        arrived = self._addresses.arrived_at(head.lines("host"))
+        message, keys = _Message(head, arrived), _KeyResolver(self._find_key)
+        try:
+            result = _verify(head, message, keys, now)
+        except (HTTPMessageSignaturesException, ValueError) as error:
+            if keys.unknown:
+                raise AuthenticationError(
+                    "unknown-key", "no party is enrolled here under this key", "enrol first"
+                ) from error
+            for other in self._addresses.others_than(arrived):
+                with suppress(HTTPMessageSignaturesException, ValueError):
+                    _verify(head, _Message(head, other), keys, now)
+                    raise changed_on_the_way(other, arrived) from error
+            raise _bad_signature() from error
+        if result.parameters.get("alg") != SIGNATURE_ALGORITHM:
+            raise _bad_signature("the parameter alg must say ed25519")
+        if result.nonce is None or not _NONCE.fullmatch(result.nonce):
+            raise _bad_signature("the nonce must be 128 bits as 32 lower-case hex digits")
+        assert keys.party is not None
+        created = datetime.fromtimestamp(int(result.parameters["created"]), UTC)
+        return SignedHead(keys.party, result.nonce, created, result, message)
+
+    def check_body(self, head: SignedHead, body: bytes) -> None:
+        """Raises AuthenticationError `bad-signature` unless the signed digest is that of `body`."""
+        try:
+            _WindowedVerifier(None, head.created).verify_body(head.message, [head.result], body)
+        except HTTPMessageSignaturesException as error:
+            raise _bad_signature("the body is not the one that was signed") from error
+
+    def check_unseen(self, head: SignedHead, remember: RememberNonce, now: datetime) -> None:
+        """Raises AuthenticationError `replayed-request` unless this is the first sight of the nonce."""
+        if not remember(head.party, head.nonce, now):
+            raise AuthenticationError(
+                "replayed-request",
+                "this request was received before",
+                "sign the request anew and send it again",
+            )
+
+
+def _verify(head: ReceivedHead, message: "_Message", keys: "_KeyResolver", now: datetime) -> VerifyResult:
+    required = SIGNED_COMPONENTS + (SIGNED_BODY_COMPONENTS if head.has_body else ())
+    (result,) = _WindowedVerifier(keys, now).verify(
+        message, expect_tag=SIGNATURE_TAG, expect_label=SIGNATURE_LABEL, require_components=required
+    )
+    return result
+
+
+class _Message:
+    """What the library asks of a request: method, absolute URL, header lines."""
+
+    def __init__(self, head: ReceivedHead, address: Address) -> None:
+        self.method = head.method
+        query = b"?" + head.raw_query if head.raw_query else b""
+        self.url = f"{address}{(head.raw_path + query).decode('latin-1')}"
+        self.headers = _HeaderLines(head.header_lines)
+
+
+class _HeaderLines:
+    def __init__(self, lines: tuple[tuple[str, str], ...]) -> None:
+        self._lines = lines
+
+    def items(self) -> tuple[tuple[str, str], ...]:
+        return self._lines
+
+
+class _KeyResolver(HTTPSignatureKeyResolver):
+    def __init__(self, find_key: FindKey) -> None:
+        self._find_key = find_key
+        self.party: PartyId | None = None
+        self.unknown = False
+
+    def resolve_public_key(self, key_id: str) -> Ed25519PublicKey | None:
+        try:
+            self.party = PartyId.parse(key_id)
+        except MessageError:
+            return None
+        raw = self._find_key(self.party)
+        self.unknown = raw is None
+        return None if raw is None else Ed25519PublicKey.from_public_bytes(raw)
+
+
+class _WindowedVerifier(HTTPMessageVerifier):
+    """The library's verifier with our window and our clock in place of its own."""
+
+    def __init__(self, keys: HTTPSignatureKeyResolver | None, now: datetime) -> None:
+        super().__init__(signature_algorithm=algorithms.ED25519, key_resolver=keys)
+        self._now = now
+
+    def validate_created_and_expires(self, sig_input: Any, max_age: Any = None) -> None:
+        created = sig_input.params.get("created")
+        if type(created) is not int or not 0 <= created < 2**34:
+            raise InvalidSignature("created is missing or no time")
+        difference = created - int(self._now.timestamp())
+        if abs(difference) > WINDOW_SECONDS:
+            then = datetime.fromtimestamp(created, UTC)
+            raise AuthenticationError(
+                "stale-request",
+                f"the request was signed at {_text(then)}, here it is {_text(self._now)}:"
+                f" {abs(difference)} seconds {'ahead' if difference > 0 else 'ago'},"
+                f" more than the {WINDOW_SECONDS} allowed",
+                "set the clock of the machine that signs, then send it again",
+            )
+        expires = sig_input.params.get("expires")
+        if expires is not None and (type(expires) is not int or expires < int(self._now.timestamp())):
+            raise InvalidSignature("expired")
+
+
+def _bad_signature(reason: str = "the signature of the request does not hold") -> AuthenticationError:
+    return AuthenticationError(
+        "bad-signature", reason, "see the section on signed requests in the documentation"
+    )
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

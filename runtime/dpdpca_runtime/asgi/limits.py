@@ -1,0 +1,311 @@
+"""How much and how long: body size by route, requests at once, and an absolute deadline for each request.
+
+The web stack has none of these by itself: a 50 MB body is taken, and a client that trickles one byte a second
+holds its connection for ever.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import anyio
+import h11
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dpdpca_protocol.errors import LimitError, MessageError, UnavailableError
+from dpdpca_runtime.asgi.problems import problem_response
+from dpdpca_runtime.asgi.rate import network_of
+
+HEAD_SECONDS = 10.0
+"""From the first byte of a request (or the opening of the connection) to the end of its head."""
+
+BODY_GRACE_SECONDS = 10.0
+BODY_BYTES_PER_SECOND = 16 * 1024
+"""A body may take the grace and its declared length at this rate; the same holds for reading a response."""
+
+UNDECLARED_BODY_SECONDS = 30.0
+MOST_BODY_SECONDS = 600.0
+
+
+_T = TypeVar("_T")
+
+
+async def read_body(request: Request, media_type: str, max_bytes: int) -> bytes:
+    """The raw body, once it is whole; see `read_large_body`."""
+    return bytes(await read_large_body(request, media_type, max_bytes))
+
+
+async def read_large_body(request: Request, media_type: str, max_bytes: int) -> bytearray:
+    """The raw body, once it is whole, never in memory twice.
+
+    Args:
+        request: untrusted.
+        media_type: what the content type must be, parameters aside.
+        max_bytes: limit of this route.
+
+    Raises:
+        MessageError: `unsupported-media-type`.
+        LimitError: `too-large`, by declared length or by bytes received.
+    """
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != media_type:
+        raise MessageError("unsupported-media-type", f"this route takes {media_type}", f"send {media_type}")
+    declared = request.headers.get("content-length", "0")
+    if not declared.isascii() or not declared.isdigit():
+        raise MessageError("malformed", "the content length is not a number")
+    if int(declared) > max_bytes:
+        raise _too_large(max_bytes)
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > max_bytes:
+            raise _too_large(max_bytes)
+    return body
+
+
+class LargeBodies:
+    """Room for large bodies: a caller sends one at a time, and all together reserve at most `most_bytes`.
+
+    Whoever finds no room is refused at once, before a byte of its body is read.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._reserved: dict[Hashable, int] = {}
+
+    @contextmanager
+    def room(self, caller: Hashable, size: int) -> Iterator[None]:
+        """Reserves `size` bytes for `caller` while the context lasts.
+
+        Raises:
+            UnavailableError: `busy`.
+        """
+        if caller in self._reserved or sum(self._reserved.values()) + size > self._most:
+            raise UnavailableError(
+                "busy", "other large bodies are on their way here", "try again", retry_after_seconds=2
+            )
+        self._reserved[caller] = size
+        try:
+            yield
+        finally:
+            del self._reserved[caller]
+
+
+class Places:
+    """Room for a few pieces of heavy work at a time; the others wait a little and are then refused.
+
+    Args:
+        count: how many run at a time.
+        wait_seconds: how long one more may wait for its place.
+    """
+
+    def __init__(self, count: int, wait_seconds: float) -> None:
+        self._free = anyio.CapacityLimiter(count)
+        self._wait_seconds = wait_seconds
+
+    @asynccontextmanager
+    async def take(self) -> AsyncIterator[None]:
+        """Holds a place while the context lasts.
+
+        Raises:
+            UnavailableError: `busy`.
+        """
+        try:
+            with anyio.fail_after(self._wait_seconds):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise UnavailableError(
+                "busy", "the service has as much of this work as it takes", "try again", retry_after_seconds=2
+            ) from error
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
+class Stop:
+    """Tells work in a thread that its result is of no use any more."""
+
+    def __init__(self) -> None:
+        self._reason: Exception | None = None
+
+    def now(self, reason: Exception) -> None:
+        self._reason = reason
+
+    def check(self) -> None:
+        """Raises the reason to stop, if there is one; called often by the work."""
+        if self._reason is not None:
+            raise self._reason
+
+
+async def run_while_wanted(request: Request, work: Callable[[Stop], _T], most_seconds: float) -> _T:
+    """The outcome of `work` in a thread; it stops once the client has gone or the time is over.
+
+    Args:
+        request: its body must have been read.
+        work: asks its `Stop` often.
+        most_seconds: how long it may take.
+
+    Raises:
+        ClientDisconnect: nobody waits for the outcome.
+        LimitError: `deadline`.
+    """
+    stop = Stop()
+
+    async def watch() -> None:
+        with anyio.move_on_after(most_seconds):
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+            stop.now(ClientDisconnect())
+            return
+        stop.now(LimitError("deadline", f"this takes longer than {most_seconds:g} s", "send less at once"))
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await run_in_threadpool(work, stop)
+    finally:
+        watching.cancel()
+
+
+class BoundedStream(StreamingResponse):
+    """A response in pieces that are made as the client reads them; cut off where it reads too slowly."""
+
+    async def stream_response(self, send: Send) -> None:
+        with anyio.move_on_after(MOST_BODY_SECONDS):
+            await super().stream_response(send)
+
+
+class InFlightLimit:
+    """At most `most` requests at once, a quarter of them from one address; more are refused with 503.
+
+    Without the second rule a stranger who sends slowly has all places. Addresses count as in `AddressLimit`.
+
+    Args:
+        app: what stands below.
+        most: requests that may be under way together.
+        exempt: paths that are always served (health), and streams, which have a limit of their own.
+    """
+
+    def __init__(self, app: ASGIApp, most: int, exempt: tuple[str, ...] = ()) -> None:
+        self._app = app
+        self._most = most
+        self._most_of_one = max(most // 4, 1)
+        self._exempt = exempt
+        self._under_way = 0
+        self._by_address: Counter[str] = Counter()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"].endswith(self._exempt):
+            await self._app(scope, receive, send)
+            return
+        address = network_of(scope)
+        if self._under_way >= self._most or (address and self._by_address[address] >= self._most_of_one):
+            refusal = UnavailableError(
+                "busy", "the service has as many requests as it takes", "try again", retry_after_seconds=1
+            )
+            await problem_response(refusal)(scope, receive, send)
+            return
+        self._under_way += 1
+        if address:
+            self._by_address[address] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._under_way -= 1
+            if address:
+                self._by_address[address] -= 1
+                self._by_address += Counter()  # forgets who has none
+
+
+class DeadlineProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 protocol with an absolute deadline on what the peer still owes.
+
+    Owed are: the head of a request (from the opening of the connection, or from its first byte), its body
+    (by its length), and the reading of a response that no longer fits the socket (by its length). A peer
+    that misses a deadline is cut off. Between requests uvicorn's own keep-alive timeout holds.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._receive_timer: asyncio.TimerHandle | None = None
+        self._awaited: str = ""
+        self._write_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        super().connection_made(transport)
+        self._await("head", HEAD_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await("", 0)
+        self.resume_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.conn.their_state is h11.IDLE and not self._awaited:
+            self._await("head", HEAD_SECONDS)
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        state = self.conn.their_state
+        if state is h11.SEND_BODY:
+            if self._awaited != "body":
+                self._await("body", self._body_seconds())
+        elif state is not h11.IDLE:
+            self._await("", 0)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            seconds = BODY_GRACE_SECONDS + self.transport.get_write_buffer_size() / BODY_BYTES_PER_SECOND
+            self._write_timer = self.loop.call_later(seconds, self._cut_off)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            # Answered before the body was whole: what is left of it is thrown away, and soon enough cut off.
+            self._await("body", BODY_GRACE_SECONDS)
+        self._bound_closing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._bound_closing()
+
+    def _bound_closing(self) -> None:
+        """A closing transport waits for its last bytes to be read; not for ever."""
+        if self.transport.is_closing() and self._write_timer is None:
+            self._write_timer = self.loop.call_later(BODY_GRACE_SECONDS, self._cut_off)
+
+    def _await(self, what: str, seconds: float) -> None:
+        if self._receive_timer is not None:
+            self._receive_timer.cancel()
+            self._receive_timer = None
+        self._awaited = what
+        if what:
+            self._receive_timer = self.loop.call_later(seconds, self._cut_off)
+
+    def _body_seconds(self) -> float:
+        for name, value in self.headers:
+            if name == b"content-length":
+                # h11 has checked that this is a number.
+                return min(BODY_GRACE_SECONDS + int(value[:15]) / BODY_BYTES_PER_SECOND, MOST_BODY_SECONDS)
+        return UNDECLARED_BODY_SECONDS
+
+    def _cut_off(self) -> None:
+        self.transport.abort()
+
+
+def _too_large(max_bytes: int) -> LimitError:
+    return LimitError("too-large", f"the body is larger than {max_bytes} bytes", "send less")

@@ -1,0 +1,245 @@
+"""The only place where an error becomes a status and a problem document (RFC 9457).
+
+`ProblemMiddleware` stands outermost: whatever happens below it, the client gets a problem document with a
+stable `type`, and the log gets one line. Rejected input is never repeated, in neither; an exception that
+nobody planned becomes `internal` with an opaque id and nothing else.
+"""
+
+import errno
+import json
+import logging
+import re
+import secrets
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dpdpca_protocol.errors import (
+    DpdpcaError,
+    IntegrityError,
+    NotFoundError,
+    PolicyError,
+    UnavailableError,
+    UsageError,
+)
+from dpdpca_protocol.wire.http import PROBLEM_MEDIA_TYPE, PROBLEM_TYPE_PREFIX
+
+_STATUS_BY_SLUG = {
+    "deadline": 408,
+    "length-required": 411,
+    "unsupported-media-type": 415,
+    "wrong-address": 421,
+    "too-many": 429,
+    "storage-full": 507,
+}
+"""Slugs whose status is finer than that of their class."""
+
+_FRAMEWORK_PROBLEMS = {
+    400: ("malformed", "the request is not valid HTTP for this route", "compare it with /docs"),
+    404: ("not-found", "there is nothing at this path", "compare it with /docs"),
+    405: ("method-not-allowed", "this path does not take this method", "compare it with /docs"),
+    406: ("not-acceptable", "this representation is not offered", "compare it with /docs"),
+    413: ("too-large", "the request is larger than this route takes", ""),
+    415: ("unsupported-media-type", "the content type is not one this route takes", "compare it with /docs"),
+}
+
+_PREFIXED_PATH = re.compile(r"/(?!v1/).+/v1/")
+_PREFIX_PROBLEM = (
+    "there is nothing at this path: it has a prefix before /v1/, and this service is served without one",
+    "give it a host name or a port of its own (nginx: location /), and an address without a path",
+)
+
+_logger = logging.getLogger("dpdpca.problems")
+
+Observer = Callable[[str], None]
+
+
+def status_of(error: DpdpcaError) -> int:
+    if error.place is not None and isinstance(error, NotFoundError | PolicyError):
+        return IntegrityError.status  # our own files are missing, or open to others: no fault of the peer
+    return _STATUS_BY_SLUG.get(error.slug, error.status)
+
+
+def problem_document(error: DpdpcaError) -> dict[str, Any]:
+    """What the client reads. The error's own texts are made by us and hold no input."""
+    document: dict[str, Any] = {
+        "type": PROBLEM_TYPE_PREFIX + error.slug,
+        "title": error.slug.replace("-", " "),
+        "status": status_of(error),
+        "detail": error.problem,
+        "next_step": error.advice,
+    }
+    if error.retry_after_seconds is not None:
+        document["retry_after_seconds"] = error.retry_after_seconds
+    return document
+
+
+def problem_response(error: DpdpcaError, headers: Mapping[str, str] | None = None) -> Response:
+    """The problem document of `error` as a response. A `UsageError` is our own bug and shows nothing."""
+    if isinstance(error, UsageError):
+        return internal_response(error)
+    if status_of(error) == IntegrityError.status:
+        _logger.error("integrity", extra={"slug": error.slug, "file": error.place})
+    response = _respond(status_of(error), problem_document(error))
+    if error.retry_after_seconds is not None:
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+    for name, value in (headers or {}).items():
+        response.headers[name] = value
+    return response
+
+
+def internal_response(error: BaseException) -> Response:
+    """`internal` with an opaque id; the log gets the id, the class and the place, never the message."""
+    incident = secrets.token_hex(8)
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    _logger.error(
+        "internal",
+        extra={
+            "incident": incident,
+            "error_class": type(error).__name__,
+            "place": " < ".join(f"{_tail(frame.filename)}:{frame.lineno}" for frame in reversed(frames)),
+        },
+    )
+    return _respond(
+        500,
+        {
+            "type": PROBLEM_TYPE_PREFIX + "internal",
+            "title": "internal",
+            "status": 500,
+            "detail": "an error that nobody planned for",
+            "next_step": f"give the operator this id: {incident}",
+            "incident": incident,
+        },
+    )
+
+
+def as_planned(error: BaseException) -> DpdpcaError | None:
+    """The taxonomy's word for `error`, if it has one: our own errors, and a full or failing disk."""
+    if isinstance(error, DpdpcaError):
+        return None if isinstance(error, UsageError) else error
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return UnavailableError(
+            "storage-full", "the service has no room left", "try again later", retry_after_seconds=60
+        )
+    if isinstance(error, OSError) and error.errno in (errno.EIO, errno.EROFS):
+        return UnavailableError(
+            "storage-failing", "the storage refuses to work", "try again later", retry_after_seconds=60
+        )
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return UnavailableError(
+            "busy", "the service is out of file handles", "try again", retry_after_seconds=2
+        )
+    return None
+
+
+def install_problem_handlers(app: FastAPI, observe: Observer = lambda slug: None) -> None:
+    """Maps what the framework raises, and puts `ProblemMiddleware` outermost; call it last."""
+
+    async def on_http_exception(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        slug, detail, next_step = _FRAMEWORK_PROBLEMS.get(
+            error.status_code, ("malformed", "the request was refused", "")
+        )
+        if error.status_code == 404 and _PREFIXED_PATH.match(request.url.path):
+            detail, next_step = _PREFIX_PROBLEM
+        observe(slug)
+        response = _respond(
+            error.status_code,
+            {
+                "type": PROBLEM_TYPE_PREFIX + slug,
+                "title": slug.replace("-", " "),
+                "status": error.status_code,
+                "detail": detail,
+                "next_step": next_step,
+            },
+        )
+        if error.headers and "allow" in {name.lower() for name in error.headers}:
+            response.headers["Allow"] = next(
+                value for name, value in error.headers.items() if name.lower() == "allow"
+            )
+        return response
+
+    async def on_validation_error(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        observe("malformed")
+        fields = sorted({_known_field(item) for item in error.errors()})
+        return _respond(
+            400,
+            {
+                "type": PROBLEM_TYPE_PREFIX + "malformed",
+                "title": "malformed",
+                "status": 400,
+                "detail": "not valid: " + ", ".join(fields),
+                "next_step": "compare the request with /docs",
+            },
+        )
+
+    async def on_planned_error(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, DpdpcaError)
+        observe("internal" if isinstance(error, UsageError) else error.slug)
+        return problem_response(error)
+
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(DpdpcaError, on_planned_error)
+    app.add_middleware(ProblemMiddleware, observe=observe)
+
+
+class ProblemMiddleware:
+    """Answers for whatever was raised below, unless a response has already begun."""
+
+    def __init__(self, app: ASGIApp, observe: Observer = lambda slug: None) -> None:
+        self._app = app
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def watching_send(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watching_send)
+        except ClientDisconnect:
+            # The peer went away in the middle of its own request: counted, not logged, nobody to answer.
+            self._observe("disconnected")
+        except Exception as error:
+            planned = as_planned(error)
+            self._observe(planned.slug if planned else "internal")
+            response = problem_response(planned) if planned else internal_response(error)
+            if not begun:
+                await response(scope, receive, send)
+
+
+def _respond(status: int, document: Mapping[str, Any]) -> Response:
+    return Response(
+        json.dumps(document, ensure_ascii=True).encode(),
+        status_code=status,
+        media_type=PROBLEM_MEDIA_TYPE,
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def _known_field(item: Mapping[str, Any]) -> str:
+    """Where the error is, in our words: no deeper than our models' own members, so that nothing the client
+    invented (an extra member, the key of a mapping) is repeated."""
+    location = [str(part) for part in item.get("loc", ())][:2]
+    if item.get("type") in ("extra_forbidden", "json_invalid", "invalid_key", "union_tag_invalid"):
+        location = location[:1]
+    return ".".join(part for part in location if part.isidentifier() and len(part) <= 40) or "the request"
+
+
+def _tail(path: str) -> str:
+    return "/".join(path.rsplit("/", 2)[-2:])

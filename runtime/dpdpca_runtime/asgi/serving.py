@@ -1,0 +1,182 @@
+"""Runs the listeners of a service in one loop until a signal comes.
+
+SIGINT and SIGTERM end it; SIGHUP has it read its certificate again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from dpdpca_protocol.errors import UnavailableError, UsageError
+from dpdpca_runtime.asgi.certificate import ServedCertificate
+from dpdpca_runtime.asgi.limits import DeadlineProtocol
+from dpdpca_runtime.asgi.listening import BACKLOG, listen
+from dpdpca_runtime.asgi.loop import EdgeLoop, raise_file_limit
+
+_KEEP_ALIVE_SECONDS = 15
+_SHUTDOWN_SECONDS = 10
+_CERTIFICATE_SECONDS = 24 * 3600.0
+"""Between two looks at how long the certificate still lives."""
+
+_logger = logging.getLogger("dpdpca.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """An application and where it is served.
+
+    Attributes:
+        name: for people.
+        port_option: the command's option for its port.
+        certificate: None for plain HTTP.
+    """
+
+    name: str
+    app: ASGIApp
+    host: str
+    port: int
+    port_option: str = "--port"
+    certificate: ServedCertificate | None = None
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to `_run_all`, which minds several servers, and says when it listens."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        _logger.info("listening", extra={"address": f"{self.config.host}:{self.config.port}"})
+
+
+class _Config(uvicorn.Config):
+    """A configuration whose certificate can be replaced."""
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(
+            listener.app,
+            host=listener.host,
+            port=listener.port,
+            http=DeadlineProtocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+            h11_max_incomplete_event_size=32 * 1024,
+            backlog=BACKLOG,
+        )
+        self._certificate = listener.certificate
+
+    def load(self) -> None:
+        super().load()
+        self.ssl = self._certificate.context if self._certificate else None
+
+
+def ignore_hangup() -> None:
+    """A SIGHUP that comes before there is anything to read again is not the end; call it first."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def serve(
+    listeners: Sequence[Listener],
+    *,
+    on_listening: Callable[[], object] = lambda: None,
+    on_hangup: Callable[[], object] = lambda: None,
+    on_stop: Callable[[], object] = lambda: None,
+) -> None:
+    """Serves until SIGINT or SIGTERM; all listeners stop together.
+
+    Args:
+        listeners: opened in this order.
+        on_listening: called when all are open.
+        on_hangup: called at SIGHUP.
+        on_stop: called when the end begins.
+
+    Raises:
+        UnavailableError: `cannot-listen`, or `not-started` where an application fails.
+    """
+    raise_file_limit()
+    with contextlib.ExitStack() as opened:
+        sockets = []
+        for listener in listeners:
+            sockets.append(listen(listener.name, listener.host, listener.port, listener.port_option))
+            for each in sockets[-1]:
+                opened.callback(each.close)
+        on_listening()
+        with asyncio.Runner(loop_factory=EdgeLoop) as runner:
+            runner.run(_run_all(listeners, sockets, on_hangup, on_stop))
+
+
+async def _run_all(
+    listeners: Sequence[Listener],
+    sockets: Sequence[list[socket.socket]],
+    on_hangup: Callable[[], object],
+    on_stop: Callable[[], object],
+) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    servers = [_Server(_Config(listener)) for listener in listeners]
+    certificates = {listener.certificate for listener in listeners if listener.certificate}
+
+    def stop() -> None:
+        on_stop()
+        ended.set()
+        for server in servers:
+            server.should_exit = True
+
+    def reload() -> None:
+        _logger.info("hangup")
+        on_hangup()
+        for certificate in certificates:
+            try:
+                certificate.reload()
+            except UsageError as error:
+                _logger.error("certificate not replaced", extra={"slug": error.slug, "reason": error.problem})
+            certificate.warn()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    watching = asyncio.create_task(_watch(certificates, ended))
+    try:
+        running = (_run(server, opened, stop) for server, opened in zip(servers, sockets, strict=True))
+        outcomes = await asyncio.gather(*running, return_exceptions=True)
+    finally:
+        await watching
+        _logger.info("stopped")
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _run(server: _Server, sockets: list[socket.socket], stop: Callable[[], None]) -> None:
+    """One server; where it cannot start or dies, the others stop too."""
+    try:
+        with contextlib.suppress(SystemExit):  # uvicorn leaves so where an application does not start
+            await server.serve(sockets)
+    finally:
+        stop()
+    if not server.started:
+        raise UnavailableError("not-started", "the service did not start", "see its log")
+
+
+async def _watch(certificates: set[ServedCertificate], ended: asyncio.Event) -> None:
+    """Warns now and daily of a certificate that expires."""
+    while not ended.is_set():
+        for certificate in certificates:
+            certificate.warn()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), _CERTIFICATE_SECONDS)

@@ -1,0 +1,248 @@
+"""`ProxyClient`: one method per route of a proxy, for owners and for the data user."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from dpdpca_protocol.errors import AuthenticationError, UsageError
+from dpdpca_protocol.messages.study_messages import Enrolment, ProxyCard
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, COMPONENTS_LIMIT_BYTES, MANIFEST_LIMIT_BYTES
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
+from dpdpca_runtime.http.answers import (
+    PartyFacts,
+    ReleaseBundle,
+    ShareFacts,
+    StudyFacts,
+    StudyUpdate,
+    member,
+    parse_answer,
+    statement_bytes,
+)
+from dpdpca_runtime.http.connection import ca_file_of_environment
+from dpdpca_runtime.http.events import parse_events
+from dpdpca_runtime.http.exchange import Call, Exchange
+from dpdpca_runtime.http.marks import SeenMarks
+from dpdpca_runtime.http.retry import Patience
+
+_LIST_LIMIT_BYTES = 16 * 1024 * 1024
+"""Answers that grow with the number of parties, studies or events."""
+
+
+class ProxyClient:
+    """A signed, patient conversation with one proxy. Safe to share between threads.
+
+    Args:
+        url: https://HOST:PORT; plain http for this machine only.
+        key: the caller's identity key, which signs every request.
+        proxy: the proxy's raw Ed25519 key as pinned at enrolment. Without it only `card` and what needs no
+            proof can be asked.
+        transport: for tests and in-process use.
+        patience: how long to try again what fails in passing.
+        marks: where the proxy's generations are remembered; what is asked of a study is held against them.
+        ca_file: PEM file of the authority that issued the proxy's certificate, instead of the system's;
+            default: the environment's DPDPCA_CA_FILE.
+
+    Every method raises the DpdpcaError that the proxy's problem document names, UnavailableError where nobody
+    answers, MessageError where the answer is not what the route promises.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: IdentityKey,
+        proxy: bytes | None = None,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        patience: Patience | None = None,
+        marks: SeenMarks | None = None,
+        ca_file: Path | None = None,
+    ) -> None:
+        self._exchange = Exchange(
+            url, key, transport, patience or Patience(), ca_file or ca_file_of_environment()
+        )
+        self._key = key
+        self._proxy = proxy
+        self._marks = marks
+
+    @property
+    def url(self) -> str:
+        return self._exchange.url
+
+    def close(self) -> None:
+        self._exchange.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Parties
+
+    def card(self, *, of_any_key: bool = False) -> tuple[ProxyCard, Statement]:
+        """How the proxy introduces itself, and the statement that proves it.
+
+        Raises:
+            AuthenticationError: it signs with another key than the pinned one, unless `of_any_key`.
+        """
+        encoded = self._exchange.send(Call("GET", "/v1/proxy", signed=False))
+        statement = verify_statement("proxy", encoded)
+        card = ProxyCard.parse(statement)
+        if not of_any_key and self._proxy is not None and statement.signer != self._proxy:
+            raise AuthenticationError(
+                "proxy-key-changed",
+                f"the proxy at {self.url} now signs with another key than the one that was pinned",
+                "do not go on; ask its operator, and enrol again only when the new key's words are confirmed",
+            )
+        return card, statement
+
+    def enrol(self, role: str, name: str, invitation: str) -> PartyId:
+        """Introduce the caller in `role` ("owner" or "user") with a single-use invitation.
+
+        The same party with the same invitation again gets the same answer.
+        """
+        enrolment = Enrolment(role, name, self._key.public, self._pinned()).sign(self._key)
+        body = canonical_json({"enrolment": json.loads(enrolment.encoded), "invitation": invitation})
+        answer = self._exchange.send(Call("POST", "/v1/parties", body, signed=False))
+        return PartyId.parse(member(parse_answer(answer), "party", str))
+
+    def parties(self) -> tuple[PartyFacts, ...]:
+        answer = parse_answer(self._exchange.send(Call("GET", "/v1/parties", limit_bytes=_LIST_LIMIT_BYTES)))
+        return tuple(PartyFacts.parse(party) for party in member(answer, "parties", list))
+
+    def rotate(self, statement: Statement) -> PartyId:
+        """Put another key in the place of the caller's own; the same statement again is fine."""
+        path = f"/v1/parties/{self._key.public.party_id.hex()}/rotations"
+        answer = self._exchange.send(Call("POST", path, statement.encoded))
+        return PartyId.parse(member(parse_answer(answer), "party", str))
+
+    def rotations(self) -> tuple[bytes, ...]:
+        """The rotation statements of all parties; not verified here."""
+        return self._rotations(Call("GET", "/v1/parties/rotations", limit_bytes=_LIST_LIMIT_BYTES))
+
+    def proxy_rotations(self) -> tuple[bytes, ...]:
+        """The proxy's own; not verified here."""
+        path = "/v1/proxy/rotations"
+        return self._rotations(Call("GET", path, limit_bytes=_LIST_LIMIT_BYTES, signed=False))
+
+    def _rotations(self, call: Call) -> tuple[bytes, ...]:
+        answer = parse_answer(self._exchange.send(call))
+        return tuple(statement_bytes(each) for each in member(answer, "rotations", list))
+
+    # Studies
+
+    def create_study(self, manifest: bytes) -> StudyId:
+        """Put a signed manifest before the owners; the same bytes again give the same id."""
+        answer = self._exchange.send(Call("POST", "/v1/studies", manifest))
+        return StudyId.parse(member(parse_answer(answer), "study", str))
+
+    def studies(self) -> tuple[StudyFacts, ...]:
+        answer = self._exchange.send(Call("GET", "/v1/studies", limit_bytes=_LIST_LIMIT_BYTES))
+        return StudyFacts.parse_list(parse_answer(answer))
+
+    def study(self, study: StudyId) -> StudyFacts:
+        """Where a study stands.
+
+        Raises:
+            AuthenticationError: `generation-fell` or `history-differs`, the proxy is not what it was.
+        """
+        known = self._marks.known(self._pinned()) if self._marks else None
+        answer = self._exchange.send(Call("GET", _path(study), limit_bytes=_LIST_LIMIT_BYTES))
+        facts = StudyFacts.parse(parse_answer(answer))
+        if self._marks is not None:
+            self._marks.check(self._pinned(), study, facts.state, facts.mark, known)
+        return facts
+
+    def manifest(self, study: StudyId) -> bytes:
+        """The manifest statement as signed by the data user; not verified here."""
+        return self._exchange.send(Call("GET", _path(study, "manifest"), limit_bytes=MANIFEST_LIMIT_BYTES))
+
+    def transcript(self, study: StudyId) -> tuple[bytes, ...]:
+        """The signed events of a study; not verified here."""
+        answer = self._exchange.send(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
+        return tuple(statement_bytes(event) for event in member(parse_answer(answer), "events", list))
+
+    def events(self, study: StudyId) -> Iterator[StudyUpdate]:
+        """Live news of a study until the proxy or the caller ends it; come back after UnavailableError."""
+        with self._exchange.stream(Call("GET", _path(study, "events"))) as lines:
+            yield from parse_events(lines)
+
+    def close_study(self, study: StudyId, statement: Statement) -> None:
+        """`statement` is the user's signed StudyAct of kind "close"."""
+        self._exchange.send(Call("POST", _path(study, "close"), statement.encoded))
+
+    def cancel_study(self, study: StudyId, statement: Statement) -> None:
+        """`statement` is the user's signed StudyAct of kind "cancel"."""
+        self._exchange.send(Call("DELETE", _path(study), statement.encoded))
+
+    # An owner's share
+
+    def put_chunk(self, study: StudyId, version: int, index: int, sealed: bytes) -> None:
+        """Send one sealed chunk; the same bytes again are fine."""
+        path = _path(study, f"share/chunks/{index}")
+        self._exchange.send(Call("PUT", path, sealed, CHUNK_MEDIA_TYPE, f"version={version}"))
+
+    def share(self, study: StudyId) -> ShareFacts:
+        answer = self._exchange.send(Call("GET", _path(study, "share"), limit_bytes=_LIST_LIMIT_BYTES))
+        return ShareFacts.parse(parse_answer(answer))
+
+    def complete_share(self, study: StudyId, statement: Statement) -> Statement:
+        """Claim the share whole; the proxy's receipt, its signature verified."""
+        return self._receipt(Call("POST", _path(study, "share/complete"), statement.encoded))
+
+    def withdraw_share(self, study: StudyId, statement: Statement) -> Statement:
+        """Take the share back; the proxy's receipt, its signature verified."""
+        return self._receipt(Call("DELETE", _path(study, "share"), statement.encoded))
+
+    # Release and components
+
+    def count_challenge(self, study: StudyId) -> Statement:
+        """E[N], signed by the proxy; ConflictError or NotFoundError `not-ready` before there is one."""
+        return self._signed("count-challenge", Call("GET", _path(study, "count")))
+
+    def answer_count(self, study: StudyId, statement: Statement) -> None:
+        self._exchange.send(Call("POST", _path(study, "count"), statement.encoded))
+
+    def release(self, study: StudyId) -> ReleaseBundle:
+        answer = self._exchange.send(Call("GET", _path(study, "release"), limit_bytes=COMPONENTS_LIMIT_BYTES))
+        return ReleaseBundle.parse(parse_answer(answer))
+
+    def release_chunk(self, study: StudyId, index: int, length_bytes: int) -> bytes:
+        """Chunk `index` of the release, of at most `length_bytes`; its digest is the caller's to check."""
+        return self._exchange.send(
+            Call("GET", _path(study, f"release/chunks/{index}"), limit_bytes=length_bytes)
+        )
+
+    def publish_components(self, study: StudyId, statement: Statement) -> None:
+        self._exchange.send(Call("PUT", _path(study, "components"), statement.encoded))
+
+    def components(self, study: StudyId) -> bytes:
+        """The components statement as signed by the data user; not verified here."""
+        answer = self._exchange.send(
+            Call("GET", _path(study, "components"), limit_bytes=COMPONENTS_LIMIT_BYTES)
+        )
+        return statement_bytes(parse_answer(answer).get("components"))
+
+    def _receipt(self, call: Call) -> Statement:
+        return self._signed("receipt", call)
+
+    def _signed(self, kind: str, call: Call) -> Statement:
+        proxy = self._pinned()
+        return verify_statement(kind, self._exchange.send(call), proxy)
+
+    def _pinned(self) -> bytes:
+        if self._proxy is None:
+            raise UsageError("not-enrolled", "the proxy's key is not known yet", "enrol at this proxy first")
+        return self._proxy
+
+
+def _path(study: StudyId, rest: str = "") -> str:
+    return f"/v1/studies/{study.hex()}" + (f"/{rest}" if rest else "")

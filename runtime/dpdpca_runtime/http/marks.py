@@ -1,0 +1,100 @@
+"""The highest generation that a proxy has signed for this party, so that one that falls is noticed.
+
+A proxy whose database was put back from an older copy would draw noise again, or hold shares that were taken
+back. Its own guard is a file on its machine; this is the other parties' memory of the same.
+"""
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from dpdpca_protocol.errors import AuthenticationError, IntegrityError, NotFoundError
+from dpdpca_protocol.messages.study_messages import StudyMark
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.files import private_dir, read_private, write_private
+
+_NEXT_STEP = (
+    "do not go on; ask the proxy's operator whether an older copy of its database was put back, and tell the"
+    " others. Only when that is settled, delete the line of this proxy from this file"
+)
+
+
+class SeenMarks:
+    """The file of marks, by the proxy's key.
+
+    Args:
+        path: made with the first mark.
+        first_key: the raw Ed25519 key under which a proxy was met, of any of its keys: one that rotates its
+            keys goes on with its generations.
+    """
+
+    def __init__(self, path: Path, first_key: Callable[[bytes], bytes] = lambda key: key) -> None:
+        self._path = path
+        self._first_key = first_key
+        self._lock = threading.Lock()
+
+    def known(self, proxy: bytes) -> tuple[int, str] | None:
+        """The highest (generation, head) that this proxy has signed; to be read before it is asked again."""
+        return self._read().get(self._first_key(proxy).hex())
+
+    def check(
+        self, proxy: bytes, study: StudyId, state: str, mark: bytes | None, known: tuple[int, str] | None
+    ) -> None:
+        """Hold a proxy's mark against what it signed before, and remember the higher one.
+
+        Args:
+            proxy: raw Ed25519 key of the pinned proxy.
+            study, state: what the mark must speak of.
+            mark: the statement as received; None where there was none.
+            known: from before the mark was asked for.
+
+        Raises:
+            AuthenticationError: `generation-fell`, `history-differs`, or the mark is missing or of another
+                study or state than the answer that it came with.
+        """
+        if mark is None:
+            if known is not None:
+                raise self._alarm("generation-fell", "the proxy no longer says at which generation it stands")
+            return
+        said = StudyMark.parse(verify_statement("mark", mark, proxy))
+        if (said.study, said.state) != (study, state):
+            raise self._alarm("history-differs", "the proxy has signed another state than it says")
+        if known is not None and said.generation < known[0]:
+            raise self._alarm(
+                "generation-fell",
+                f"the proxy stood at generation {known[0]} and now says {said.generation}:"
+                " an older copy of its database was put back",
+            )
+        if known is not None and said.generation == known[0] and said.head.hex() != known[1]:
+            raise self._alarm(
+                "history-differs", f"the proxy has signed two histories up to generation {said.generation}"
+            )
+        if known is None or said.generation > known[0]:
+            self._remember(proxy, said.generation, said.head)
+
+    def _remember(self, proxy: bytes, generation: int, head: Digest) -> None:
+        with self._lock:
+            marks, name = self._read(), self._first_key(proxy).hex()
+            if generation > marks.get(name, (0, ""))[0]:
+                marks[name] = (generation, head.hex())
+                private_dir(self._path.parent)
+                write_private(self._path, json.dumps(marks, indent=1, sort_keys=True).encode() + b"\n")
+
+    def _read(self) -> dict[str, tuple[int, str]]:
+        try:
+            marks = json.loads(read_private(self._path))
+            return {str(proxy): (int(generation), str(head)) for proxy, (generation, head) in marks.items()}
+        except NotFoundError:
+            return {}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise IntegrityError(
+                "state-corrupt",
+                "the file of the proxies' generations holds something else",
+                "put it back from a backup",
+                place=str(self._path),
+            ) from error
+
+    def _alarm(self, slug: str, what: str) -> AuthenticationError:
+        return AuthenticationError(slug, what, _NEXT_STEP, place=str(self._path))

@@ -1,0 +1,141 @@
+"""A problem document (RFC 9457) turned back into the error class that the peer raised."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    CryptographicError,
+    DpdpcaError,
+    InputError,
+    IntegrityError,
+    LimitError,
+    MessageError,
+    NotAllowedError,
+    NotFoundError,
+    PolicyError,
+    UnavailableError,
+    printable,
+)
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, PROBLEM_TYPE_PREFIX
+
+_BY_STATUS: dict[int, type[DpdpcaError]] = {
+    400: MessageError,
+    401: AuthenticationError,
+    403: NotAllowedError,
+    404: NotFoundError,
+    405: MessageError,
+    408: LimitError,
+    409: ConflictError,
+    413: LimitError,
+    415: MessageError,
+    421: AuthenticationError,
+    422: CryptographicError,
+    429: LimitError,
+    500: IntegrityError,
+    502: UnavailableError,
+    503: UnavailableError,
+    504: UnavailableError,
+    507: UnavailableError,
+}
+_BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
+    # Classes that share a status with another one.
+    (403, "manifest-refused"): PolicyError,
+    (403, "records-out-of-range"): PolicyError,
+    (422, "malformed-rows"): InputError,
+}
+
+
+_BETWEEN = "something before the proxy"
+_BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
+    301: ("the address points elsewhere", "give the address of the proxy itself: no redirect is followed"),
+    400: (f"{_BETWEEN} does not understand the request", "check the address, and https in it"),
+    404: (
+        "something else than a proxy answers at this address",
+        "check the address; a proxy needs a host name or a port of its own and cannot stand under a path",
+    ),
+    408: (
+        f"sending took longer than {_BETWEEN} allows",
+        "its operator can raise client_body_timeout (nginx)",
+    ),
+    429: (
+        f"{_BETWEEN} takes no more requests now",
+        "try again later; its operator can raise limit_req (nginx)",
+    ),
+    502: (
+        f"{_BETWEEN} does not reach it",
+        "its operator must see that the proxy runs and listens where proxy_pass (nginx) points",
+    ),
+    503: (f"{_BETWEEN} takes no more requests now, or the proxy is stopped", "try again later"),
+    504: (
+        f"{_BETWEEN} has waited in vain for its answer",
+        "try again later; its operator can raise proxy_read_timeout (nginx)",
+    ),
+}
+"""Status of an answer that no proxy gave → what it means, and what to do."""
+
+
+def error_from_response(
+    status: int, media_type: str, content: bytes, retry_after: str | None, sent_bytes: int = 0
+) -> DpdpcaError:
+    """The error that a response of `status` ≥ 300, or one that no proxy gave, stands for.
+
+    Args:
+        status: HTTP status.
+        media_type: of the Content-Type header, may be empty.
+        content: the body, untrusted; its text is made printable and cut.
+        retry_after: the Retry-After header; only its form in seconds is used.
+        sent_bytes: length of the request's body.
+    """
+    problem = _problem(content)
+    wait = _seconds(problem.get("retry_after_seconds"), retry_after)
+    kind = problem.get("type")
+    if not isinstance(kind, str) or not kind.startswith(PROBLEM_TYPE_PREFIX):
+        return _foreign(status, media_type, wait, sent_bytes)
+    slug = printable(kind.removeprefix(PROBLEM_TYPE_PREFIX), 60)
+    raised = _BY_SLUG.get((status, slug)) or _BY_STATUS.get(
+        status, MessageError if status < 500 else IntegrityError
+    )
+    detail = problem.get("detail") or problem.get("title")
+    next_step = problem.get("next_step")
+    return raised(
+        slug,
+        printable(detail) if isinstance(detail, str) else f"the proxy answered {status}",
+        printable(next_step) if isinstance(next_step, str) else "",
+        retry_after_seconds=wait,
+    )
+
+
+def _problem(content: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _seconds(member: Any, header: str | None) -> int | None:
+    if type(member) is int and 0 <= member <= 86_400:
+        return member
+    if header is not None and header.isascii() and header.isdigit() and len(header) <= 5:
+        return int(header)
+    return None
+
+
+def _foreign(status: int, media_type: str, wait: int | None, sent_bytes: int) -> DpdpcaError:
+    """Something on the way answered, or it is no proxy of ours."""
+    answer = f"answer {status}, {printable(media_type, 60) or 'no media type'}"
+    if status == 413:
+        return LimitError(
+            "too-large-on-the-way",
+            f"{_BETWEEN} refuses a body of {sent_bytes:,} bytes ({answer})",
+            f"its operator must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB: client_max_body_size (nginx)",
+        )
+    meaning, next_step = _BY_SOMETHING_ELSE.get(
+        301 if 300 <= status < 400 else status, _BY_SOMETHING_ELSE[404]
+    )
+    if status in (408, 429, 502, 503, 504):
+        return UnavailableError("gateway", f"{meaning} ({answer})", next_step, retry_after_seconds=wait)
+    return MessageError("not-a-proxy", f"{meaning} ({answer})", next_step)

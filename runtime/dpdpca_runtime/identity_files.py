@@ -1,0 +1,328 @@
+"""A role's private keys in its home folder: those in use, those given up, and the statements between.
+
+    identity.pem           the keys in use, under a passphrase if one was given
+    known-key.json         their public halves: a home remembers its keys
+    former-keys/N.pem      given up by rotation N; studies that began with them need them to their end
+    rotations/N.json       the statement of rotation N
+    next.pem               of a rotation that is under way
+
+A rotation that was interrupted goes on with the very key and statement that it began with.
+
+A home takes no other key than the one that it remembers, or one that rotations lead to from there. Otherwise
+a party could act under the key of another one, or under a key that it has given up. A home from before there
+was a memory takes the key that it is first used with, unless something else in the home names another one.
+"""
+
+import fcntl
+import itertools
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    IntegrityError,
+    MessageError,
+    NotFoundError,
+)
+from dpdpca_protocol.messages.rotation import MOST_ROTATIONS, Rotation, too_many_rotations, verify_rotation
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.fields import time_text
+from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.signing import (
+    FORMAT,
+    Identity,
+    IdentityKey,
+    Statement,
+    check_members,
+    hex_bytes,
+)
+from dpdpca_runtime.files import private_dir, read_private, remove_private, write_private
+from dpdpca_runtime.words import fingerprint_words
+
+_FILE = "identity.pem"
+_RESTORE = (
+    "put back this home's own keys from its newest backup; another party needs a home of its own: --home"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityKeys:
+    """All keys of one party.
+
+    Attributes:
+        former: given up, the newest first.
+        rotations: the statements that lead from the first key to the present one.
+    """
+
+    current: IdentityKey
+    former: tuple[IdentityKey, ...] = ()
+    rotations: tuple[Statement, ...] = ()
+
+    def of(self, ed25519: bytes) -> IdentityKey | None:
+        """The key whose public half is this one."""
+        keys = (self.current, *self.former)
+        return next((key for key in keys if key.public.ed25519 == ed25519), None)
+
+
+class IdentityFiles:
+    """The key files in one home folder.
+
+    Args:
+        home: the folder.
+        acted: the parties that have acted from this home, by whatever else is in it. Without a key of theirs
+            no key is taken. What it cannot read shows nothing.
+    """
+
+    def __init__(self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset) -> None:
+        self._home = home
+        self._acted = acted
+
+    @property
+    def exist(self) -> bool:
+        return self._path.exists()
+
+    @property
+    def are_remembered(self) -> bool:
+        """Whether the home has taken a key for its own."""
+        return self._known_path.exists()
+
+    @property
+    def need_passphrase(self) -> bool:
+        return b"ENCRYPTED" in read_private(self._path)
+
+    def open_with(self, passphrase: bytes) -> bool:
+        """Whether the key in use opens with it."""
+        with suppress(AuthenticationError):
+            self._key(self._path, passphrase)
+            return True
+        return False
+
+    def check_unused(self) -> None:
+        """Raises ConflictError where there is a key, or was one."""
+        if self.exist:
+            raise ConflictError(
+                "already-initialised",
+                f"there is a key in {self._home} already",
+                "use it, or name another folder with --home",
+            )
+        if self.are_remembered or self._acted():
+            raise ConflictError(
+                "already-initialised",
+                f"the key of the home {self._home} is gone",
+                "put identity.pem back from a backup, or name another folder with --home",
+            )
+
+    def create(self, passphrase: bytes | None) -> IdentityKey:
+        """Raises ConflictError like `check_unused`: what is there is kept."""
+        self.check_unused()
+        key = IdentityKey.generate()
+        write_private(self._path, key.to_pem(passphrase), replace=False)
+        self._remember(key.public)
+        return key
+
+    def load(self, passphrase: bytes | None) -> IdentityKeys:
+        """All keys.
+
+        Raises:
+            NotFoundError: there are none.
+            AuthenticationError: the passphrase is wrong or missing.
+            IntegrityError: `state-corrupt`, keys and statements do not belong together; `other-key`, the key
+                in use is not one of this home's; `former-key`, it was given up.
+        """
+        known = self._known()  # before the key: a rotation writes the key first
+        keys = self._read(passphrase)
+        self._check_known(keys, known)
+        self._check_acted(keys)
+        if known != keys.current.public:
+            self._remember(keys.current.public)
+        return keys
+
+    def _read(self, passphrase: bytes | None) -> IdentityKeys:
+        # In this order, so that a rotation that ends meanwhile is seen to be under way, or settled.
+        made, under_way = self._rotations(), self._next_path.exists()
+        current = self._key(self._path, passphrase)
+        settled = next(
+            (
+                number
+                for number, (rotation, _) in enumerate(made, 1)
+                if rotation.identity.ed25519 == current.public.ed25519
+            ),
+            0,
+        )
+        if not settled and made and made[0][0].previous != current.public.ed25519:
+            raise self._not_together()
+        if len(made) > settled and not under_way:
+            raise self._given_up(current.public.ed25519)
+        former = [self._key(self._former_path(number), passphrase) for number in range(settled, 0, -1)]
+        if [key.public.ed25519 for key in former] != [link.previous for link, _ in reversed(made[:settled])]:
+            raise self._not_together()
+        return IdentityKeys(current, tuple(former), tuple(statement for _, statement in made[:settled]))
+
+    def _key(self, path: Path, passphrase: bytes | None) -> IdentityKey:
+        try:
+            return IdentityKey.from_pem(read_private(path), passphrase)
+        except MessageError as error:
+            raise self._not_ours(path) from error
+
+    def _check_known(self, keys: IdentityKeys, known: Identity | None) -> None:
+        """That the key in use is the one that is remembered, or follows it."""
+        present = keys.current.public
+        if known is None or known == present or known.ed25519 in {key.public.ed25519 for key in keys.former}:
+            return
+        if any(link.previous == present.ed25519 for link, _ in self._rotations()):
+            raise self._given_up(present.ed25519)
+        raise IntegrityError(
+            "other-key",
+            f"{self._path} is not the key of this home (this home's: {fingerprint_words(known.ed25519)};"
+            f" the one there: {fingerprint_words(present.ed25519)})",
+            _RESTORE,
+        )
+
+    def _check_acted(self, keys: IdentityKeys) -> None:
+        """That all who have acted from this home were this party."""
+        own = {key.public.party_id for key in (keys.current, *keys.former)}
+        if not own.issuperset(self._acted()):
+            raise IntegrityError(
+                "other-key",
+                f"{self._path} is not the key of this home: its studies are under another key"
+                f" (the one there: {fingerprint_words(keys.current.public.ed25519)})",
+                _RESTORE,
+            )
+
+    def _known(self) -> Identity | None:
+        try:
+            body = parse_canonical(read_private(self._known_path))
+            check_members(body, "ed25519", "x25519")
+            return Identity(
+                hex_bytes(body["ed25519"], 32, "ed25519"), hex_bytes(body["x25519"], 32, "x25519")
+            )
+        except NotFoundError:
+            return None
+        except MessageError as error:
+            raise self._not_ours(self._known_path) from error
+
+    def _remember(self, public: Identity) -> None:
+        body = {"ed25519": public.ed25519.hex(), "format": FORMAT, "x25519": public.x25519.hex()}
+        with suppress(OSError):  # a home that cannot be written is looked at, and books nothing either
+            write_private(self._known_path, canonical_json(body))
+
+    def rotate(
+        self, role: str, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]
+    ) -> IdentityKeys:
+        """Gives up the key in use for a new one.
+
+        Args:
+            role: owner, proxy or user.
+            passphrase: of the key in use; seals the new one too.
+            now: put into the statement.
+            announce: brings the statement to whoever must know it, before the new key is put to use. What it
+                raises leaves the old key in use and the rotation under way: another call goes on with it.
+
+        Raises:
+            ConflictError: another process is at it, or there were as many as may be.
+        """
+        with self._locked():
+            if self._next_path.exists() and read_private(self._next_path) == read_private(self._path):
+                remove_private(self._next_path)
+                return self.load(passphrase)  # it was interrupted when all but this was done
+            keys = self.load(passphrase)
+            number = len(keys.rotations) + 1
+            if number > MOST_ROTATIONS:
+                raise too_many_rotations()
+            if not self._next_path.exists():
+                write_private(self._next_path, IdentityKey.generate().to_pem(passphrase), replace=False)
+            new = self._key(self._next_path, passphrase)
+            announce(self._statement(number, role, keys.current, new, now))
+            private_dir(self._former_path(number).parent)
+            write_private(self._former_path(number), read_private(self._path))
+            write_private(self._path, read_private(self._next_path))
+            self._remember(new.public)
+            remove_private(self._next_path)
+            return self.load(passphrase)
+
+    def _statement(
+        self, number: int, role: str, old: IdentityKey, new: IdentityKey, now: datetime
+    ) -> Statement:
+        made = self._rotations()
+        if len(made) >= number:
+            begun, statement = made[number - 1]
+            if begun.identity != new.public:
+                raise self._not_together()
+            return statement
+        rotation = Rotation(role, number, old.public.ed25519, new.public, time_text(now))
+        statement = rotation.sign(old, new)
+        private_dir(self._rotation_path(number).parent)
+        write_private(self._rotation_path(number), statement.encoded)
+        return statement
+
+    def _rotations(self) -> list[tuple[Rotation, Statement]]:
+        made: list[tuple[Rotation, Statement]] = []
+        while (path := self._rotation_path(len(made) + 1)).exists():
+            try:
+                made.append(verify_rotation(read_private(path)))
+            except (MessageError, AuthenticationError) as error:
+                raise self._not_ours(path) from error
+        if any(
+            link.previous != before.identity.ed25519 for (before, _), (link, _) in itertools.pairwise(made)
+        ):
+            raise self._not_together()
+        return made
+
+    def _not_ours(self, path: Path) -> IntegrityError:
+        return IntegrityError(
+            "state-corrupt",
+            "a file beside the keys is not what this program wrote",
+            "put it back from a backup",
+            place=str(path),
+        )
+
+    def _not_together(self) -> IntegrityError:
+        return IntegrityError(
+            "state-corrupt",
+            "the rotations in a home do not lead to the key in it",
+            "put the whole home back from one backup",
+            place=str(self._home),
+        )
+
+    def _given_up(self, ed25519: bytes) -> IntegrityError:
+        return IntegrityError(
+            "former-key",
+            f"this is a key that the home has given up ({fingerprint_words(ed25519)})",
+            "put back the newest identity.pem, former-keys and rotations from a backup",
+            place=str(self._path),
+        )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        descriptor = os.open(private_dir(self._home) / "rotation.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConflictError("busy", "another command rotates these keys", "wait until it ends") from error
+        else:
+            yield
+        finally:
+            os.close(descriptor)
+
+    @property
+    def _path(self) -> Path:
+        return self._home / _FILE
+
+    @property
+    def _known_path(self) -> Path:
+        return self._home / "known-key.json"
+
+    @property
+    def _next_path(self) -> Path:
+        return self._home / "next.pem"
+
+    def _former_path(self, number: int) -> Path:
+        return self._home / "former-keys" / f"{number}.pem"
+
+    def _rotation_path(self, number: int) -> Path:
+        return self._home / "rotations" / f"{number}.json"
