@@ -27,12 +27,12 @@ from dpdpca_protocol.wire.fields import (
     read_integer,
     read_list,
     read_text,
+    real_of,
     refused,
 )
 from dpdpca_protocol.wire.signing import hex_bytes
 from dpdpca_runtime.text import load_text
 from dpdpca_runtime.words import fingerprint_words
-from dpdpca_user.planning.draft import real_of
 
 _NAME = 200
 _MECHANISM = 60

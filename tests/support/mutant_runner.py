@@ -48,21 +48,25 @@ _SPEED_OF_PRODUCTS = {"_MOST_TEETH", "building", "power", "best"}
 _RELEASES = ("unit/test_masked.py", "unit/test_core_study.py", "properties/test_release_properties.py")
 _FIGURES = ("unit/test_figures.py", "unit/test_mechanisms.py", "unit/test_manifest.py")
 AREAS: dict[str, tuple[Target, ...]] = {
-    "packing": (Target("packing.py", ("unit/test_packing.py", "properties/test_packing_properties.py")),),
+    "packing": (
+        Target("layout/packing.py", ("unit/test_packing.py", "properties/test_packing_properties.py")),
+    ),
     "aggregation": (
-        Target("aggregate.py", _RELEASES[1:]),
+        Target("release/aggregate.py", _RELEASES[1:]),
         Target("paillier/products.py", ("unit/test_products.py", *_RELEASES[:1]), _SPEED_OF_PRODUCTS),
     ),
     "masking": (
-        Target("masked.py", _RELEASES, _SPEED_OF_MASKED),
-        Target("release.py", ("unit/test_release.py", *_RELEASES[1:], "hostile/test_release_attacks.py")),
+        Target("release/masked.py", _RELEASES, _SPEED_OF_MASKED),
+        Target(
+            "release/release.py", ("unit/test_release.py", *_RELEASES[1:], "hostile/test_release_attacks.py")
+        ),
     ),
     "calibration": (
-        Target("accounting.py", ("unit/test_accounting.py", "unit/test_mechanisms.py")),
-        Target("sensitivity.py", ("unit/test_sensitivity.py", "unit/test_mechanisms.py")),
-        Target("mechanisms/gaussian.py", ("unit/test_mechanisms.py", "unit/test_figures.py")),
-        Target("terms.py", _FIGURES),
-        Target("figures.py", _FIGURES),
+        Target("privacy/accounting.py", ("unit/test_accounting.py", "unit/test_mechanisms.py")),
+        Target("privacy/sensitivity.py", ("unit/test_sensitivity.py", "unit/test_mechanisms.py")),
+        Target("privacy/mechanisms/gaussian.py", ("unit/test_mechanisms.py", "unit/test_figures.py")),
+        Target("terms/terms.py", _FIGURES),
+        Target("terms/figures.py", _FIGURES),
     ),
 }
 
@@ -156,8 +160,8 @@ def _load_what_is_not_ours(folder: Path) -> None:
     import proxy_world  # noqa: F401 - what the conftest of all tests needs
     import sklearn.decomposition  # noqa: F401 - slow to load
 
-    ours = (str(ROOT / "protocol"), str(ROOT / "services"), str(ROOT / "clients"), str(folder))
-    ours += (str(ROOT / "tests/support"),)
+    ours = tuple(str(ROOT / wing) for wing in ("protocol", "runtime", "services", "clients", "lab"))
+    ours += (str(folder), str(ROOT / "tests/support"))
     for name, module in list(sys.modules.items()):
         if name != "__main__" and str(getattr(module, "__file__", "")).startswith(ours):
             del sys.modules[name]

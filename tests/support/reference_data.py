@@ -61,7 +61,7 @@ def terrain() -> Table:
     """The demo's 20,000 records of ten columns."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(files("dpdpca_cli") / "demo_data" / "forest.parquet")
+    table = pq.read_table(files("dpdpca_cli.demo") / "data" / "forest.parquet")
     names = [name for name in table.column_names if name != "cover_type"][:10]
     rows = np.column_stack([table[name].to_numpy() for name in names]).astype(float)
     return _table("terrain", rows, np.array(_TERRAIN, dtype=float))

@@ -11,9 +11,10 @@ import pytest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.terms.manifest import Manifest, Participant
-from dpdpca_user.planning.draft import complete_draft, default_delta, real_of
+from dpdpca_protocol.wire.fields import real_of
+from dpdpca_user.planning.draft import complete_draft, default_delta
 
-EXAMPLE = Path(__file__).parents[2] / "clients" / "dpdpca_cli" / "demo_data" / "forest.toml"
+EXAMPLE = Path(__file__).parents[2] / "clients" / "dpdpca_cli" / "demo" / "data" / "forest.toml"
 
 
 def test_defaults(make_manifest):

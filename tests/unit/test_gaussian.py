@@ -68,5 +68,8 @@ def test_what_the_sampler_cannot_do_is_refused(variance, count, bound):
 
 
 def test_opendp_is_not_imported_before_noise_is_drawn():
-    script = "import sys, dpdpca_protocol.privacy.gaussian; sys.exit(any(m.startswith('opendp') for m in sys.modules))"
+    script = (
+        "import sys, dpdpca_protocol.privacy.gaussian;"
+        " sys.exit(any(m.startswith('opendp') for m in sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -304,5 +304,8 @@ def test_calls_out_of_range_are_refused():
 
 
 def test_mechanisms_import_no_opendp():
-    script = "import sys, dpdpca_protocol.privacy.mechanisms; sys.exit(any(m.startswith('opendp') for m in sys.modules))"
+    script = (
+        "import sys, dpdpca_protocol.privacy.mechanisms;"
+        " sys.exit(any(m.startswith('opendp') for m in sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -12,7 +12,7 @@ from dpdpca_owner.records.open import DataLocation, open_source, read_batches
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.terms.features import Feature
 
-_DEMO_DATA = files("dpdpca_cli") / "demo_data"
+_DEMO_DATA = files("dpdpca_cli.demo") / "data"
 
 
 def bundled_records() -> pa.Table:

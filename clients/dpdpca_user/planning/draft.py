@@ -5,12 +5,10 @@ what only a machine knows. A draft is friendly input of the data user's own side
 passes the same strict parser as everybody else's.
 """
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +27,7 @@ from dpdpca_protocol.wire.fields import (
     decimal_text,
     malformed,
     read_choice,
+    real_of,
     refused,
     text_problem,
     time_text,
@@ -40,8 +39,6 @@ DEFAULT_MIN_OWNERS = 3
 DEFAULT_MAX_OWNERS = 100
 DEFAULT_SUM_WEIGHT = Fraction(43, 100)
 
-_REAL = "a finite number below 10³⁰ with at most 40 decimal places"
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _NEEDED = ("title", "purpose", "features", "clip_norm", "release", "epsilon", "max_records")
 # fmt: off
 _OPTIONAL = (
@@ -157,25 +154,6 @@ def default_delta(max_records: Any) -> Fraction:
     squared = max_records**2
     places = len(str(squared)) + 6
     return min(DEFAULT_DELTA, Fraction(10**places // squared, 10**places))
-
-
-def real_of(value: Any, where: str) -> Fraction:
-    """The exact value of a number as people write it: TOML integer or float (as printed), or a string.
-
-    Raises:
-        MessageError: not a finite number that a manifest has room for; it names the field.
-    """
-    if isinstance(value, Fraction):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
-        malformed(where, _REAL)
-    text = str(value)
-    if len(text) > 80 or not _NUMBER.fullmatch(text):
-        malformed(where, _REAL)
-    real = Fraction(Decimal(text))
-    if abs(real) >= 10**30 or (real * 10**40).denominator != 1:
-        malformed(where, _REAL)
-    return real
 
 
 def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:

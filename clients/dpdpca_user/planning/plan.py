@@ -9,7 +9,7 @@ from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
-from dpdpca_user.planning.draft import real_of
+from dpdpca_protocol.wire.fields import real_of
 from dpdpca_user.planning.noise import (
     FIRST_SHARES,
     SAFETY,

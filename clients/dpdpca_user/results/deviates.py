@@ -1,8 +1,8 @@
 """Normal deviates for simulations: what a release looks like when known noise is drawn again.
 
-No noise of a release comes from here. A simulation is judged by how its averages come out, and doubles do
-for that; privacy hangs on exact integers, and those are OpenDP's (`dpdpca_protocol.privacy.gaussian`). The bytes are
-those of the `Randomness` that is handed in, as everywhere in the core: the operating system's in the product.
+No noise of a release comes from here. A simulation is judged by its averages, and doubles are good enough for
+that. Privacy depends on exact integers, which OpenDP draws (see `privacy.gaussian`). The bytes come
+from the `Randomness` that is handed in: in the product, from the operating system.
 """
 
 import numpy as np

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Never
 
@@ -30,6 +31,8 @@ _INVISIBLE = (
     range(0xFFA0, 0xFFA1),
     range(0xE0000, 0xE1000),
 )
+_REAL = "a finite number below 10³⁰ with at most 40 decimal places"
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
 _DECIMAL_PLACES = 40
 _MAX_INTEGER = 2**53 - 1
 
@@ -82,6 +85,25 @@ def text_problem(untrusted: str, most: int) -> str:
 def name_key(name: str) -> str:
     """What two names have in common that a reader would take for one: NFKC, case folded."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+
+
+def real_of(value: Any, where: str) -> Fraction:
+    """The exact value of a number as people write it: TOML integer or float (as printed), or a string.
+
+    Raises:
+        MessageError: not a finite number that a manifest has room for; it names the field.
+    """
+    if isinstance(value, Fraction):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+        malformed(where, _REAL)
+    text = str(value)
+    if len(text) > 80 or not _NUMBER.fullmatch(text):
+        malformed(where, _REAL)
+    real = Fraction(Decimal(text))
+    if abs(real) >= 10**30 or (real * 10**40).denominator != 1:
+        malformed(where, _REAL)
+    return real
 
 
 def read_choice(untrusted: Any, where: str, choices: Iterable[str], not_offered: Iterable[str] = ()) -> str:

@@ -24,7 +24,7 @@ def test_small_real_sets_have_the_known_figures():
 @pytest.fixture
 def folder(tmp_path):
     """The bundled terrain records under the name of the whole set, and two small tables of other shapes."""
-    bundled = pq.read_table(files("dpdpca_cli") / "demo_data" / "forest.parquet")
+    bundled = pq.read_table(files("dpdpca_cli.demo") / "data" / "forest.parquet")
     pq.write_table(bundled, tmp_path / "covtype_sample20k.parquet")
     codes = {
         "MOSTYPE": [1, 2, 2],
