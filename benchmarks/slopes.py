@@ -23,11 +23,12 @@ from dpdpca_lab.bench.measure import Peak, seconds_of
 from dpdpca_lab.bench.phases import Size, bench_aggregate
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.open import DataLocation
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 
@@ -104,7 +105,7 @@ def some_manifest() -> Manifest:
     """Of a small key: reading does not depend on it."""
     user, proxy, *owners = (IdentityKey.generate().public for _ in range(5))
     participants = [Participant(f"Owner {number}", owner.ed25519) for number, owner in enumerate(owners)]
-    secret = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
+    secret = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
     draft = {
         "title": "Benchmark",
         "purpose": "To measure.",
@@ -126,7 +127,6 @@ def some_manifest() -> Manifest:
         secret.public,
         prove_key(secret, user.ed25519),
         closes_at=datetime(2030, 1, 1, tzinfo=UTC),
-        least_modulus_bits=512,
     )
 
 

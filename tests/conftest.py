@@ -10,10 +10,11 @@ import pytest
 from hypothesis import settings
 from proxy_world import ProxyWorld
 
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 
@@ -66,7 +67,7 @@ def ledger_witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def parties() -> Parties:
     user = IdentityKey.generate()
-    secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+    secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
     return Parties(
         user,
         IdentityKey.generate(),
@@ -113,7 +114,6 @@ def make_manifest(parties: Parties, draft: dict[str, Any]) -> Callable[..., Mani
             parties.participants,
             parties.secret.public,
             parties.proof,
-            least_modulus_bits=TOY_BITS,
         )
 
     return make

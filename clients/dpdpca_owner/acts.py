@@ -32,9 +32,10 @@ from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.components import Components
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.address import normal_address, parse_address
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -58,14 +59,14 @@ class Desk:
             put another transport in here.
         say: told what a person should know and nothing waits for.
         now: the clock.
-        least_modulus_bits: lower only in tests.
+        key_rules: which moduli it takes.
     """
 
     home: OwnerHome
     owner: Owner
     connect: Callable[[str, IdentityKey, bytes | None, float], ProxyClient]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    least_modulus_bits: int = LEAST_MODULUS_BITS
+    key_rules: KeyRules = PRODUCT_KEYS
     say: Callable[[str], None] = lambda text: None
 
     def for_study(self, manifest: Manifest) -> "Desk":
@@ -85,9 +86,7 @@ class Desk:
     ) -> Iterator[tuple["Desk", ProxyClient, OpenedStudy]]:
         """A study that was opened; this owner, and a client, with the keys that belong to it."""
         with self.client(address.proxy, patience_seconds) as client:
-            opened = open_study(
-                address, self.home, client, least_modulus_bits=self.least_modulus_bits, say=self.say
-            )
+            opened = open_study(address, self.home, client, key_rules=self.key_rules, say=self.say)
             desk, proxy = self.for_study(opened.manifest), opened.manifest.proxy.ed25519
             with desk.connect(address.proxy, desk.owner.key, proxy, patience_seconds) as its_client:
                 yield desk, its_client, opened

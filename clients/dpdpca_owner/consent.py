@@ -14,10 +14,10 @@ from dpdpca_owner.policy import PolicyLine
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import NoiseBy
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, proved_privacy
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import decimal_text, time_text
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_runtime.words import fingerprint_words

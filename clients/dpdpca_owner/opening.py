@@ -6,7 +6,9 @@ from dataclasses import dataclass, field, replace
 from dpdpca_owner.home import Owner, OwnerHome
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError
 from dpdpca_protocol.messages.study_messages import ProxyCard
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, parse_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import Identity, verify_statement
 from dpdpca_runtime.http.address import StudyAddress
@@ -40,7 +42,7 @@ def open_study(
     home: OwnerHome,
     client: ProxyClient,
     *,
-    least_modulus_bits: int = LEAST_MODULUS_BITS,
+    key_rules: KeyRules = PRODUCT_KEYS,
     say: Callable[[str], None] = lambda text: None,
 ) -> OpenedStudy:
     """Fetch a study's manifest and verify everything about it that this owner can.
@@ -61,7 +63,7 @@ def open_study(
     signed = open_manifest(
         client.manifest(address.study),
         home.known_moduli(besides=address.study),
-        least_modulus_bits=least_modulus_bits,
+        key_rules=key_rules,
     )
     if signed.study_id != address.study:
         raise AuthenticationError(
@@ -102,7 +104,7 @@ def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[
     return home.pins.proxy(url)
 
 
-def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome, least_modulus_bits: int) -> Manifest:
+def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manifest:
     """What the manifest of a study says, signed and by its id the right one, of a proxy that is pinned here.
 
     Figures and modulus are not checked again: nothing is to be sent.
@@ -111,7 +113,7 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome, least_mod
         AuthenticationError: another study's manifest, or of another proxy.
     """
     statement = verify_statement("manifest", encoded)
-    manifest = Manifest.parse(statement.body, least_modulus_bits=least_modulus_bits)
+    manifest = parse_manifest(statement.body)
     keys = {identity.ed25519 for identity in home.pins.proxy_identities(address.proxy)}
     if statement.digest != address.study or manifest.proxy.ed25519 not in keys:
         raise AuthenticationError(

@@ -18,7 +18,9 @@ from dpdpca_owner.accounts.charge import DATA_SET_NAME
 from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
 from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.manifest import MAX_ENCODED_FEATURES, MAX_OWNERS, Manifest
+from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.members import MAX_OWNERS
 from dpdpca_protocol.terms.statements import proved_privacy
 from dpdpca_protocol.wire.fields import (
     check_members,

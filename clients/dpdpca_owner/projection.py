@@ -20,7 +20,8 @@ from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import parse_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.manifest import Manifest, SignedManifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.sealing import components_info, open_sealed
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.files import replacing, write_private

@@ -19,7 +19,7 @@ from dpdpca_owner.acts import Desk
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, MessageError
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import verify_statement
@@ -149,7 +149,7 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> bool:
         )
     with own_file(folder.path / "manifest.json"):
         body = verify_statement("manifest", encoded).body
-        manifest = Manifest.parse(body, least_modulus_bits=desk.least_modulus_bits)
+        manifest = parse_manifest(body)
     spend = ledger.spend(folder.study)
     # Taken back as far as the ledger goes, and sent again since.
     is_missing = spend is None or (not spend.is_live and plan.version > spend.version)

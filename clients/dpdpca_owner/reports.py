@@ -44,9 +44,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     """
     folder, ledger = desk.home.study(address.study), desk.home.ledger
     with desk.client(address.proxy) as client:
-        manifest = read_terms(
-            folder.manifest() or client.manifest(address.study), address, desk.home, desk.least_modulus_bits
-        )
+        manifest = read_terms(folder.manifest() or client.manifest(address.study), address, desk.home)
     desk, pinned = desk.for_study(manifest), manifest.proxy.ed25519
     receipt = folder.last_receipt(pinned)
     with desk.client(address.proxy) as client:
@@ -87,7 +85,7 @@ def status_offline(desk: Desk, address: StudyAddress) -> Report:
             "nothing that the proxy has signed of this study is kept here",
             f"run: dpdpca owner status {address}",
         )
-    terms = read_terms(manifest, address, desk.home, desk.least_modulus_bits)
+    terms = read_terms(manifest, address, desk.home)
     desk, pinned = desk.for_study(terms), terms.proxy.ed25519
     facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
     receipt = folder.last_receipt(pinned)

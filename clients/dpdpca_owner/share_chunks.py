@@ -18,8 +18,8 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.terms.figures import NoiseBy
-from dpdpca_protocol.terms.manifest import SignedManifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest
+from dpdpca_protocol.terms.terms import NoiseBy
 
 _CHUNKS_AHEAD = 2
 """Chunks that are being encrypted at a time: workers go on while a chunk is written and sent."""

@@ -18,7 +18,8 @@ from dpdpca_protocol.errors import AuthenticationError, ConflictError, Integrity
 from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.study import StudyState
-from dpdpca_protocol.terms.manifest import Manifest, SignedManifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import Statement, verify_statement

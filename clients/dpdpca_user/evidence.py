@@ -21,8 +21,10 @@ from dpdpca_protocol.messages.share import (
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest, SignedManifest, open_manifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, verify_statement
 
@@ -50,7 +52,7 @@ def verify_manifest(
     proxy: Sequence[bytes],
     user: Sequence[bytes],
     *,
-    least_modulus_bits: int = LEAST_MODULUS_BITS,
+    key_rules: KeyRules = PRODUCT_KEYS,
 ) -> SignedManifest:
     """The manifest under this id, if this data user signed it and it names the pinned proxy.
 
@@ -58,7 +60,7 @@ def verify_manifest(
         MessageError, PolicyError, CryptographicError: as `open_manifest`; or another study's manifest.
         AuthenticationError: it names another data user or proxy.
     """
-    signed = open_manifest(untrusted, least_modulus_bits=least_modulus_bits)
+    signed = open_manifest(untrusted, key_rules=key_rules)
     if signed.study_id != study:
         raise MessageError("wrong-study", "the manifest belongs to another study", "ask for this study again")
     if signed.manifest.user.ed25519 not in user:

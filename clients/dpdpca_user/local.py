@@ -21,10 +21,17 @@ from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.release import NoisyScatter, triangle_index
 from dpdpca_protocol.result.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import Feature, check_clip_norm, check_resolution, feature_units
-from dpdpca_protocol.terms.figures import Figures, Terms, default_fraction_bits, figures_of
-from dpdpca_protocol.terms.manifest import MAX_ENCODED_FEATURES, Manifest
+from dpdpca_protocol.terms.features import (
+    MAX_ENCODED_FEATURES,
+    Feature,
+    check_clip_norm,
+    check_resolution,
+    feature_units,
+)
+from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
+from dpdpca_protocol.terms.terms import Terms
 from dpdpca_user.estimator import NoisyPCA, ParameterError
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.results.reliability import assess_release

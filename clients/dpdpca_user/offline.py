@@ -6,8 +6,8 @@ from typing import Any
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
 from dpdpca_protocol.messages.log import LogEntry, check_chain
 from dpdpca_protocol.messages.study_messages import SealedComponents
-from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, SignedManifest
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
+from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head, verify_statement
@@ -21,7 +21,7 @@ def verify_evidence(
     proxy: Sequence[bytes],
     user: Sequence[bytes],
     *,
-    least_modulus_bits: int = LEAST_MODULUS_BITS,
+    key_rules: KeyRules = PRODUCT_KEYS,
 ) -> Iterator[str]:
     """Yields a sentence for each thing that holds.
 
@@ -31,15 +31,13 @@ def verify_evidence(
         chunk: gives chunk k of the release; untrusted.
         proxy: the pinned raw Ed25519 keys of the proxy: a study keeps the one that it began with.
         user: this data user's own, likewise.
-        least_modulus_bits: lower only in tests.
+        key_rules: which moduli are accepted.
 
     Raises:
         ConflictError: there is no release yet.
         DpdpcaError: the first thing that does not hold.
     """
-    signed = verify_manifest(
-        canonical_json(evidence["manifest"]), study, proxy, user, least_modulus_bits=least_modulus_bits
-    )
+    signed = verify_manifest(canonical_json(evidence["manifest"]), study, proxy, user, key_rules=key_rules)
     yield "the manifest is signed by this data user, its figures are right and its key is fit"
     yield "it names the pinned proxy"
     bundle = evidence.get("release")

@@ -15,9 +15,10 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, NotFoundError, PolicyError
 from dpdpca_protocol.messages.study_messages import ProxyCard
-from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import open_sealed
@@ -59,7 +60,7 @@ class Proxy:
     now: Clock
     randomness: Randomness
     metrics: Metrics
-    least_modulus_bits: int
+    key_rules: KeyRules
     terms: Callable[[StudyId], StudyTerms]
     """The terms of a study that stands in the database; parsed once, then remembered."""
     wake: Callable[[], None] = field(default=lambda: None)
@@ -155,7 +156,7 @@ def open_proxy(
     *,
     now: Clock = system_clock,
     randomness: Randomness = OS_RANDOMNESS,
-    least_modulus_bits: int = LEAST_MODULUS_BITS,
+    key_rules: KeyRules = PRODUCT_KEYS,
     metrics: Metrics | None = None,
     wake: Callable[[], None] = lambda: None,
 ) -> Proxy:
@@ -165,7 +166,7 @@ def open_proxy(
         settings: of the operator.
         now: the clock.
         randomness: of the operating system outside tests.
-        least_modulus_bits: lower only in tests.
+        key_rules: which moduli it takes.
         metrics: where acts are counted.
         wake: see `Proxy.wake`.
 
@@ -182,7 +183,7 @@ def open_proxy(
 
     @lru_cache(maxsize=64)
     def terms(study: StudyId) -> StudyTerms:
-        return _load_terms(database, study, least_modulus_bits)
+        return _load_terms(database, study)
 
     database = Database(
         home / DATABASE_FILE,
@@ -200,7 +201,7 @@ def open_proxy(
         now=now,
         randomness=randomness,
         metrics=counted,
-        least_modulus_bits=least_modulus_bits,
+        key_rules=key_rules,
         terms=terms,
         wake=wake,
     )
@@ -211,14 +212,14 @@ def passphrase_of(settings: Settings) -> bytes | None:
     return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
 
-def _load_terms(database: Database, study: StudyId, least_modulus_bits: int) -> StudyTerms:
+def _load_terms(database: Database, study: StudyId) -> StudyTerms:
     with database.reading("load terms") as connection:
         load_study(connection, study)
         encoded = load_blob(connection, study, "manifest")
     assert encoded is not None
     try:
         # The statement was verified, figures and key proof included, before it was stored.
-        manifest = Manifest.parse(parse_canonical(encoded)["body"], least_modulus_bits=least_modulus_bits)
+        manifest = parse_manifest(parse_canonical(encoded)["body"])
     except (MessageError, PolicyError) as error:
         raise IntegrityError(
             "state-corrupt",

@@ -18,7 +18,7 @@ from dpdpca_protocol.messages.study_messages import StudyAct, StudyMark
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
 from dpdpca_protocol.terms.features import feature_key
-from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.terms.statements import proved_privacy
 from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.fields import decimal_text, time_text
@@ -74,7 +74,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
     if present is not None:
         check_user(present, caller)
         return Accepted(known, is_new=False)
-    signed = open_manifest(untrusted, least_modulus_bits=proxy.least_modulus_bits)
+    signed = open_manifest(untrusted, key_rules=proxy.key_rules)
     manifest, now = signed.manifest, proxy.now()
     if manifest.user.ed25519 != caller.ed25519:
         raise NotAllowedError(

@@ -14,7 +14,8 @@ from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.messages.transcript import Event, verify_transcript
-from dpdpca_protocol.terms.manifest import Manifest, SignedManifest, open_manifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import hex_bytes, verify_statement
 from dpdpca_proxy.proxy import Proxy
@@ -78,7 +79,7 @@ class Trail:
     def signed_manifest(self) -> SignedManifest:
         """The manifest with its signature and its figures verified."""
         encoded = self.blob("manifest") or b""
-        return open_manifest(encoded, least_modulus_bits=self.proxy.least_modulus_bits)
+        return open_manifest(encoded, key_rules=self.proxy.key_rules)
 
     @property
     def manifest(self) -> Manifest:

@@ -33,7 +33,8 @@ from dpdpca_protocol.release.masked import Speed, masked_ciphertexts, multiplica
 from dpdpca_protocol.release.release import draw_mask, noise_row
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, NoiseBy
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.preparing import residues_for
 from dpdpca_proxy.store.files import draw_name, product_name, release_name

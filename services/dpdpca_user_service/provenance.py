@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from dpdpca_protocol.terms.manifest import SignedManifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.identifiers import PartyId
 from dpdpca_user.evidence import VerifiedRelease
 from dpdpca_user.results.model import Contribution, Provenance, TrailEntry

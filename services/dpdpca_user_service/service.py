@@ -10,8 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpdpca_protocol.errors import IntegrityError
-from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, SecretKey
 from dpdpca_protocol.terms.parties import Party
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_runtime.files import private_dir
@@ -50,7 +49,7 @@ class UserService:
     workers: Workers
     connect: Connect
     now: Clock
-    least_modulus_bits: int
+    key_rules: KeyRules
     model_of: Callable[[str], Model]
     """The model of a row that has one; the last few are remembered."""
     wake: Callable[[], None] = field(default=lambda: None)
@@ -120,7 +119,7 @@ def open_service(
     now: Clock = lambda: datetime.now(UTC),
     connect: Connect | None = None,
     workers: Workers | None = None,
-    least_modulus_bits: int = LEAST_MODULUS_BITS,
+    key_rules: KeyRules = PRODUCT_KEYS,
     wake: Callable[[], None] = lambda: None,
 ) -> UserService:
     """The service of the data user that lives in `settings.home`, its database brought up to date.
@@ -130,7 +129,7 @@ def open_service(
         now: the clock.
         connect: makes the client of a proxy; tests put their own in.
         workers: where long work runs; processes of their own outside tests.
-        least_modulus_bits: lower only in tests.
+        key_rules: which keys it makes and takes.
         wake: see `UserService.wake`.
 
     Raises:
@@ -148,7 +147,7 @@ def open_service(
 
     @lru_cache(maxsize=16)
     def model_of(row_id: str) -> Model:
-        return Model.from_bytes(store.need(row_id, "model"), least_modulus_bits=least_modulus_bits)
+        return Model.from_bytes(store.need(row_id, "model"))
 
     return UserService(
         settings=settings,
@@ -167,7 +166,7 @@ def open_service(
             )
         ),
         now=now,
-        least_modulus_bits=least_modulus_bits,
+        key_rules=key_rules,
         model_of=model_of,
         wake=wake,
     )

@@ -27,8 +27,8 @@ from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyState
-from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import components_info, seal
@@ -43,7 +43,8 @@ from dpdpca_user.evidence import (
     verify_closing,
     verify_release,
 )
-from dpdpca_user.planning.lint import as_enrolled, closing_time, complete, lint, parse_draft
+from dpdpca_user.planning.draft import complete_draft
+from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
 from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
@@ -115,20 +116,19 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             make_key,
             settings.key_bits,
             service.key.public.ed25519,
-            service.least_modulus_bits,
+            service.key_rules,
             progress=progress,
         )
     secret = SecretKey.from_bytes(made.secret)
     with _final():
-        manifest = complete(
+        manifest = complete_draft(
             draft,
             user,
             pinned.party,
             participants,
             secret.public,
             KeyProof(tuple(mpz(root) for root in made.roots)),
-            closes_at,
-            service.least_modulus_bits,
+            closes_at=closes_at,
         )
     statement = sign_manifest(manifest, service.key)
     study = manifest.study_id
@@ -279,7 +279,6 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
             verified.release.records,
             len(verified.release.cohort),
             row.in_clear,
-            service.least_modulus_bits,
         )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
@@ -295,9 +294,9 @@ def _read_pre_study(
     service: UserService, row: StudyRow, signed: SignedManifest, secret: bytes, chunks: list[bytes]
 ) -> bool:
     """Decrypts the numbers of a pre-study, which are its result."""
-    body, least_bits = signed.manifest.to_body(), service.least_modulus_bits
+    body = signed.manifest.to_body()
     with _final():
-        result, seconds = service.workers.run(open_pre_study, secret, body, chunks, least_bits)
+        result, seconds = service.workers.run(open_pre_study, secret, body, chunks)
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()
@@ -368,9 +367,7 @@ def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> Stud
 
 
 def signed_manifest(service: UserService, row: StudyRow) -> SignedManifest:
-    return open_manifest(
-        service.store.need(row.id, "manifest"), least_modulus_bits=service.least_modulus_bits
-    )
+    return open_manifest(service.store.need(row.id, "manifest"), key_rules=service.key_rules)
 
 
 def _verify(

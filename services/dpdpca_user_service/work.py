@@ -21,7 +21,7 @@ from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, Una
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.messages.share import decode_chunk
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import answer_count, flat_scatter, open_flat_release, open_masked_release
@@ -29,8 +29,10 @@ from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, NoiseBy
+from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_runtime.workers import WorkerThreads, core_count
 from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
 from dpdpca_user.results.reliability import Reliability, assess_release
@@ -53,9 +55,9 @@ class MadeKey:
         return "MadeKey(…)"
 
 
-def make_key(progress: Progress, bits: int, identity: bytes, least_bits: int) -> MadeKey:
+def make_key(progress: Progress, bits: int, identity: bytes, rules: KeyRules) -> MadeKey:
     """A secret key with its proof, bound to the data user's raw Ed25519 key `identity`."""
-    secret = generate_secret_key(bits, OS_RANDOMNESS, progress, least_bits)
+    secret = generate_secret_key(bits, OS_RANDOMNESS, progress, rules)
     return MadeKey(secret.to_bytes(), tuple(int(root) for root in prove_key(secret, identity).roots))
 
 
@@ -84,7 +86,6 @@ def open_release(
     records: int | None,
     owners: int,
     in_clear: bool,
-    least_bits: int,
 ) -> Opened:
     """Decrypts a verified release, refuses what honest records cannot have made, and fits.
 
@@ -96,7 +97,6 @@ def open_release(
         owners: of the cohort.
         in_clear: whether the components are to be publishable in clear; where the proxy drew the noise that
             takes a draw of ours, and nothing leaves this process without it.
-        least_bits: lower only in tests.
 
     Raises:
         CryptographicError: it does not decrypt to a symmetric matrix within its slots.
@@ -105,7 +105,7 @@ def open_release(
     """
     begin = time.monotonic()
     key = SecretKey.from_bytes(secret)
-    manifest = Manifest.parse(manifest_body, least_modulus_bits=least_bits)
+    manifest = parse_manifest(manifest_body)
     figures = manifest.figures
     d = figures.encoded_features
     if figures.release is ReleaseKind.MASKED:
@@ -130,12 +130,12 @@ def open_release(
 
 
 def open_pre_study(
-    _progress: Progress, secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes], least_bits: int
+    _progress: Progress, secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes]
 ) -> tuple[PreStudyResult, float]:
     """Decrypts the verified release of a pre-study; its numbers, and the seconds that it took.
 
     Args:
-        secret, manifest_body, chunks, least_bits: as for `open_release`.
+        secret, manifest_body, chunks: as for `open_release`.
 
     Raises:
         CryptographicError: it does not decrypt to numbers within their slots.
@@ -144,7 +144,7 @@ def open_pre_study(
     """
     begin = time.monotonic()
     key = SecretKey.from_bytes(secret)
-    manifest = Manifest.parse(manifest_body, least_modulus_bits=least_bits)
+    manifest = parse_manifest(manifest_body)
     released = _open_blocks(key, manifest.figures, chunks)
     check_blocks(released, manifest.figures)
     _check_records(manifest, released[BlockName.COUNT][0])

@@ -21,7 +21,7 @@ from store_checks import check_store, check_sum, row_of, wait_on_disk
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.study import RELEASED_STATES
-from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.audit import HOLDS, audit_study

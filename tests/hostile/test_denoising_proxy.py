@@ -16,8 +16,9 @@ from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, Terms, figures_of
+from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import Terms
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.sealing import components_info, open_sealed, seal
 from dpdpca_protocol.wire.signing import IdentityKey

@@ -12,7 +12,7 @@ from proxy_world import InlineWorker, OpenStudy, ProxyWorld, refused, values_of,
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.messages.share import decode_chunk
 from dpdpca_protocol.messages.study_messages import ReleaseStatement
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
@@ -25,7 +25,7 @@ COUNTS = (40, 70, 1234)
 
 def next_study(world: ProxyWorld, who: str, d: int = 3, **changes: Any) -> OpenStudy:
     """A study under a key of its own, with shares of these owners ("ABC"), closed."""
-    world.secret = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
+    world.secret = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
     world.proof = prove_key(world.secret, world.user.public.ed25519)
     study = world.open_study(d, named=False, min_owners=1, **changes)
     for place, letter in enumerate("ABC"):
@@ -105,7 +105,7 @@ def test_a_count_that_was_asked_for_counts_as_seen(world: ProxyWorld) -> None:
     """In a masked study the data user learns N before anything is released; cancelling takes nothing back."""
     others = next_study(world, "ABC", features=[{"name": "x", "lower": 0, "upper": 1}], d=1)
     assert failure(others) is None
-    world.secret = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
+    world.secret = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
     world.proof = prove_key(world.secret, world.user.public.ed25519)
     asked = world.open_study(3, release="masked", max_owners=3)
     for place in (0, 1):

@@ -7,7 +7,9 @@ import pytest
 from proxy_world import ProxyWorld, dump, refused
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.terms.manifest import Manifest, Participant, sign_manifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 

@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.layout.packing import BlockLayout, pack, slots_for, unpack
 from dpdpca_protocol.paillier.bases import derive_base
 from dpdpca_protocol.paillier.cipher import raw_encrypt
-from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.residues import pool_size, uniform_residue
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Quantity, Setting
 from dpdpca_protocol.privacy.mechanisms.interface import sqrt_up
@@ -39,7 +39,7 @@ NEIGHBOUR_B: Records = [[100, -20, 30]] * (COUNT - 1) + [[-120, 40, -60]]
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return generate_secret_key(1024, OS_RANDOMNESS, least_bits=512)
+    return generate_secret_key(1024, OS_RANDOMNESS, rules=KeyRules(512))
 
 
 def moments(records: Records) -> tuple[int, list[int], list[list[int]]]:

@@ -13,7 +13,7 @@ from proxy_world import EVIDENCE, PASSING, OpenStudy, ProxyWorld, dump, slug, va
 
 from dpdpca_protocol.messages.share import Withdrawal
 from dpdpca_protocol.messages.study_messages import Enrolment, SealedComponents, StudyAct
-from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite

@@ -18,11 +18,11 @@ from dpdpca_interop import (
 )
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.paillier.cipher import Encryptor, check_ciphertexts, raw_encrypt
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
 
-OURS = generate_secret_key(520, OS_RANDOMNESS, least_bits=520)
+OURS = generate_secret_key(520, OS_RANDOMNESS, rules=KeyRules(520))
 _, THEIRS = phe.generate_paillier_keypair(n_length=512)
 KEYS = [pytest.param(OURS, id="our key"), pytest.param(from_phe_private(THEIRS), id="their key")]
 plaintexts = st.integers(-(2**500), 2**500)

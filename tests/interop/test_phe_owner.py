@@ -16,7 +16,7 @@ from promises import Promise
 
 from dpdpca_interop import PheEncryptor, to_phe_private
 from dpdpca_protocol.messages.share import ShareStatement
-from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey

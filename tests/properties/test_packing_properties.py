@@ -14,11 +14,11 @@ from dpdpca_protocol.paillier.cipher import (
     rerandomize,
     scale,
 )
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
 
-SECRET = generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
+SECRET = generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
 PUBLIC = SECRET.public
 ENCRYPTOR = Encryptor(PUBLIC, 1)
 widths = st.integers(2, 90)

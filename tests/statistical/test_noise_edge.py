@@ -13,7 +13,8 @@ import pytest
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import BELOW_THE_EDGE, EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, Terms, figures_of
+from dpdpca_protocol.terms.figures import Figures, figures_of
+from dpdpca_protocol.terms.terms import Terms
 
 
 def make_figures(d: int, release: ReleaseKind = ReleaseKind.JOINT, max_records: int = 100_000) -> Figures:

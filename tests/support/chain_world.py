@@ -15,7 +15,7 @@ from dpdpca_owner.acts import Desk, Prepared
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.upload import Settled, Watcher
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -47,7 +47,7 @@ class Chain:
             home.create(f"Hospital {'ABC'[index]}", None)
             give_key(home.path, key)
             home.pins.pin_proxy(world.url, world.client(key).card()[1])
-            desks.append(Desk(home, home.load(), _connect, least_modulus_bits=TOY_BITS))
+            desks.append(Desk(home, home.load(), _connect, key_rules=KeyRules(TOY_BITS)))
             path = private_dir(folder / "data") / f"{index}.csv"
             header = ",".join(f"f{column}" for column in range(records.shape[1]))
             np.savetxt(path, part, delimiter=",", header=header, comments="", fmt="%.17g")
@@ -56,7 +56,7 @@ class Chain:
 
     def open(self, **draft: Any) -> StudyRow:
         """A study of its own key that is open at the proxy."""
-        secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+        secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
         roots = tuple(int(root) for root in prove_key(secret, self.world.user.public.ed25519).roots)
         self.user.workers.keys[:] = [MadeKey(secret.to_bytes(), roots)]
         return self.user.advance_to(self.user.create(publish=False, **draft), Stage.OPEN)

@@ -22,7 +22,8 @@ from gmpy2 import mpz
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.components import Components, EncodedSpace
-from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_user.home import UserHome
 from dpdpca_user.planning.draft import complete_draft
 from dpdpca_user.results.model import Model, Provenance

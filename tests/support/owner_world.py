@@ -25,6 +25,7 @@ from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.messages.study_messages import ProxyCard
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress
@@ -71,7 +72,7 @@ def desk_of(home: Path, patience: Patience = _NONE) -> Desk:
     def connect(url: str, key: IdentityKey, pinned: bytes | None, _seconds: float) -> ProxyClient:
         return ProxyClient(url, key, pinned, patience=patience)
 
-    return Desk(place, owner, connect, least_modulus_bits=TOY_BITS)
+    return Desk(place, owner, connect, key_rules=KeyRules(TOY_BITS))
 
 
 def run(errand: Errand, barrier: Barrier | None = None) -> None:

@@ -22,6 +22,7 @@ from children import CHILDREN, start_child
 from fault_plan import DIE, FaultPlan, Point, install
 from proxy_world import TOY_BITS, InlineWorker, ProxyWorld, free_port, wait_for
 
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy import jobs
 from dpdpca_proxy.app import create_app
@@ -182,7 +183,7 @@ class ProcessWorld(ProxyWorld):
             self.served = [ServedProxy(self.home, port, self.settings) for port in ports]
             settings = load_settings(self.home, port=self.port, log_level="ERROR", **self.settings)
             make_home(settings)
-            self.proxy = open_proxy(settings, now=self.clock, least_modulus_bits=TOY_BITS)
+            self.proxy = open_proxy(settings, now=self.clock, key_rules=KeyRules(TOY_BITS))
         for served in self.served:
             served.start()
 
@@ -270,7 +271,7 @@ def _serve(orders: _Orders, control: Connection) -> None:
     jobs._MOST_BACKOFF_SECONDS = _RETRY_SECONDS
     jobs._TIDYING_SECONDS = _NEVER_SECONDS
     settings = load_settings(orders.home, port=orders.port, log_level="ERROR", **orders.settings)
-    app = create_app(open_proxy(settings, least_modulus_bits=TOY_BITS), worker=InlineWorker())
+    app = create_app(open_proxy(settings, key_rules=KeyRules(TOY_BITS)), worker=InlineWorker())
     server = _Server(
         uvicorn.Config(
             app,

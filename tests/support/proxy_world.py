@@ -26,12 +26,14 @@ from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, encode_chunks
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
 from dpdpca_protocol.paillier.cipher import Encryptor
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import answer_count
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.terms.manifest import Manifest, Participant, Party, ProxyParty, sign_manifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
@@ -157,7 +159,7 @@ class ProxyWorld:
         settings = load_settings(self.home, port=self.port, log_level="ERROR", **self.settings)
         make_home(settings)
         self.app = create_app(
-            open_proxy(settings, now=self.clock, least_modulus_bits=TOY_BITS), worker=self.worker
+            open_proxy(settings, now=self.clock, key_rules=KeyRules(TOY_BITS)), worker=self.worker
         )
         self.proxy = self.app.state.proxy
         self._server = _Server(
@@ -267,12 +269,11 @@ class ProxyWorld:
             participants,
             self.secret.public,
             self.proof,
-            least_modulus_bits=TOY_BITS,
         )
 
     def with_new_key(self) -> None:
         """The next study of this world has a modulus of its own."""
-        self.secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+        self.secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
         self.proof = prove_key(self.secret, self.user.public.ed25519)
 
     def open_study(self, d: int = 3, **changes: Any) -> "OpenStudy":

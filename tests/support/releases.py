@@ -12,7 +12,8 @@ from reference_data import Floats, Seeded
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, fit_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.terms import Terms
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from proxy_world import PATIENCE_SECONDS, OpenStudy, ProxyWorld, Values, wait_for
 
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.files import private_dir, write_private
 from dpdpca_user.home import EnrolledProxy
@@ -88,7 +89,7 @@ class UserWorld:
             load_settings(self.home, poll_seconds=0.05, **self.settings),
             connect=lambda proxy, key: self.world.client(key),
             workers=self.workers,
-            least_modulus_bits=TOY_BITS,
+            key_rules=KeyRules(TOY_BITS),
         )
         self.driver = Driver(self.service)
 
@@ -131,7 +132,7 @@ class UserWorld:
     def opened(self, row: StudyRow) -> OpenStudy:
         """The study as owners see it."""
         encoded = self.service.store.need(row.id, "manifest")
-        signed = open_manifest(encoded, least_modulus_bits=TOY_BITS)
+        signed = open_manifest(encoded, key_rules=KeyRules(TOY_BITS))
         return OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
 
     def deliver_all(self, row: StudyRow) -> list[Values]:

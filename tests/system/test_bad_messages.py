@@ -18,7 +18,7 @@ from gmpy2 import mpz
 from dpdpca_protocol.messages.share import encode_chunk
 from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
 from dpdpca_protocol.wire.signing import IdentityKey, sign_statement

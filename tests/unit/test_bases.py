@@ -4,7 +4,7 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.paillier import bases
 from dpdpca_protocol.paillier.bases import Comb, comb_for, derive_base, hash_to_residue
-from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 
 PRIME = mpz(2) ** 127 - 1
@@ -24,7 +24,7 @@ class Bytes:
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
+    return generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
 
 
 @pytest.mark.parametrize("exponent_bits", [1, 7, 64, 100, 129])

@@ -21,14 +21,14 @@ from dpdpca_protocol.paillier.cipher import (
     rerandomize,
     scale,
 )
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_runtime.workers import WorkerProcesses
 
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return generate_secret_key(520, OS_RANDOMNESS, least_bits=520)
+    return generate_secret_key(520, OS_RANDOMNESS, rules=KeyRules(520))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_threads_keep_the_order(
 @pytest.mark.parametrize("count", [1, 40])
 def test_processes_encrypt_the_same_values(bits: int, count: int) -> None:
     """A key that fills whole machine words and one that does not; one value for three workers."""
-    secret = generate_secret_key(bits, OS_RANDOMNESS, least_bits=bits)
+    secret = generate_secret_key(bits, OS_RANDOMNESS, rules=KeyRules(bits))
     edge = int(secret.public.modulus - 1) // 2
     values = [edge, -edge, 0, *range(-count, count)][-count:]
     encryptor = Encryptor(secret.public, count)

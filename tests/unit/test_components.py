@@ -18,7 +18,8 @@ from dpdpca_protocol.result.components import (
     settle_signs,
 )
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, Terms, figures_of
+from dpdpca_protocol.terms.figures import Figures, figures_of
+from dpdpca_protocol.terms.terms import Terms
 
 
 def make_figures(d: int, release: ReleaseKind = ReleaseKind.JOINT, max_records: int = 100_000) -> Figures:

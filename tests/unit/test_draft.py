@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
-from dpdpca_protocol.terms.manifest import Manifest, Participant
+from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.fields import real_of
 from dpdpca_user.planning.draft import complete_draft, default_delta
 
@@ -132,9 +133,9 @@ def test_the_closing_time_may_come_from_the_service(draft, parties):
         parties.proof,
     )
     with pytest.raises(MessageError, match="closes_at is missing"):
-        complete_draft(undated, *arguments, least_modulus_bits=512)
+        complete_draft(undated, *arguments)
     closing = datetime(2031, 1, 1, tzinfo=UTC)
-    manifest = complete_draft(undated, *arguments, closes_at=closing, least_modulus_bits=512)
+    manifest = complete_draft(undated, *arguments, closes_at=closing)
     assert manifest.closes_at == closing
 
 
@@ -194,6 +195,5 @@ def test_the_example_of_the_demo_is_a_draft_of_both_releases(parties):
             parties.secret.public,
             parties.proof,
             closes_at=datetime(2031, 1, 1, tzinfo=UTC),
-            least_modulus_bits=512,
         )
-        assert Manifest.parse(manifest.to_body(), least_modulus_bits=512) == manifest
+        assert parse_manifest(manifest.to_body()) == manifest

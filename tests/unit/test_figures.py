@@ -11,7 +11,8 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.accounting import delta_of_tails, zcdp_rho
 from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import NoiseBy, Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
+from dpdpca_protocol.terms.terms import NoiseBy, Terms
 from dpdpca_protocol.wire.fields import decimal_text
 
 JOINT = Terms(

@@ -8,6 +8,7 @@ from dpdpca_protocol.paillier import primes
 from dpdpca_protocol.paillier.cipher import raw_encrypt
 from dpdpca_protocol.paillier.keys import (
     LEAST_BITS,
+    KeyRules,
     PublicKey,
     SecretKey,
     generate_secret_key,
@@ -20,7 +21,7 @@ BITS = 264  # no multiple of 64
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return generate_secret_key(BITS, OS_RANDOMNESS, least_bits=BITS)
+    return generate_secret_key(BITS, OS_RANDOMNESS, rules=KeyRules(BITS))
 
 
 class Constant:
@@ -38,7 +39,7 @@ class Constant:
 
 @pytest.mark.parametrize("bits", [128, 136, 256, BITS, 520])
 def test_primes_are_safe_distinct_and_give_the_exact_length(bits: int) -> None:
-    key = generate_secret_key(bits, OS_RANDOMNESS, least_bits=64)
+    key = generate_secret_key(bits, OS_RANDOMNESS, rules=KeyRules(64))
     assert key.public.bits == bits
     assert key.p != key.q
     assert key.p.bit_length() == key.q.bit_length() == bits // 2
@@ -59,7 +60,7 @@ def test_other_lengths_are_refused(bits: int) -> None:
 
 def test_progress_rises_from_the_start_to_one() -> None:
     told: list[float] = []
-    generate_secret_key(1024, OS_RANDOMNESS, told.append, least_bits=1024)
+    generate_secret_key(1024, OS_RANDOMNESS, told.append, rules=KeyRules(1024))
     assert told[-1] == 1.0
     assert told == sorted(told)
     assert all(0 <= share <= 1 for share in told)
@@ -92,7 +93,7 @@ def test_a_second_prime_next_to_the_first_is_drawn_again(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         "dpdpca_protocol.paillier.keys.random_safe_prime", lambda _bits, _randomness, _progress: next(drawn)
     )
-    key = generate_secret_key(8, OS_RANDOMNESS, least_bits=8)
+    key = generate_secret_key(8, OS_RANDOMNESS, rules=KeyRules(8))
     assert (key.p, key.q) == (7, 11)
 
 
@@ -125,7 +126,7 @@ def test_no_value_that_meets_a_secret_exponent_comes_from_outside(
 
 
 def test_blinders_are_residues_that_go_on_being_fresh() -> None:
-    key = generate_secret_key(128, OS_RANDOMNESS, least_bits=128)
+    key = generate_secret_key(128, OS_RANDOMNESS, rules=KeyRules(128))
     square = key.public.ciphertext_modulus
     drawn = [key._blinders.draw(OS_RANDOMNESS) for _ in range(600)]
     assert len(set(drawn)) == 600

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
-from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 
 LEAST = 512
 
@@ -16,7 +16,7 @@ def body(request, make_manifest):
 
 
 def parse(body):
-    return Manifest.parse(body, least_modulus_bits=LEAST)
+    return parse_manifest(body)
 
 
 def from_zero(**changes):

@@ -8,6 +8,7 @@ import pytest
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 
 FEATURES = [
     {"name": "income", "lower": 0, "upper": 1000, "scale": 20},
@@ -18,7 +19,7 @@ FEATURES = [
 def test_values_are_divided_by_the_scale_where_there_is_one(make_manifest: Callable[..., Manifest]) -> None:
     manifest = make_manifest(features=FEATURES)
     assert manifest.feature_units == ((500, 20), (50, 50))
-    assert Manifest.parse(manifest.to_body(), least_modulus_bits=512) == manifest
+    assert parse_manifest(manifest.to_body()) == manifest
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gmpy2 import invert, mpz, powmod
 from dpdpca_protocol.errors import UnavailableError, UsageError
 from dpdpca_protocol.layout.packing import BlockLayout, pack
 from dpdpca_protocol.paillier.cipher import Encryptor, pack_ciphertexts
-from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.residues import pool_size, uniform_residues
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.masked import Speed
@@ -26,7 +26,7 @@ COUNT = 1234
 @pytest.fixture(scope="module", params=[512, 520])
 def secret(request: pytest.FixtureRequest) -> SecretKey:
     """A key that fills whole machine words, and one that does not."""
-    return generate_secret_key(request.param, OS_RANDOMNESS, least_bits=512)
+    return generate_secret_key(request.param, OS_RANDOMNESS, rules=KeyRules(512))
 
 
 class Case:

@@ -4,7 +4,7 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.paillier import proof as proof_module
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, check_public_key, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import Digest
@@ -15,7 +15,7 @@ BITS = 264
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return generate_secret_key(BITS, OS_RANDOMNESS, least_bits=BITS)
+    return generate_secret_key(BITS, OS_RANDOMNESS, rules=KeyRules(BITS))
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def proof(secret: SecretKey) -> KeyProof:
 
 def reason(modulus: int, proof: KeyProof, **options: object) -> str:
     with pytest.raises(CryptographicError) as caught:
-        check_public_key(modulus, proof, IDENTITY, **{"least_bits": 64, **options})  # type: ignore[arg-type]  # options vary
+        check_public_key(modulus, proof, IDENTITY, **{"rules": KeyRules(64), **options})  # type: ignore[arg-type]  # options vary
     assert caught.value.slug == "unfit-modulus"
     assert caught.value.next_step
     return caught.value.problem
@@ -34,8 +34,8 @@ def reason(modulus: int, proof: KeyProof, **options: object) -> str:
 def test_an_honest_key_passes(secret: SecretKey, proof: KeyProof) -> None:
     assert len(proof.roots) == ROOT_COUNT
     modulus = int(secret.public.modulus)
-    assert check_public_key(modulus, proof, IDENTITY, least_bits=BITS) == secret.public
-    assert check_public_key(modulus, proof, IDENTITY, bits=BITS, least_bits=BITS) == secret.public
+    assert check_public_key(modulus, proof, IDENTITY, rules=KeyRules(BITS)) == secret.public
+    assert check_public_key(modulus, proof, IDENTITY, bits=BITS, rules=KeyRules(BITS)) == secret.public
 
 
 def test_the_proof_is_the_same_every_time(secret: SecretKey, proof: KeyProof) -> None:
@@ -44,7 +44,7 @@ def test_the_proof_is_the_same_every_time(secret: SecretKey, proof: KeyProof) ->
 
 def test_lengths(secret: SecretKey, proof: KeyProof) -> None:
     modulus = int(secret.public.modulus)
-    assert "264 bits instead of a multiple of 8 from 2048" in reason(modulus, proof, least_bits=2048)
+    assert "264 bits instead of a multiple of 8 from 2048" in reason(modulus, proof, rules=KeyRules(2048))
     assert "264 bits instead of 272" in reason(modulus, proof, bits=272)
     for bad in (0, -modulus, modulus >> 1, 1 << 8199):
         assert "bits instead of" in reason(bad, proof)
@@ -56,7 +56,7 @@ def test_a_modulus_of_another_study_or_of_the_tests(
     modulus = int(secret.public.modulus)
     digest = Digest.of(secret.public.encode())
     assert "study before" in reason(modulus, proof, known_moduli={digest})
-    check_public_key(modulus, proof, IDENTITY, known_moduli=[Digest.of(b"another")], least_bits=BITS)
+    check_public_key(modulus, proof, IDENTITY, known_moduli=[Digest.of(b"another")], rules=KeyRules(BITS))
     monkeypatch.setattr(proof_module, "PUBLISHED_MODULI", frozenset({digest.hex()}))
     assert "test key" in reason(modulus, proof)
 
@@ -83,7 +83,7 @@ def test_every_challenge_is_a_unit_even_where_units_are_rare(monkeypatch: pytest
         assert gmpy2.gcd(root, 77) == 1
     monkeypatch.setattr(proof_module, "_check_factors", lambda _modulus: None)
     with pytest.raises(CryptographicError):  # 77 has 7 bits
-        check_public_key(77, proof, IDENTITY, least_bits=8)
+        check_public_key(77, proof, IDENTITY, rules=KeyRules(8))
 
 
 def test_without_the_proof_a_power_of_a_prime_has_almost_no_roots() -> None:

@@ -34,7 +34,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.sealing import components_info, seal, seal_at_rest
 from dpdpca_protocol.wire.signing import IdentityKey
 
-SECRET = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
+SECRET = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
 ENCRYPTOR = Encryptor(SECRET.public, 64)
 SIGNER = RequestSigner(IdentityKey.generate())
 IDENTITY = IdentityKey.generate()

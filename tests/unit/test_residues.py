@@ -4,7 +4,7 @@ import gmpy2
 import pytest
 from gmpy2 import mpz
 
-from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.products import product_of_steps
 from dpdpca_protocol.paillier.residues import (
     ResidueProducts,
@@ -32,7 +32,7 @@ class Scripted:
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
+    return generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
 
 
 def is_residue(secret: SecretKey, value: mpz) -> bool:

@@ -9,7 +9,8 @@ import pytest
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import NoiseBy, Terms, figures_of
+from dpdpca_protocol.terms.figures import figures_of
+from dpdpca_protocol.terms.terms import NoiseBy, Terms
 from dpdpca_user.results.second_noise import add_noise, own_samplers, with_second_noise
 
 JOINT = Terms(

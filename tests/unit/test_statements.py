@@ -9,8 +9,9 @@ import pytest
 from dpdpca_protocol.privacy.accounting import delta_of_tails
 from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, NoiseBy, Terms, figures_of
+from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.statements import DeltaParts, privacy_figures, privacy_statements
+from dpdpca_protocol.terms.terms import NoiseBy, Terms
 
 JOINT = Terms(
     ReleaseKind.JOINT, 10, Fraction(1), 12, Fraction(1), Fraction(1, 10**9), Fraction(43, 100), 25_000, 3072

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
 
@@ -12,7 +12,7 @@ VALUES = [(-3) ** i % 1000 - 500 for i in range(50)]
 
 @pytest.fixture(scope="module")
 def secret() -> SecretKey:
-    return generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
+    return generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_vectors_add_up_and_take_noise(secret: SecretKey, suite: PaillierSuite) 
 @pytest.mark.parametrize("bits", [264, 320])
 @pytest.mark.parametrize(("slot_bits", "count"), [(200, 1), (200, 5), (16, 1), (16, 17)])
 def test_one_slot_or_one_ciphertext_is_enough(bits: int, slot_bits: int, count: int) -> None:
-    secret = generate_secret_key(bits, OS_RANDOMNESS, least_bits=264)
+    secret = generate_secret_key(bits, OS_RANDOMNESS, rules=KeyRules(264))
     suite = PaillierSuite(secret.public, slot_bits)
     values, half = VALUES[:count], 1 << (slot_bits - 1)
     for extreme in (values, [half - 1 - 500] * count, [-half + 500] * count):
@@ -57,7 +57,7 @@ def test_plaintexts_of_a_stream_are_those_of_the_vector(secret: SecretKey, suite
 def test_shapes_and_keys_must_fit(secret: SecretKey, suite: PaillierSuite) -> None:
     encryptor = suite.encryptor(2)
     short, long = suite.encrypt_vector([1, 2], encryptor), suite.encrypt_vector(VALUES, encryptor)
-    other = generate_secret_key(264, OS_RANDOMNESS, least_bits=264)
+    other = generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
     with pytest.raises(UsageError):
         suite.add_vectors([])
     with pytest.raises(UsageError):

@@ -20,9 +20,9 @@ from proxy_world import OpenStudy, ProxyWorld, dump, refused, values_of
 from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, parse_chunk
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.paillier import proof as proof_module
-from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.terms.manifest import SignedManifest, open_manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_user.evidence import check_chunk, verify_challenge
 
@@ -90,7 +90,7 @@ def test_the_proxy_takes_none_from_an_owner(
 
 
 def signed_of(study: OpenStudy) -> SignedManifest:
-    return open_manifest(study.statement.encoded, least_modulus_bits=PUBLIC.bits)
+    return open_manifest(study.statement.encoded, key_rules=KeyRules(PUBLIC.bits))
 
 
 def test_the_data_user_decrypts_none_from_a_proxy(

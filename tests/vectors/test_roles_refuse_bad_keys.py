@@ -18,9 +18,10 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.opening import open_study
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.paillier import proof as proof_module
-from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
-from dpdpca_protocol.terms.manifest import Participant, Party, ProxyParty, sign_manifest
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import sign_statement
 from dpdpca_proxy.enrolment import party_of
@@ -85,7 +86,7 @@ def test_each_role_refuses_each_bad_key_for_its_reason(
     world: ProxyWorld, tmp_path: Path, promise: Promise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof_module, "PUBLISHED_MODULI", frozenset())
-    object.__setattr__(world.proxy, "least_modulus_bits", 2048)
+    object.__setattr__(world.proxy, "key_rules", KeyRules(2048))
     home = OwnerHome(make_owner_home(tmp_path / "owner", world), tmp_path / "witness")
     user, proxy = world.user.public, world.proxy.key.public
     caller = party_of(world.proxy, user.party_id)

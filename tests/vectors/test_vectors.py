@@ -19,8 +19,8 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key, prove_key
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import KeyTerms
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 
 FOLDER = Path(__file__).parent
@@ -66,7 +66,7 @@ def run(operation: Operation) -> None:
                 known_moduli=[Digest.parse(digest) for digest in operation["seen"]],
             )
         case "parse-key":
-            KeyTerms.parse({"modulus": operation["modulus"], "proof": operation["proof"]}, "key", 2048)
+            KeyTerms.parse({"modulus": operation["modulus"], "proof": operation["proof"]}, "key")
         case "derive-base":
             assert f"{int(derive_base(SECRET.public)):x}" == operation["base"].lstrip("0")
         case "decrypt":
@@ -80,7 +80,7 @@ def run(operation: Operation) -> None:
             assert values == [int(value) for value in operation["values"]]
             assert pack(values, operation["slot_bits"]) == int(operation["plain"])
         case "parse-manifest":
-            manifest = Manifest.parse(operation["body"])
+            manifest = parse_manifest(operation["body"])
             assert manifest.study_id.hex() == operation["study"]
             assert manifest.figures.ciphertext_count == operation["ciphertexts"]
         case other:

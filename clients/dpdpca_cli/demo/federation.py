@@ -12,7 +12,7 @@ import httpx
 from dpdpca_cli.demo.processes import Child, Household, free_port
 from dpdpca_cli.demo.watch import ProxyNews
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_runtime.files import private_dir, write_private
 from dpdpca_user.results.model import Model
 from dpdpca_user.service_client import ServiceClient
@@ -320,7 +320,7 @@ class Federation:
 
 def _ciphertexts(evidence: Mapping[str, Any]) -> int:
     """Ciphertexts of one round, by the manifest that was signed."""
-    manifest = Manifest.parse(evidence["manifest"]["body"])
+    manifest = parse_manifest(evidence["manifest"]["body"])
     return manifest.figures.ciphertext_count
 
 

@@ -77,22 +77,7 @@ def lint(
         MessageError, PolicyError: as every party would refuse it.
     """
     owners = _stand_ins(draft) if participants is None else participants
-    return complete(draft, user, proxy, owners, _any_key(key_bits), KeyProof(()), closes_at)
-
-
-def complete(
-    draft: Mapping[str, Any],
-    user: Party,
-    proxy: ProxyParty,
-    participants: Sequence[Participant],
-    key: PublicKey,
-    proof: KeyProof,
-    closes_at: datetime,
-    least_modulus_bits: int | None = None,
-) -> Manifest:
-    """`complete_draft` with this service's closing time for drafts that name none."""
-    least = {} if least_modulus_bits is None else {"least_modulus_bits": least_modulus_bits}
-    return complete_draft(draft, user, proxy, participants, key, proof, closes_at=closes_at, **least)
+    return complete_draft(draft, user, proxy, owners, _any_key(key_bits), KeyProof(()), closes_at=closes_at)
 
 
 def as_enrolled(user: Party, listed: Iterable[PartyFacts]) -> Party:

@@ -18,9 +18,10 @@ from dpdpca_protocol.privacy.mechanisms import GuaranteeKind
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import NoiseBy
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, result_guarantee
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
@@ -122,7 +123,7 @@ class Model:
         return file.getvalue()
 
     @classmethod
-    def from_bytes(cls, untrusted: bytes, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> Self:
+    def from_bytes(cls, untrusted: bytes) -> Self:
         """The model in a `.npz` file.
 
         Raises:
@@ -136,7 +137,7 @@ class Model:
                 raise MessageError(
                     "unsupported-version", f"this version reads model files of format {MODEL_FORMAT} only"
                 )
-            manifest = Manifest.parse(metadata["manifest"], least_modulus_bits=least_modulus_bits)
+            manifest = parse_manifest(metadata["manifest"])
             components = parse_components(texts["components"].encode(), manifest.study_id)
             provenance = Provenance.parse(metadata["provenance"])
             told = metadata.get("reliability")

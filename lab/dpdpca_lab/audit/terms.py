@@ -4,19 +4,21 @@ import json
 from pathlib import Path
 
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.terms.manifest import LEAST_MODULUS_BITS, Manifest, open_manifest
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_runtime.text import load_text
 from dpdpca_user.commands.parts import lint_draft, read_draft
 
 MOST_BYTES = 64 * 2**20
 
 
-def read_terms(path: Path, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> Manifest:
+def read_terms(path: Path, *, key_rules: KeyRules = PRODUCT_KEYS) -> Manifest:
     """The manifest in a signed statement, or the one that a draft would become.
 
     Args:
         path: of the file; what it holds is untrusted.
-        least_modulus_bits: lower only in tests.
+        key_rules: which moduli are accepted.
 
     Raises:
         MessageError, PolicyError, AuthenticationError, CryptographicError: as every party would refuse it.
@@ -32,5 +34,5 @@ def read_terms(path: Path, *, least_modulus_bits: int = LEAST_MODULUS_BITS) -> M
     except (ValueError, RecursionError):
         members = None
     if isinstance(members, dict) and {"body", "signature"} <= members.keys():
-        return open_manifest(text.strip().encode(), least_modulus_bits=least_modulus_bits).manifest
+        return open_manifest(text.strip().encode(), key_rules=key_rules).manifest
     return lint_draft(read_draft(path))

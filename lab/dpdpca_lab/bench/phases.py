@@ -41,7 +41,8 @@ from dpdpca_protocol.release.masked import multiplications
 from dpdpca_protocol.release.release import open_flat_release, open_masked_release
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import Figures, Terms, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
+from dpdpca_protocol.terms.terms import Terms
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.preparing import prepare_residues
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks

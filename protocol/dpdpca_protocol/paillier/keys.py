@@ -25,6 +25,22 @@ _BLINDER_USES = 256
 
 
 @dataclass(frozen=True, slots=True)
+class KeyRules:
+    """Which lengths of a modulus a party makes or accepts. Made at the edge; only tests lower them."""
+
+    least_bits: int = LEAST_BITS
+
+    def __str__(self) -> str:
+        return f"a multiple of 8 from {self.least_bits} to {MOST_BITS}"
+
+    def allow(self, bits: int) -> bool:
+        return bits % 8 == 0 and self.least_bits <= bits <= MOST_BITS
+
+
+PRODUCT_KEYS = KeyRules()
+
+
+@dataclass(frozen=True, slots=True)
 class PublicKey:
     """A Paillier modulus n. Whoever got it from outside runs `check_public_key` first.
 
@@ -187,26 +203,26 @@ def generate_secret_key(
     bits: int,
     randomness: Randomness,
     progress: Callable[[float], None] | None = None,
-    least_bits: int = LEAST_BITS,
+    rules: KeyRules = PRODUCT_KEYS,
 ) -> SecretKey:
     """A fresh key of exactly `bits` bits with safe primes p ≡ q ≡ 3 mod 4, so gcd(p−1, q−1) = 2.
 
     Takes seconds: run it in the background. The work inside lets other threads of the process run.
 
     Args:
-        bits: length of n; a multiple of 8 between `least_bits` and 8192.
+        bits: length of n, as `rules` allow it.
         randomness: where the primes come from.
         progress: told a rising estimate in [0, 1] that depends on the number of tests alone.
-        least_bits: lowered by tests only.
+        rules: which lengths may be made.
 
     Raises:
         UsageError: another length.
     """
-    if bits % 8 or not least_bits <= bits <= MOST_BITS:
+    if not rules.allow(bits):
         raise UsageError(
             "key-length",
             f"a key cannot have {bits} bits",
-            f"choose a multiple of 8 from {least_bits} to {MOST_BITS}",
+            f"choose {rules}",
         )
     tell = progress or (lambda _share: None)
     with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):

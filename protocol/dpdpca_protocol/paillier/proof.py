@@ -14,7 +14,7 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.paillier.bases import hash_to_residue
-from dpdpca_protocol.paillier.keys import LEAST_BITS, MOST_BITS, PublicKey, SecretKey
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey, SecretKey
 from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
 from dpdpca_protocol.wire.identifiers import Digest
 
@@ -52,7 +52,7 @@ def check_public_key(
     *,
     bits: int | None = None,
     known_moduli: Collection[Digest] = (),
-    least_bits: int = LEAST_BITS,
+    rules: KeyRules = PRODUCT_KEYS,
 ) -> PublicKey:
     """The public key of a fit modulus; runs at owner, proxy and user before anything else.
 
@@ -60,9 +60,9 @@ def check_public_key(
         modulus: n, untrusted.
         proof: untrusted.
         identity: raw Ed25519 key of the data user that signed the manifest.
-        bits: the exact length agreed on, or None for any multiple of 8 from `least_bits` to 8192.
+        bits: the exact length agreed on, or None for any that `rules` allow.
         known_moduli: SHA-256 of n big-endian for every n that this party has seen in another study.
-        least_bits: lowered by tests only.
+        rules: which lengths are accepted.
 
     Raises:
         CryptographicError: `unfit-modulus`, with the first reason found.
@@ -71,8 +71,8 @@ def check_public_key(
         and gcd(n, φ(n)) = 1 but for a chance of 2⁻¹²⁸. A factor of 21 bits or more is not excluded.
     """
     length = modulus.bit_length()
-    if modulus <= 0 or length % 8 or not least_bits <= length <= MOST_BITS or bits not in (None, length):
-        wanted = f"{bits}" if bits else f"a multiple of 8 from {least_bits} to {MOST_BITS}"
+    if modulus <= 0 or not rules.allow(length) or bits not in (None, length):
+        wanted = str(bits or rules)
         raise _unfit(f"the modulus has {length} bits instead of {wanted}")
     public = PublicKey(mpz(modulus))
     _check_factors(public.modulus)

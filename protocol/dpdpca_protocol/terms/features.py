@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
+from dpdpca_protocol.terms.forms import DECIMAL, Schema, object_schema
 from dpdpca_protocol.wire.fields import (
     check_members,
     check_unique,
@@ -20,6 +21,7 @@ from dpdpca_protocol.wire.fields import (
     refused,
 )
 
+MAX_ENCODED_FEATURES = 10_000
 MAX_LEVELS = 1000
 MOST_WIDE = 2**14
 """How many times wider than its scale a feature's bounds may be."""
@@ -29,6 +31,42 @@ _LARGEST = 2**400
 _NAME = 200
 _UNIT = 50
 _DESCRIPTION = 1000
+
+
+def _schema(number: Schema, line: Schema, levels: Schema, *, needs_kind: bool) -> dict[str, Any]:
+    kinds = {kind: {"kind": {"const": kind}} for kind in ("numeric", "categorical")}
+    texts = {"unit": line, "description": line}
+    numeric = {"name": line, "lower": number, "upper": number}
+    categorical = {"name": line, "levels": levels}
+    own = {"centre": number, "scale": number}
+    if needs_kind:
+        return {
+            "oneOf": [
+                object_schema(numeric | kinds["numeric"], own | texts),
+                object_schema(categorical | kinds["categorical"], texts),
+            ]
+        }
+    return {
+        "oneOf": [
+            object_schema(numeric, own | texts | kinds["numeric"]),
+            object_schema(categorical, texts | kinds["categorical"]),
+        ]
+    }
+
+
+_LINE = {"type": "string", "minLength": 1, "maxLength": _DESCRIPTION}
+_LEVELS = {"type": "array", "minItems": 1, "maxItems": MAX_LEVELS}
+FEATURE_SCHEMA = _schema(
+    DECIMAL.schema, _LINE, _LEVELS | {"items": {"type": "string", "maxLength": _NAME}}, needs_kind=True
+)
+"""Of a feature in a message."""
+DRAFTED_FEATURE_SCHEMA = _schema(
+    DECIMAL.draft_schema,
+    {"type": "string", "minLength": 1},
+    _LEVELS | {"items": {"type": ["string", "integer"]}},
+    needs_kind=False,
+)
+"""Of a feature as a person writes it: `kind` follows from its members."""
 
 
 @dataclass(frozen=True, slots=True)

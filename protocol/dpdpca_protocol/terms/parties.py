@@ -6,11 +6,32 @@ from typing import Any, Self
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.paillier.keys import MOST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.terms.forms import HEX_PATTERN, object_schema
 from dpdpca_protocol.wire.fields import check_members, read_list, read_text, read_url, read_wide_hex, refused
 from dpdpca_protocol.wire.signing import hex_bytes, sealing_key_bytes
 
 _NAME = 200
 _MAX_ROOTS = 64
+_NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _NAME}
+_KEY32_SCHEMA = {"type": "string", "pattern": HEX_PATTERN, "minLength": 64, "maxLength": 64}
+_WIDE_SCHEMA = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 4}
+
+PARTICIPANT_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA})
+PARTY_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA, "x25519": _KEY32_SCHEMA})
+PROXY_SCHEMA = object_schema(
+    {
+        "name": _NAME_SCHEMA,
+        "url": {"type": "string", "format": "uri"},
+        "ed25519": _KEY32_SCHEMA,
+        "x25519": _KEY32_SCHEMA,
+    }
+)
+KEY_SCHEMA = object_schema(
+    {
+        "modulus": _WIDE_SCHEMA,
+        "proof": {"type": "array", "maxItems": _MAX_ROOTS, "items": _WIDE_SCHEMA},
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +118,7 @@ class KeyTerms:
         return cls(int(key.modulus), tuple(int(root) for root in proof.roots))
 
     @classmethod
-    def parse(cls, untrusted: Any, where: str, least_bits: int) -> Self:
+    def parse(cls, untrusted: Any, where: str) -> Self:
         check_members(untrusted, where, ("modulus", "proof"))
         digits = MOST_BITS // 4
         modulus = read_wide_hex(untrusted["modulus"], f"{where}.modulus", digits)
@@ -105,8 +126,6 @@ class KeyTerms:
         bits = modulus.bit_length()
         if bits != 4 * length:
             refused(f"{where}.modulus is not a whole number of bytes long")
-        if bits < least_bits:
-            refused(f"{where}.modulus has {bits} bits; {least_bits} are the least")
         roots = read_list(untrusted["proof"], f"{where}.proof", _MAX_ROOTS)
         proof = tuple(read_wide_hex(root, f"{where}.proof[{i}]", digits) for i, root in enumerate(roots))
         if any(len(root) != length for root in roots):

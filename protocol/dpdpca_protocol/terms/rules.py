@@ -1,22 +1,16 @@
 """The rules that the terms of a manifest keep, beyond the shape of each member; `PolicyError` if not."""
 
-from typing import TYPE_CHECKING
-
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
 from dpdpca_protocol.privacy.mechanisms import Calibration, Gaussian, mechanism_for
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import check_clip_norm, check_resolution, column_key
+from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import QUANTITIES, NoiseBy
 from dpdpca_protocol.wire.fields import check_unique, name_key, refused
 
-if TYPE_CHECKING:
-    from dpdpca_protocol.terms.manifest import Manifest
 
-MAX_ENCODED_FEATURES = 10_000
-
-
-def check_rules(manifest: "Manifest") -> None:
+def check_rules(manifest: Manifest) -> None:
     """That the terms are within their limits and fit each other."""
     _check_features(manifest)
     _check_scales(manifest)
@@ -30,7 +24,7 @@ def check_rules(manifest: "Manifest") -> None:
     check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, of_pairs)
 
 
-def _check_features(manifest: "Manifest") -> None:
+def _check_features(manifest: Manifest) -> None:
     if not manifest.features:
         refused("features is empty")
     check_unique((column_key(feature.name) for feature in manifest.features), "features")
@@ -40,7 +34,7 @@ def _check_features(manifest: "Manifest") -> None:
         refused("scaling common divides all features by one range, which categories have not", "use range")
 
 
-def _check_scales(manifest: "Manifest") -> None:
+def _check_scales(manifest: Manifest) -> None:
     if all(feature.scale is None for feature in manifest.features):
         return
     if manifest.scaling == "common":
@@ -57,7 +51,7 @@ def _check_scales(manifest: "Manifest") -> None:
             )
 
 
-def _check_privacy(manifest: "Manifest") -> None:
+def _check_privacy(manifest: Manifest) -> None:
     if manifest.clip_norm <= 0:
         refused("clip_norm must be above 0")
     if manifest.epsilon <= 0:
@@ -84,7 +78,7 @@ def _check_privacy(manifest: "Manifest") -> None:
         refused("max_colluding is not between 1 and min_owners − 1, which noise_by owners asks for")
 
 
-def _check_nonnegative(manifest: "Manifest") -> None:
+def _check_nonnegative(manifest: Manifest) -> None:
     if manifest.release is not ReleaseKind.MASKED:
         refused("nonnegative lowers the noise of a masked study only", "leave it out")
     if manifest.mechanism != Gaussian.name or manifest.calibration is not Calibration.PROVED:
@@ -97,7 +91,7 @@ def _check_nonnegative(manifest: "Manifest") -> None:
             )
 
 
-def _check_chain(manifest: "Manifest") -> None:
+def _check_chain(manifest: Manifest) -> None:
     ours = manifest.mechanism == Gaussian.name and manifest.calibration is Calibration.PROVED
     if manifest.rho_share < 1 and not ours:
         refused("rho_share is proved for the gaussian mechanism of our calibration alone", "leave it out")
@@ -106,7 +100,7 @@ def _check_chain(manifest: "Manifest") -> None:
     check_unique(manifest.pre_studies, "pre_studies")
 
 
-def _check_pairs(manifest: "Manifest") -> None:
+def _check_pairs(manifest: Manifest) -> None:
     """One record must not decide which others are paired."""
     pairs = manifest.release is ReleaseKind.PAIRS or any(name in OF_PAIRS for name, _ in manifest.blocks)
     if pairs and manifest.missing != "midpoint":
@@ -118,7 +112,7 @@ def _check_pairs(manifest: "Manifest") -> None:
         refused("max_records is below 2, and a pair is of two")
 
 
-def _check_blocks(manifest: "Manifest") -> None:
+def _check_blocks(manifest: Manifest) -> None:
     if (manifest.release is ReleaseKind.PRE_STUDY) != bool(manifest.blocks):
         refused("blocks are what a pre-study releases: it names some, and no other study does")
     shares = [share for _, share in manifest.blocks]
@@ -126,7 +120,7 @@ def _check_blocks(manifest: "Manifest") -> None:
         refused("the shares of blocks are not all above 0 with the sum 1")
 
 
-def _check_cohort(manifest: "Manifest") -> None:
+def _check_cohort(manifest: Manifest) -> None:
     participants = manifest.participants
     check_unique((party.ed25519 for party in participants), "participants")
     check_unique((name_key(party.name) for party in participants), "the names of participants")

@@ -24,15 +24,9 @@ from dpdpca_protocol.release.release import (
     open_masked_release,
 )
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.terms.manifest import (
-    Manifest,
-    Participant,
-    Party,
-    ProxyParty,
-    SignedManifest,
-    open_manifest,
-    sign_manifest,
-)
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_runtime.http.signature import RequestSigner

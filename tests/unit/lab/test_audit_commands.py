@@ -11,7 +11,8 @@ from dpdpca_cli import main as cli
 from dpdpca_lab.audit import commands, game, terms
 from dpdpca_lab.audit.bound import EpsilonBound
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 
 DRAFT = """
 title = "Blood pressure and age"
@@ -82,7 +83,7 @@ def test_a_signed_manifest_is_played(tmp_path, capsys, make_manifest, parties, m
     manifest = make_manifest(release="joint", clip_norm=1)
     path = tmp_path / "manifest.json"
     path.write_bytes(sign_manifest(manifest, parties.user).encoded + b"\n")
-    read_terms = partial(terms.read_terms, least_modulus_bits=parties.secret.public.bits)
+    read_terms = partial(terms.read_terms, key_rules=KeyRules(parties.secret.public.bits))
     monkeypatch.setattr(terms, "read_terms", read_terms)
     assert run(path, "--runs", 200, "--search", 0) == 0
     assert "joint" in capsys.readouterr().out

@@ -23,7 +23,8 @@ from dpdpca_owner.records.open import DataLocation
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.messages.transcript import FIRST, Event
-from dpdpca_protocol.terms.manifest import Manifest, sign_manifest
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
 from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement, verify_statement

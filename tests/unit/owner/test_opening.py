@@ -19,8 +19,10 @@ from dpdpca_protocol.errors import (
     NotFoundError,
 )
 from dpdpca_protocol.messages.study_messages import ProxyCard
-from dpdpca_protocol.terms.manifest import Manifest, Party, sign_manifest
-from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import Participant, Party
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress
@@ -153,7 +155,7 @@ def test_a_modulus_of_an_earlier_study(
 
 def test_a_key_that_is_too_small(make_scene: SceneMaker) -> None:
     scene = make_scene()
-    scene.desk = replace(scene.desk, least_modulus_bits=2048)
+    scene.desk = replace(scene.desk, key_rules=KeyRules(2048))
     refused(scene, DpdpcaError, "2048")
 
 

@@ -18,9 +18,9 @@ from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaErr
 from dpdpca_protocol.messages import share
 from dpdpca_protocol.messages.share import Receipt, decode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain
-from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.workers import WorkerProcesses
@@ -173,7 +173,7 @@ def test_workers_in_other_processes_make_the_same_share(scene: Any, monkeypatch:
     by_processes(monkeypatch, WorkerProcesses)
     encrypted: list[int] = []
     join(scene, Watcher(encrypted.append))
-    signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
+    signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
     prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
     plains = share_chunks._plaintexts(signed, prepared.contribution.sums)
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
@@ -241,7 +241,7 @@ def decrypted(scene: Any) -> list[int]:
 
 
 def expected(scene: Any) -> list[int]:
-    signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
+    signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
     contribution = acts.prepare_join(scene.desk, scene.address, scene.location).contribution
     return list(share_chunks._plaintexts(signed, contribution.sums))
 
@@ -265,7 +265,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
         join(scene)
     assert not list((folder.path / "blindings").iterdir())
     public = scene.parties.secret.public
-    signed = open_manifest(scene.proxy.manifest.encoded, least_modulus_bits=512)
+    signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
     prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
     plains = iter(share_chunks._plaintexts(signed, prepared.contribution.sums))
     for index, chunk in sorted(scene.proxy.chunks.items()):

@@ -22,6 +22,7 @@ from sqlalchemy.exc import IntegrityError
 from dpdpca_cli import main as cli
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.messages.transcript import KINDS
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import seal
@@ -386,7 +387,7 @@ def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
         )
         sealed = seal(bytes(32), study.world.proxy.key.public.x25519, data_key_info(study.study))
         database.execute("INSERT INTO data_keys VALUES (?, ?)", (study.study.hex(), sealed))
-    proxy = open_proxy(load_settings(home), least_modulus_bits=TOY_BITS)
+    proxy = open_proxy(load_settings(home), key_rules=KeyRules(512))
     wrong = {check.what for check in audit_study(proxy, study.study) if check.outcome != HOLDS}
     proxy.database.close()
     assert wrong == {"generation: the newest database"}

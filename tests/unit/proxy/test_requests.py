@@ -8,7 +8,8 @@ from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug
 
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.messages.study_messages import StudyAct
-from dpdpca_protocol.terms.manifest import sign_manifest
+from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
 
@@ -153,6 +154,6 @@ def test_a_manifest_of_another_user_is_refused(world: ProxyWorld) -> None:
 
 def test_a_small_modulus_is_refused_by_the_product(world: ProxyWorld) -> None:
     statement = sign_manifest(world.manifest(3), world.user)
-    object.__setattr__(world.proxy, "least_modulus_bits", 2048)
+    object.__setattr__(world.proxy, "key_rules", KeyRules(2048))
     error = refused(lambda: world.client(world.user).create_study(statement.encoded))
     assert error.slug in ("unfit-modulus", "manifest-refused")

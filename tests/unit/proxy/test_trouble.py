@@ -6,6 +6,7 @@ import pytest
 from proxy_world import TOY_BITS, InlineWorker, OpenStudy, ProxyWorld, values_of
 
 from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.study import StudyState
 from dpdpca_proxy import jobs
 from dpdpca_proxy.jobs import Jobs
@@ -19,7 +20,7 @@ from dpdpca_proxy.studies import cancel, close_by_user
 def another(world: ProxyWorld) -> Proxy:
     """The proxy of this home in one more process, its jobs not started."""
     settings = load_settings(world.home, port=world.port)
-    return open_proxy(settings, now=world.clock, least_modulus_bits=TOY_BITS)
+    return open_proxy(settings, now=world.clock, key_rules=KeyRules(TOY_BITS))
 
 
 def user_of(study: OpenStudy, proxy: Proxy) -> PartyRow:

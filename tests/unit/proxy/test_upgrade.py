@@ -15,10 +15,10 @@ from proxy_world import OpenStudy, ProxyWorld, refused, wait_for
 
 from dpdpca_protocol.messages.share import decode_chunk
 from dpdpca_protocol.messages.study_messages import ReleaseStatement
-from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy.audit import HOLDS, audit_study
@@ -48,7 +48,7 @@ def unpacked(stored: dict[str, Any], to: Path) -> Path:
 def old_study(world: ProxyWorld, study: str) -> OpenStudy:
     name = StudyId.parse(study)
     encoded = world.client(world.user).manifest(name)
-    signed = open_manifest(encoded, least_modulus_bits=512)
+    signed = open_manifest(encoded, key_rules=KeyRules(512))
     return OpenStudy(world, name, signed.manifest, signed.statement)
 
 

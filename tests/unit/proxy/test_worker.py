@@ -13,7 +13,7 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.files import product_name, sealed_folder
@@ -25,7 +25,7 @@ from dpdpca_runtime.workers import WorkerProcesses
 @pytest.fixture(scope="module", params=[520, 576])
 def modulus(request: pytest.FixtureRequest) -> int:
     """One that does not fill whole machine words, and one that does."""
-    return int(generate_secret_key(request.param, OS_RANDOMNESS, least_bits=520).public.modulus)
+    return int(generate_secret_key(request.param, OS_RANDOMNESS, rules=KeyRules(520)).public.modulus)
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from user_world import InlineWorkers, UserWorld
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.messages.share import ShareStatement, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
-from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_user.planning.rehearsal import owner_sums
@@ -82,7 +82,7 @@ class ChainWorld(UserWorld):
         if row.stage is not Stage.OPEN or row.id in self.delivered:
             return
         encoded = self.service.store.need(row.id, "manifest")
-        signed = open_manifest(encoded, least_modulus_bits=TOY_BITS)
+        signed = open_manifest(encoded, key_rules=KeyRules(TOY_BITS))
         study = OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
         for seed, owner in enumerate(self.world.owners):
             figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
@@ -126,7 +126,7 @@ def spent(user: ChainWorld) -> list[float]:
     """Parts of the budget in all studies that the proxy has of this data user."""
     studies = [row for row in user.service.store.all() if row.study is not None]
     manifests = [user.service.store.need(row.id, "manifest") for row in studies]
-    return [float(open_manifest(each, least_modulus_bits=TOY_BITS).manifest.rho_share) for each in manifests]
+    return [float(open_manifest(each, key_rules=KeyRules(TOY_BITS)).manifest.rho_share) for each in manifests]
 
 
 def test_a_chain_goes_from_a_draft_to_a_model_and_spends_its_budget_once(user: ChainWorld) -> None:

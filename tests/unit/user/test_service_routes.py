@@ -243,7 +243,7 @@ def test_arrow_that_is_none_is_refused(client: TestClient, study: str) -> None:
 def test_the_client_of_the_commands_reads_it_all(client: TestClient, finished: UserWorld, study: str) -> None:
     with ServiceClient("http://127.0.0.1:1", "open sesame", transport=client._transport) as service:
         assert service.model(study)["study"] == study
-        assert Model.from_bytes(service.model_file(study), least_modulus_bits=512).study.hex() == study
+        assert Model.from_bytes(service.model_file(study)).study.hex() == study
         assert service.study(study)["state"] == "published"
         assert b"<!doctype html>" in service.report(study)
         evidence = service.evidence(study)

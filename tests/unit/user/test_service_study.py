@@ -24,7 +24,7 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.log import EMPTY, LogEntry
 from dpdpca_protocol.messages.study_messages import CountChallenge, SealedComponents
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.publication import encode_components, parse_components
@@ -315,7 +315,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
 
     def verify(given: dict[str, Any]) -> list[str]:
         assert row.study is not None
-        return list(verify_evidence(row.study, given, chunk, [proxy], [ours], least_modulus_bits=TOY_BITS))
+        return list(verify_evidence(row.study, given, chunk, [proxy], [ours], key_rules=KeyRules(TOY_BITS)))
 
     assert len(verify(evidence)) == 8
     text = json.dumps(evidence)
@@ -400,7 +400,7 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
         lambda index: user.service.store.chunk(row, index) or b"",
         [user.world.proxy_key],
         [user.world.user.public.ed25519],
-        least_modulus_bits=TOY_BITS,
+        key_rules=KeyRules(TOY_BITS),
     )
     assert "of its heads are signed in it" in list(given)[-1]
     assert user.service.store.log_entries()[0].kind == "known"
@@ -419,7 +419,7 @@ def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: Us
             lambda index: user.service.store.chunk(row, index) or b"",
             [user.world.proxy_key],
             [user.world.user.public.ed25519],
-            least_modulus_bits=TOY_BITS,
+            key_rules=KeyRules(TOY_BITS),
         )
         return list(given)[-1]
 
@@ -452,7 +452,7 @@ def test_a_stored_key_of_another_study_stops_before_anybody_encrypts(
     assert step(user.service, row)
     row = user.row(row.id)
     store, study = user.service.store, row.known_study
-    other = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+    other = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
     mine = store.need(row.id, "secret")
     store.note(row, secret=user.service.keyring.close(other.to_bytes(), study))
     stopped = user.advance(user.row(row.id))
@@ -476,7 +476,7 @@ def test_a_study_outlives_its_users_key(user: UserWorld) -> None:
     user.deliver_all(row)
     row = user.advance_to(row, Stage.PUBLISHED)
     assert user.opened(row).manifest.user.ed25519 == old.public.ed25519
-    secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, least_bits=TOY_BITS)
+    secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
     proof = prove_key(secret, keys.current.public.ed25519)
     user.workers.keys[:] = [MadeKey(secret.to_bytes(), tuple(int(root) for root in proof.roots))]
     following = user.advance_to(user.create(title="The next one"), Stage.OPEN)

@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from user_world import UserWorld
 
 from dpdpca_cli.main import main
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_proxy.enrolment import invite
 from dpdpca_user.commands import app as commands
 from dpdpca_user.commands import study as study_commands
@@ -350,7 +351,7 @@ def test_a_finished_study_is_shown_saved_and_verified(
     from dpdpca_user import offline
 
     real = offline.verify_evidence
-    monkeypatch.setattr(offline, "verify_evidence", lambda *given: real(*given, least_modulus_bits=512))
+    monkeypatch.setattr(offline, "verify_evidence", lambda *given: real(*given, key_rules=KeyRules(512)))
     status, out, _ = run("verify", study)
     assert status == 0
     assert out.count("✓") == 7

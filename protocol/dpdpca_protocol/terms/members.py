@@ -1,0 +1,327 @@
+"""The members of a manifest, one row each.
+
+These rows drive the strict parser, the signed body, drafts, both JSON Schemas and the table in docs/spec.md.
+What a member means for a study is in `rules` and `figures`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any, Final
+
+from dpdpca_protocol.layout.blocks import PRE_STUDY_BLOCKS, BlockName
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Calibration
+from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import FEATURE_SCHEMA, MAX_ENCODED_FEATURES, Feature
+from dpdpca_protocol.terms.figures import MAX_FRACTION_BITS, MAX_ROUNDS
+from dpdpca_protocol.terms.forms import (
+    DECIMAL,
+    DECIMAL_PATTERN,
+    FLAG,
+    HEX_PATTERN,
+    TIME,
+    Form,
+    choice,
+    integer,
+    list_of,
+    record,
+    text,
+)
+from dpdpca_protocol.terms.parties import (
+    KEY_SCHEMA,
+    PARTICIPANT_SCHEMA,
+    PARTY_SCHEMA,
+    PROXY_SCHEMA,
+    KeyTerms,
+    Participant,
+    Party,
+    ProxyParty,
+)
+from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_protocol.wire.fields import (
+    check_members,
+    decimal_text,
+    malformed,
+    read_choice,
+    read_decimal,
+    read_integer,
+    read_list,
+    real_of,
+    refused,
+)
+from dpdpca_protocol.wire.identifiers import StudyId
+
+MAX_OWNERS = 100_000
+MAX_PARTICIPANTS = 10_000
+LEAST_COHORT_DISTANCE = 2
+"""Owners by which a cohort differs at least from each earlier one with a feature in common, or not at all."""
+
+_TITLE = 200
+_PURPOSE = 4000
+
+
+class Drafted(StrEnum):
+    """Who says what a member is: a person must, a person may, or software does."""
+
+    MUST = "must"
+    MAY = "may"
+    NEVER = "never"
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED: Final = _Required()
+"""In place of a default: a manifest without this member is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a manifest.
+
+    Attributes:
+        name: in the message, in a draft, and of the field in `Manifest`.
+        form: how its value is written.
+        meaning: one line for the reader of the specification.
+        drafted: who says what it is.
+        default: the value that goes without saying; a body that says it is refused. Else `REQUIRED`.
+        in_draft: what a draft that is silent gets; None where that is left out, or depends on other members.
+        in_terms: whether the figures depend on it.
+    """
+
+    name: str
+    form: Form
+    meaning: str
+    drafted: Drafted = Drafted.MAY
+    default: Any = REQUIRED
+    in_draft: Any = None
+    in_terms: bool = False
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+    def read(self, untrusted: Mapping[str, Any]) -> Any:
+        """The typed value in a body, or the default where the body does not have it."""
+        if self.name not in untrusted:
+            return self.default
+        value = self.form.read(untrusted[self.name], self.name)
+        if not self.is_required and value == self.default:
+            refused(f"{self.name} is {self.form.write(value)!r}, which goes without saying", "leave it out")
+        return value
+
+    def tidy(self, drafted: Any) -> Any:
+        """What a person wrote, in the form of a message; None where it only says the default."""
+        value = self.form.tidy(drafted, self.name)
+        silent = not self.is_required and value == self.form.write(self.default)
+        return None if silent else value
+
+
+def _read_relation(untrusted: Any, where: str) -> NeighbouringRelation:
+    if untrusted in ("add-or-remove", "add-or-remove-one", "add-remove"):
+        refused(
+            "relation add-or-remove cannot be promised: the number of records is exact in both releases",
+            "use replace-one",
+        )
+    return NeighbouringRelation(read_choice(untrusted, where, [*NeighbouringRelation]))
+
+
+def _read_rho_share(untrusted: Any, where: str) -> Fraction:
+    share = read_decimal(untrusted, where)
+    if not 0 < share < 1:
+        refused("rho_share is not between 0 and 1", "leave it out where one study spends everything")
+    return share
+
+
+def _read_pre_studies(untrusted: Any, where: str) -> tuple[StudyId, ...]:
+    listed = read_list(untrusted, where, MAX_ROUNDS - 1)
+    if not listed:
+        malformed(where, "a list of study ids, or left out")
+    return tuple(StudyId.parse(study) for study in listed)
+
+
+def _read_blocks(untrusted: Any, where: str) -> tuple[tuple[BlockName, Fraction], ...]:
+    check_members(untrusted, where, (), PRE_STUDY_BLOCKS)
+    if not untrusted:
+        malformed(where, "an object with a share for each block, or left out")
+    return tuple(
+        (name, read_decimal(untrusted[name], f"{where}.{name}"))
+        for name in PRE_STUDY_BLOCKS
+        if name in untrusted
+    )
+
+
+def _tidy_blocks(drafted: Any, where: str) -> dict[str, str]:
+    if not isinstance(drafted, Mapping):
+        malformed(where, "a table with a share for each block")
+    return {
+        str(name): decimal_text(real_of(share, f"{where}.{name}" if name in PRE_STUDY_BLOCKS else where))
+        for name, share in drafted.items()
+    }
+
+
+def _read_distance(untrusted: Any, where: str) -> int:
+    return read_integer(untrusted, where, LEAST_COHORT_DISTANCE, MAX_OWNERS)
+
+
+_RELATION = Form("`replace-one`", {"enum": [*NeighbouringRelation]}, _read_relation, str)
+_SHARE = Form(
+    "decimal between 0 and 1",
+    {"type": "string", "pattern": DECIMAL_PATTERN},
+    _read_rho_share,
+    decimal_text,
+    DECIMAL.tidy,
+    DECIMAL.draft_schema,
+)
+_STUDY_IDS = Form(
+    f"list of 1 to {MAX_ROUNDS - 1} study ids",
+    {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MAX_ROUNDS - 1,
+        "items": {"type": "string", "pattern": HEX_PATTERN, "minLength": 64, "maxLength": 64},
+    },
+    _read_pre_studies,
+    lambda studies: [study.hex() for study in studies],
+)
+_BLOCK_SHARES = Form(
+    "object of block names to decimals",
+    {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": {str(name): DECIMAL.schema for name in PRE_STUDY_BLOCKS},
+    },
+    _read_blocks,
+    lambda blocks: {str(name): decimal_text(share) for name, share in blocks},
+    _tidy_blocks,
+    {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": {str(name): DECIMAL.draft_schema for name in PRE_STUDY_BLOCKS},
+    },
+)
+_DISTANCE = Form(
+    f"integer from {LEAST_COHORT_DISTANCE + 1}",
+    {"type": "integer", "minimum": LEAST_COHORT_DISTANCE + 1, "maximum": MAX_OWNERS},
+    _read_distance,
+    draft_schema={"type": "integer", "minimum": LEAST_COHORT_DISTANCE, "maximum": MAX_OWNERS},
+)
+_MUST, _NEVER = Drafted.MUST, Drafted.NEVER
+_FEATURES = list_of(Feature.parse, MAX_ENCODED_FEATURES, FEATURE_SCHEMA, "list of features")
+_PARTICIPANTS = list_of(
+    Participant.parse, MAX_PARTICIPANTS, PARTICIPANT_SCHEMA, "list of `{name, ed25519}`, may be empty"
+)
+_MECHANISM = choice(tuple(sorted({mechanism.name for mechanism in MECHANISMS})))
+
+MEMBERS: tuple[Member, ...] = (
+    Member("title", text(_TITLE), "what the study is called", _MUST),
+    Member("purpose", text(_PURPOSE), "what it is for", _MUST),
+    Member("user", record(Party.parse, PARTY_SCHEMA, "`{name, ed25519, x25519}`"), "the data user", _NEVER),
+    Member(
+        "proxy",
+        record(ProxyParty.parse, PROXY_SCHEMA, "`{name, url, ed25519, x25519}`"),
+        "the proxy",
+        _NEVER,
+    ),
+    Member("participants", _PARTICIPANTS, "the owners that may take part; empty: any enrolled owner"),
+    Member("features", _FEATURES, "the columns, in the order of the encoding", _MUST),
+    Member(
+        "missing",
+        choice(("reject", "midpoint")),
+        "a record with a missing value is dropped, or gets the centre",
+        in_draft="reject",
+    ),
+    Member(
+        "scaling",
+        choice(("range", "common")),
+        "values are divided by their own half-range, or all by the largest one",
+        in_draft="range",
+    ),
+    Member("clip_norm", DECIMAL, "r, the largest norm of a scaled record", _MUST, in_terms=True),
+    Member("fraction_bits", integer(0, MAX_FRACTION_BITS), "f; the grid has q = 2^f units", in_terms=True),
+    Member("mechanism", _MECHANISM, "the law of the noise", in_draft="gaussian", in_terms=True),
+    Member(
+        "calibration",
+        choice(Calibration),
+        "how the noise is calibrated; left out where a proof of ours does it",
+        default=Calibration.PROVED,
+        in_terms=True,
+    ),
+    Member("release", choice(ReleaseKind), "what leaves once, noisy", _MUST, in_terms=True),
+    Member("relation", _RELATION, "which data sets are neighbours", in_draft="replace-one"),
+    Member("epsilon", DECIMAL, "ε", _MUST, in_terms=True),
+    Member("delta", DECIMAL, "δ in all, below 1/N̄", in_terms=True),
+    Member("noise_by", choice(NoiseBy), "who draws the noise", in_draft="proxy", in_terms=True),
+    Member("max_colluding", integer(0, MAX_OWNERS), "owners that may work together where owners draw"),
+    Member("sum_weight", DECIMAL, "a/K in a joint study, else 0", in_terms=True),
+    Member("noise_scale", DECIMAL, "the figure that all noise is drawn from; recomputed by all", _NEVER),
+    Member("min_owners", integer(1, MAX_OWNERS), "owners without whom there is no release", in_draft=3),
+    Member("min_records", integer(1), "records without which there is no release"),
+    Member("max_records", integer(1), "N̄, the most records that the figures allow for", _MUST, in_terms=True),
+    Member("max_owners", integer(1, MAX_OWNERS), "the most owners that may take part", in_terms=True),
+    Member(
+        "closing",
+        choice(("at-time", "when-complete")),
+        "when the study closes by itself",
+        in_draft="at-time",
+    ),
+    Member("closes_at", TIME, "when it closes at the latest"),
+    Member(
+        "key", record(KeyTerms.parse, KEY_SCHEMA, "`{modulus, proof}`"), "the study's Paillier key", _NEVER
+    ),
+    Member("slot_bits", integer(1), "bits of a slot; recomputed by all", _NEVER),
+    Member(
+        "nonnegative",
+        FLAG,
+        "no encoded value is below 0, which lowers the noise of a masked study",
+        default=False,
+        in_terms=True,
+    ),
+    Member(
+        "cohort_distance",
+        _DISTANCE,
+        "owners by which the cohort differs from every earlier one with a feature in common",
+        default=LEAST_COHORT_DISTANCE,
+    ),
+    Member(
+        "rho_share",
+        _SHARE,
+        "the part of a chain's ρ that this study spends",
+        default=Fraction(1),
+        in_terms=True,
+    ),
+    Member("pre_studies", _STUDY_IDS, "earlier rounds of the chain, oldest first", default=()),
+    Member(
+        "blocks", _BLOCK_SHARES, "what a pre-study releases, with parts of its ρ", default=(), in_terms=True
+    ),
+)
+"""In the order in which a person reads them; in a message they stand in canonical order."""
+
+_COMPUTED = ("noise_scale", "slot_bits")
+
+
+def manifest_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a manifest's body."""
+    return _object_schema(
+        "A manifest: the signed terms of one study",
+        {"format": {"const": 1, "description": "version of the message format"}}
+        | {member.name: dict(member.form.schema) | {"description": member.meaning} for member in MEMBERS},
+        ["format", *(member.name for member in MEMBERS if member.is_required)],
+    )
+
+
+def _object_schema(title: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "required": sorted(required),
+    }
