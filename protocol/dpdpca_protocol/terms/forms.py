@@ -92,8 +92,10 @@ def choice(kind: type[StrEnum] | tuple[str, ...]) -> Form:
     return Form(" or ".join(f"`{name}`" for name in names), {"enum": names}, read, str)
 
 
-def list_of(each: Callable[[Any, str], Any], most: int, items: Schema, words: str) -> Form:
-    """A list of objects that know their own form."""
+def list_of(
+    each: Callable[[Any, str], Any], most: int, items: Schema, words: str, drafted_items: Schema
+) -> Form:
+    """A list of objects that know their own form; `items` and `drafted_items` describe one of them."""
     return Form(
         words,
         {"type": "array", "maxItems": most, "items": items},
@@ -101,6 +103,7 @@ def list_of(each: Callable[[Any, str], Any], most: int, items: Schema, words: st
             each(entry, f"{where}[{index}]") for index, entry in enumerate(read_list(value, where, most))
         ),
         lambda entries: [entry.to_body() for entry in entries],
+        draft_schema={"type": "array", "maxItems": most, "items": drafted_items},
     )
 
 

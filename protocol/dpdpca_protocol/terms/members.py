@@ -14,7 +14,12 @@ from dpdpca_protocol.layout.blocks import PRE_STUDY_BLOCKS, BlockName
 from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Calibration
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import FEATURE_SCHEMA, MAX_ENCODED_FEATURES, Feature
+from dpdpca_protocol.terms.features import (
+    DRAFTED_FEATURE_SCHEMA,
+    FEATURE_SCHEMA,
+    MAX_ENCODED_FEATURES,
+    Feature,
+)
 from dpdpca_protocol.terms.figures import MAX_FRACTION_BITS, MAX_ROUNDS
 from dpdpca_protocol.terms.forms import (
     DECIMAL,
@@ -213,9 +218,15 @@ _DISTANCE = Form(
     draft_schema={"type": "integer", "minimum": LEAST_COHORT_DISTANCE, "maximum": MAX_OWNERS},
 )
 _MUST, _NEVER = Drafted.MUST, Drafted.NEVER
-_FEATURES = list_of(Feature.parse, MAX_ENCODED_FEATURES, FEATURE_SCHEMA, "list of features")
+_FEATURES = list_of(
+    Feature.parse, MAX_ENCODED_FEATURES, FEATURE_SCHEMA, "list of features", DRAFTED_FEATURE_SCHEMA
+)
 _PARTICIPANTS = list_of(
-    Participant.parse, MAX_PARTICIPANTS, PARTICIPANT_SCHEMA, "list of `{name, ed25519}`, may be empty"
+    Participant.parse,
+    MAX_PARTICIPANTS,
+    PARTICIPANT_SCHEMA,
+    "list of `{name, ed25519}`, may be empty",
+    {"anyOf": [{"type": "string", "minLength": 1}, PARTICIPANT_SCHEMA]},
 )
 _MECHANISM = choice(tuple(sorted({mechanism.name for mechanism in MECHANISMS})))
 
@@ -303,12 +314,10 @@ MEMBERS: tuple[Member, ...] = (
 )
 """In the order in which a person reads them; in a message they stand in canonical order."""
 
-_COMPUTED = ("noise_scale", "slot_bits")
-
 
 def manifest_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a manifest's body."""
-    return _object_schema(
+    return _document(
         "A manifest: the signed terms of one study",
         {"format": {"const": 1, "description": "version of the message format"}}
         | {member.name: dict(member.form.schema) | {"description": member.meaning} for member in MEMBERS},
@@ -316,7 +325,22 @@ def manifest_schema() -> dict[str, Any]:
     )
 
 
-def _object_schema(title: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def draft_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of a draft: what a person writes, in TOML or JSON."""
+    drafted = [member for member in MEMBERS if member.drafted is not Drafted.NEVER]
+    return _document(
+        "A draft: what a person writes before there is a manifest",
+        {
+            member.name: dict(member.form.draft_schema or member.form.schema)
+            | {"description": member.meaning}
+            | ({"default": member.in_draft} if member.in_draft is not None else {})
+            for member in drafted
+        },
+        [member.name for member in drafted if member.drafted is Drafted.MUST],
+    )
+
+
+def _document(title: str, properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,
