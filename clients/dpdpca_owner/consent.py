@@ -13,7 +13,6 @@ from dpdpca_owner.opening import OpenedStudy, is_participant
 from dpdpca_owner.policy import PolicyLine
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.records.encoding import BatchReport
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, proved_privacy
@@ -137,13 +136,13 @@ class ConsentSheet:
         figures = self.manifest.figures
         names = [block.name for block in figures.blocks] or [*_MASKED_CONTENTS]
         *first, last = (_CONTENTS[name] for name in names)
-        if figures.release is ReleaseKind.PAIRS:
+        if figures.rules.of_pairs:
             first = ["how many pairs of records there are"]
         return f"{', '.join(first)} and {last}"
 
     def who_can_decrypt(self) -> list[str]:
         user, proxy = self.manifest.user.name, self.manifest.proxy.name
-        if self.manifest.release is ReleaseKind.MASKED:
+        if self.manifest.rules.is_masked:
             count = f"{proxy} learns the number of all owners' records together: the data user proves it."
         else:
             count = f"{proxy} does not learn the number of records"
@@ -151,7 +150,7 @@ class ConsentSheet:
                 count += " from the protocol; terms of later rounds are computed with it, and may show it"
             count += "."
         towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
-        if self.manifest.release is ReleaseKind.PRE_STUDY:
+        if not self.manifest.release.has_components:
             towards = _NOT_PUBLISHED
         return [
             f"{user} holds the secret key. It gets the sum over all owners only, once, with noise;"
@@ -213,7 +212,7 @@ class ConsentSheet:
 
     def honesty(self) -> list[str]:
         """How much hangs on the owners (protocol, Roles)."""
-        if self.manifest.release is ReleaseKind.MASKED:
+        if self.manifest.rules.is_masked:
             return [
                 "MASKED: every owner must be honest, and none may work with the data user. One false share,"
                 " such as a wrong number of records, shows the data user the exact sums of all owners."
@@ -244,9 +243,9 @@ class ConsentSheet:
             if manifest.noise_by is NoiseBy.OWNERS:
                 lines.append("The same holds for their noise: an owner that was made up may have drawn none.")
         records = f"{manifest.min_records} to {manifest.max_records} records in all"
-        if manifest.release is ReleaseKind.PAIRS:
+        if manifest.rules.of_pairs:
             records += "; what counts for the least is records in pairs, two a pair"
-        if manifest.release is not ReleaseKind.MASKED:
+        if not manifest.rules.is_masked:
             records += ", which protects nobody from the data user: it is checked after the release only"
         lines.append(records)
         when = time_text(manifest.closes_at)
@@ -284,11 +283,11 @@ class ConsentSheet:
             else "a missing value counts as the feature's centre; every record counts"
         )
         norm = decimal_text(manifest.clip_norm)
-        d, release = manifest.figures.encoded_features, manifest.release
+        d, release = manifest.figures.encoded_features, manifest.rules
         rules = [missing, f"values are cut to the bounds and scaled ({manifest.scaling})"]
-        if release is ReleaseKind.PAIRS:
+        if release.of_pairs:
             rules.append(f"differences of pairs are cut to norm {norm}, of 2·√{d} at most")
-        elif release is not ReleaseKind.PRE_STUDY or BlockName.SUM in dict(manifest.blocks):
+        elif release.clips_records or BlockName.SUM in dict(manifest.blocks):
             rules.append(f"records are cut to norm {norm} of √{d}")
         if manifest.nonnegative:
             rules.append("no scaled value is below 0")

@@ -164,7 +164,7 @@ class Policy:
                 + ("" if epsilon is not None else "; no privacy is proved for it"),
             ),
         ]
-        if manifest.release is ReleaseKind.MASKED and self.recognised is not None:
+        if manifest.rules.is_masked and self.recognised is not None:
             lines.append(
                 PolicyLine(
                     "policy-recognised",

@@ -19,7 +19,6 @@ from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import parse_components
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.sealing import components_info, open_sealed
@@ -59,11 +58,11 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         and space.common == agreed.common
         and np.array_equal(space.centre, agreed.centre)
         and np.array_equal(space.half_range, agreed.half_range)
-        and (components.mean is not None) == (manifest.release is ReleaseKind.JOINT)
+        and (components.mean is not None) == (manifest.rules.has_mean)
         and components.component_count <= len(agreed.names)
         and components.count <= manifest.figures.most_counted
         # The proxy holds a masked release to the least count; the others show it only afterwards.
-        and (manifest.release is not ReleaseKind.MASKED or components.count >= manifest.min_records)
+        and (not manifest.rules.is_masked or components.count >= manifest.min_records)
     )
     if not fits:
         raise MessageError(

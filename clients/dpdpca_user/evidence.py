@@ -22,7 +22,6 @@ from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge,
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -122,7 +121,7 @@ def verify_release(
         raise MessageError("wrong-study", "the release is of another study, or of another kind")
     _check_cohort(said, manifest)
     by_owner = _verify_shares(shares, said, signed)
-    counted = _check_count(said, signed, challenge, answer) if said.release is ReleaseKind.MASKED else None
+    counted = _check_count(said, signed, challenge, answer) if said.release.needs_count else None
     events = verify_transcript(transcript, signed.study_id, manifest.proxy.ed25519)
     _check_events(events, signed, statement, said)
     if counted is not None:
@@ -134,7 +133,7 @@ def verify_release(
 
 def released_count(manifest: Manifest) -> int:
     """Ciphertexts of a release: those of a share, without E[N] in a masked one."""
-    return manifest.figures.ciphertext_count - (str(manifest.release) == ReleaseKind.MASKED)
+    return manifest.figures.ciphertext_count - manifest.rules.is_masked
 
 
 def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: ReleaseStatement) -> None:

@@ -36,6 +36,16 @@ class ReleaseKind(StrEnum):
     PAIRS = "pairs"
     PRE_STUDY = "pre-study"
 
+    @property
+    def needs_count(self) -> bool:
+        """Whether the data user proves the number of records before the noise is drawn."""
+        return self is ReleaseKind.MASKED
+
+    @property
+    def has_components(self) -> bool:
+        """Whether components come of it. A pre-study has numbers for whoever plans the next study."""
+        return self is not ReleaseKind.PRE_STUDY
+
 
 _S, _E = StudyState, StudyEvent
 
@@ -49,21 +59,19 @@ _COMMON: dict[tuple[StudyState, StudyEvent], StudyState] = {
 _PUBLISHED: dict[tuple[StudyState, StudyEvent], StudyState] = {
     (_S.RELEASED, _E.PUBLISH): _S.PUBLISHED,
 }
-_FLAT = _COMMON | {(_S.CLOSED, _E.RELEASE): _S.RELEASED}
+_FLAT: dict[tuple[StudyState, StudyEvent], StudyState] = {
+    (_S.CLOSED, _E.RELEASE): _S.RELEASED,
+}
+_COUNTED: dict[tuple[StudyState, StudyEvent], StudyState] = {
+    (_S.CLOSED, _E.COUNT): _S.COUNTED,
+    (_S.COUNTED, _E.CANCEL): _S.CANCELLED,
+    (_S.COUNTED, _E.FAIL): _S.FAILED,
+    (_S.COUNTED, _E.RELEASE): _S.RELEASED,
+}
 
 STUDY_TRANSITIONS: dict[ReleaseKind, dict[tuple[StudyState, StudyEvent], StudyState]] = {
-    ReleaseKind.JOINT: _FLAT | _PUBLISHED,
-    ReleaseKind.PAIRS: _FLAT | _PUBLISHED,
-    # Its numbers are for whoever plans the next study: there are no components to publish.
-    ReleaseKind.PRE_STUDY: _FLAT,
-    ReleaseKind.MASKED: _COMMON
-    | _PUBLISHED
-    | {
-        (_S.CLOSED, _E.COUNT): _S.COUNTED,
-        (_S.COUNTED, _E.CANCEL): _S.CANCELLED,
-        (_S.COUNTED, _E.FAIL): _S.FAILED,
-        (_S.COUNTED, _E.RELEASE): _S.RELEASED,
-    },
+    kind: _COMMON | (_COUNTED if kind.needs_count else _FLAT) | (_PUBLISHED if kind.has_components else {})
+    for kind in ReleaseKind
 }
 """(state, event) → next state. After the first draw of noise the store refuses CANCEL besides."""
 

@@ -22,7 +22,7 @@ from dpdpca_protocol.errors import (
     UnavailableError,
 )
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
-from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, ReleaseKind, StudyEvent, StudyState
+from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyEvent, StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy.claims import Claims
 from dpdpca_proxy.enrolment import forget_old_nonces
@@ -270,7 +270,7 @@ class Jobs:
         if len(products) < chunks:
             missing = [position for position in range(chunks) if position not in products]
             return Step("aggregate", partial(self._aggregate, row, missing), chunks, len(products))
-        if row.release_kind is ReleaseKind.MASKED and row.state is StudyState.CLOSED:
+        if row.release_kind.needs_count and row.state is StudyState.CLOSED:
             if challenge is not None:
                 return None
             return Step("count", partial(self._ask_count, row, product_name(study, 0, products[0])))

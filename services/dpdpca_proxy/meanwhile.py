@@ -8,7 +8,7 @@ import logging
 import time
 
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.study import ReleaseKind, StudyState
+from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.preparing import (
     GROUP_SHARES,
@@ -101,7 +101,7 @@ class Meanwhile:
             ]
 
     def _rerandomise(self, row: StudyRow, place: Workplace) -> bool:
-        if row.release_kind is not ReleaseKind.MASKED:
+        if not row.release_kind.needs_count:
             return False
         figures = self._proxy.terms(row.study).manifest.figures
         layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)

@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, SealedComponents
 from dpdpca_protocol.release.release import check_count, check_count_range
-from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyEvent, StudyState
+from dpdpca_protocol.study import RELEASED_STATES, StudyEvent, StudyState
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -231,7 +231,7 @@ def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
     with proxy.database.reading("read count challenge") as connection:
         row = load_study(connection, study)
         check_user(row, caller)
-        if row.release_kind is not ReleaseKind.MASKED:
+        if not row.release_kind.needs_count:
             kind = row.release_kind
             raise ConflictError("no-count", f"a {kind} study has no count step", "wait for the release")
         challenge = load_blob(connection, study, "challenge")

@@ -32,7 +32,6 @@ from dpdpca_protocol.release.ahead import results_ahead
 from dpdpca_protocol.release.masked import Speed, masked_ciphertexts, multiplications
 from dpdpca_protocol.release.release import draw_mask, noise_row
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import Digest
@@ -94,7 +93,7 @@ def draw(place: Workplace, figures: Figures, records: int | None) -> str:
     noise: list[int] = []
     if figures.noise_by is NoiseBy.OWNERS:
         pass  # it is in the shares
-    elif figures.release is not ReleaseKind.MASKED:
+    elif not figures.rules.is_masked:
         noise = figures.mechanism.draw(1)
     else:
         assert records is not None
@@ -137,7 +136,7 @@ def make_release(
         if figures.noise_by is NoiseBy.OWNERS:
             # As it is: the randomness of the aggregate is a sum of the owners' and tells nothing of the data.
             released: Iterable[mpz] = aggregate
-        elif figures.release is not ReleaseKind.MASKED:
+        elif not figures.rules.is_masked:
             suite = PaillierSuite(place.public, figures.slot_bits)
             released = suite.add_plain_stream(aggregate, _integers(noise), len(noise))
         else:

@@ -173,7 +173,7 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
     current = chain.rounds[-1]
     row = _row(service, current)
     if row is None:
-        is_last = current.release != ReleaseKind.PRE_STUDY
+        is_last = ReleaseKind(current.release).has_components
         create_study(
             service,
             current.row,

@@ -26,7 +26,7 @@ from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponent
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.publication import encode_components, parse_components
-from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, StudyState
+from dpdpca_protocol.study import RELEASED_STATES, StudyState
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
@@ -164,7 +164,7 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
 def _follow(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     facts = _read_facts(service, row, proxy)
     signed = signed_manifest(service, row)
-    if facts.state == StudyState.CLOSED and signed.manifest.release is ReleaseKind.MASKED:
+    if facts.state == StudyState.CLOSED and signed.manifest.release.needs_count:
         return _answer(service, row, proxy, signed)
     if facts.state in RELEASED_STATES:
         return _fetch(service, row, proxy, signed)
@@ -268,7 +268,7 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
             check_chunk(chunk, index, signed, verified.release)
             chunks.append(chunk)
     secret = service.secret(row)
-    if signed.manifest.release is ReleaseKind.PRE_STUDY:
+    if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks)
     with _final():
         opened: Opened = service.workers.run(

@@ -28,7 +28,6 @@ from dpdpca_protocol.release.release import answer_count, flat_scatter, open_fla
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
@@ -108,7 +107,7 @@ def open_release(
     manifest = parse_manifest(manifest_body)
     figures = manifest.figures
     d = figures.encoded_features
-    if figures.release is ReleaseKind.MASKED:
+    if figures.rules.is_masked:
         assert records is not None
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
         layout = BlockLayout(d, figures.slot_bits, figures.slots)

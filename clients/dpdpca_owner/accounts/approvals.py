@@ -16,7 +16,6 @@ from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.spending import Placed
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.privacy.mechanisms import Calibration
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import MAX_ROUNDS
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.canonical import canonical_json
@@ -121,7 +120,7 @@ class Approvals:
             and known.terms == lasting_terms(manifest)
             and before + manifest.rho_share <= WHOLE
             and (bool(manifest.pre_studies) or is_known_round)
-            and manifest.release is not ReleaseKind.MASKED  # it trusts every owner: a question of its own
+            and not manifest.rules.is_masked  # it trusts every owner: a question of its own
         )
         is_same_total = known is None or known.total == _total(manifest)
         booked = [ledger.spend(study) for study in (known.rounds if known else ())]

@@ -16,7 +16,6 @@ from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder
 from dpdpca_protocol.records.pairing import differences, pairing_seed
 from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest
@@ -104,7 +103,7 @@ def read_contribution(
 def new_sums(manifest: Manifest) -> SecondMoments | BlockSums:
     """Empty sums of what the study asks for."""
     figures = manifest.figures
-    if manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT):
+    if manifest.rules.clips_records:
         return SecondMoments(figures.encoded_features, figures.record_bound)
     return BlockSums(figures)
 

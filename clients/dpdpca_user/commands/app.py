@@ -174,8 +174,10 @@ def result(
     as_json: AsJson = False,
 ) -> None:
     """What came out: variances, noise edge, and the promise that was bought; or a pre-study's numbers."""
+    from dpdpca_protocol.study import ReleaseKind
+
     with open_client(service, home) as client:
-        if client.study(study)["release"] == "pre-study" and not publish:
+        if not ReleaseKind(client.study(study)["release"]).has_components and not publish:
             numbers = client.result(study)
             _show_pre_study(numbers, out, as_json)
             return

@@ -6,7 +6,6 @@ from dataclasses import replace
 from statistics import median
 
 from dpdpca_protocol.privacy.mechanisms import Calibration
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import figures_of
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import proved_privacy
@@ -35,7 +34,7 @@ def advice(manifest: Manifest, records: int | None = None) -> list[str]:
 
 def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
     figures = manifest.figures
-    if manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT, ReleaseKind.PAIRS):
+    if manifest.release.has_components:
         yield from _clip_advice(manifest)
     yield from _narrow_advice(manifest)
     from_zero = [
@@ -43,14 +42,14 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
         for feature in manifest.features
         if feature.lower == 0 and feature.centre is None
     ]
-    if from_zero and manifest.release is not ReleaseKind.PAIRS:
+    if from_zero and not manifest.rules.of_pairs:
         yield (
             "of bounds [0, B]: is B/2 a typical value? It is the centre of "
             f"{', '.join(from_zero[:_MANY])}. Where it is not, give a centre; for counts it is often near 0"
         )
     if manifest.missing == "reject":
         yield "missing = reject: which records are complete is treated as public; midpoint keeps every record"
-    if manifest.release is ReleaseKind.MASKED:
+    if manifest.rules.is_masked:
         yield (
             f"the masked release has {_MASKED_OVER_JOINT[manifest.nonnegative]} times the noise of the joint "
             "one at the same ε, needs a count round, and trusts every owner; the joint release gives a "
@@ -107,8 +106,8 @@ def _narrow_advice(manifest: Manifest) -> Iterator[str]:
 
 def _clip_advice(manifest: Manifest) -> Iterator[str]:
     d, r = manifest.figures.encoded_features, float(manifest.clip_norm)
-    most = math.sqrt(2 * d if manifest.release is ReleaseKind.PAIRS else d)
-    root = f"√{d}" if manifest.release is not ReleaseKind.PAIRS else f"√{2 * d}"
+    most = math.sqrt(2 * d if manifest.rules.of_pairs else d)
+    root = f"√{d}" if not manifest.rules.of_pairs else f"√{2 * d}"
     if r > _HIGH_CLIP * most:
         yield (
             f"clip_norm {r:.3g} is above 0.7·{root} = {_HIGH_CLIP * most:.3g}: noise grows with its square; "

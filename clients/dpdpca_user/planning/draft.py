@@ -22,6 +22,7 @@ from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import MEMBERS, Drafted
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import (
@@ -93,7 +94,7 @@ def complete_draft(
         body.setdefault(name, value)
     if "closes_at" not in body:
         malformed("the draft", "complete: closes_at is missing")
-    if "missing" not in draft and (release is ReleaseKind.PAIRS or OF_PAIRS & body.get("blocks", {}).keys()):
+    if "missing" not in draft and (rules_of(release).of_pairs or OF_PAIRS & body.get("blocks", {}).keys()):
         body["missing"] = "midpoint"
     terms = parse_terms(body)
     figures = figures_of(terms.terms)
@@ -104,8 +105,8 @@ def complete_draft(
 def _belongs(name: str, release: ReleaseKind) -> bool:
     """Whether a member that some releases have belongs to this one."""
     if name == "sum_weight":
-        return release is ReleaseKind.JOINT
-    return name != "blocks" or release is ReleaseKind.PRE_STUDY
+        return rules_of(release).weighs_sum
+    return name != "blocks" or rules_of(release).names_blocks
 
 
 def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str,
 def _consequences(body: Mapping[str, Any], known: Sequence[Participant]) -> dict[str, Any]:
     """What follows from the rest of a draft for members that it does not name."""
     named = body.get("participants", [party.to_body() for party in known])
-    weighs = body["release"] == ReleaseKind.JOINT
+    weighs = rules_of(ReleaseKind(body["release"])).weighs_sum
     return {
         "participants": named,
         "fraction_bits": _fraction_bits(body),

@@ -23,7 +23,7 @@ from dpdpca_user.planning.noise import (
 )
 from dpdpca_user.planning.rounds import rounded_down
 
-RELEASES = (ReleaseKind.MASKED, ReleaseKind.JOINT, ReleaseKind.PAIRS)
+RELEASES = tuple(kind for kind in ReleaseKind if kind.has_components)
 SECONDS_PER_CIPHERTEXT = 0.0015
 """One encryption at 3072 bits on one core, measured; with another key size the order of magnitude holds."""
 
@@ -95,7 +95,7 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
         spectrum: variances or shares of the components, where something is known of them.
     """
     figures, d = manifest.figures, manifest.figures.encoded_features
-    of_pairs = manifest.release is ReleaseKind.PAIRS
+    of_pairs = manifest.rules.of_pairs
     counted = max(records // 2, 1) if of_pairs else records
     # Where owners draw there is more noise with each: what is shown is the most.
     law, factor = figures.law(counted, manifest.max_owners), figures.mechanism.factor(counted)

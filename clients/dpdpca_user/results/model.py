@@ -17,7 +17,6 @@ from dpdpca_protocol.errors import DpdpcaError, MessageError
 from dpdpca_protocol.privacy.mechanisms import GuaranteeKind
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, result_guarantee
@@ -168,7 +167,7 @@ class Model:
     @property
     def is_of_pairs(self) -> bool:
         """Whether `components.count` counts pairs of records."""
-        return self.manifest.release is ReleaseKind.PAIRS
+        return self.manifest.rules.of_pairs
 
     @property
     def privacy(self) -> dict[str, Any]:
@@ -321,7 +320,7 @@ def assumptions(model: Model) -> tuple[str, ...]:
     """What the claim rests on."""
     manifest = model.manifest
     second = ("Towards the proxy: the data user's software keeps neither its draw nor a result without it.",)
-    masked = manifest.release is ReleaseKind.MASKED
+    masked = manifest.rules.is_masked
     draw = (
         f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
         "noise as the manifest says, and keep it to themselves.",

@@ -256,12 +256,12 @@ class ReleaseStatement:
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        masked = body.get("release") == ReleaseKind.MASKED
+        if body.get("release") not in tuple(ReleaseKind):
+            raise MessageError("malformed", f"release must be one of {', '.join(ReleaseKind)}")
+        counted = ReleaseKind(body["release"]).needs_count
         check_members(
-            body, "chunk_digests", "cohort", "owners", "release", "study", *(("records",) if masked else ())
+            body, "chunk_digests", "cohort", "owners", "release", "study", *(("records",) if counted else ())
         )
-        if body["release"] not in tuple(ReleaseKind):
-            raise MessageError("malformed", "release must be masked or joint")
         if not isinstance(body["owners"], list) or not isinstance(body["chunk_digests"], list):
             raise MessageError("malformed", "owners and chunk_digests must be lists")
         return cls(
@@ -269,7 +269,7 @@ class ReleaseStatement:
             ReleaseKind(body["release"]),
             tuple(CohortMember.parse(member) for member in body["owners"]),
             Digest.parse(body["cohort"]),
-            _count(body["records"], "records") if masked else None,
+            _count(body["records"], "records") if counted else None,
             tuple(Digest.parse(digest) for digest in body["chunk_digests"]),
         )
 

@@ -14,7 +14,6 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, BlockName
 from dpdpca_protocol.records.encoding import cut_to_bound
 from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 
 Integers = NDArray[np.int64]
@@ -60,7 +59,7 @@ class BlockSums:
     def __init__(self, figures: Figures) -> None:
         self._names = tuple(block.name for block in figures.blocks[1:])
         self._bound, self._d = figures.record_bound, figures.encoded_features
-        self._counts_pairs = figures.release is ReleaseKind.PAIRS
+        self._counts_pairs = figures.rules.of_pairs
         self._octave_edges = octave_edges(figures.grid)
         self._sums: dict[BlockName, Integers] = {
             block.name: np.zeros(block.length, dtype=np.int64)

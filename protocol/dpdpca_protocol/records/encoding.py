@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import Column, levels_of, numbers_of, pick_columns
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 
@@ -81,7 +80,7 @@ class RecordEncoder:
         self.encoded_features = figures.encoded_features
         self._drops = manifest.missing == "reject"
         self._nonnegative = manifest.nonnegative
-        self._cuts = manifest.release in (ReleaseKind.MASKED, ReleaseKind.JOINT)
+        self._cuts = manifest.rules.clips_records
         self._grid = float(figures.grid)
         self._clip_norm = float(manifest.clip_norm) - math.sqrt(figures.encoded_features) / (2 * figures.grid)
         self._units = manifest.feature_units

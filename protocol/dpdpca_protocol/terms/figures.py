@@ -41,7 +41,8 @@ from dpdpca_protocol.privacy.mechanisms import (
 )
 from dpdpca_protocol.privacy.mechanisms.gaussian import tail_bound
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.terms import QUANTITIES, NoiseBy, Terms
+from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
+from dpdpca_protocol.terms.terms import NoiseBy, Terms
 from dpdpca_protocol.wire.fields import decimal_text, refused
 
 __all__ = [
@@ -113,6 +114,10 @@ class Figures:
     draws: int = 1
 
     @property
+    def rules(self) -> ReleaseRules:
+        return rules_of(self.release)
+
+    @property
     def noise_scale(self) -> Fraction:
         """The manifest's figure that all noise is drawn from; t for the Gaussian mechanism."""
         return self.mechanism.scale
@@ -125,7 +130,7 @@ class Figures:
     @property
     def most_counted(self) -> int:
         """The largest count that the study allows: N̄, or ⌊N̄/2⌋ where pairs are counted."""
-        return self.max_records // 2 if self.release is ReleaseKind.PAIRS else self.max_records
+        return self.max_records // 2 if self.rules.of_pairs else self.max_records
 
     @property
     def event(self) -> PrivacyEvent | None:
@@ -136,7 +141,7 @@ class Figures:
     def guarantee(self) -> Guarantee:
         """What is proved for the whole release: the mechanism's guarantee, and in δ the mask's distance."""
         proved = self.mechanism.guarantee
-        if proved.delta is None or self.release is not ReleaseKind.MASKED:
+        if proved.delta is None or not self.rules.is_masked:
             return proved
         if proved.kind is GuaranteeKind.PURE:
             # Re-randomisation is in the tails' term, which approximate mechanisms have paid already.
@@ -190,7 +195,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     """
     _check_record_bound(terms)
     _check_differences(terms)
-    mask_bits = _mask_bits(terms) if terms.release is ReleaseKind.MASKED else 0
+    mask_bits = _mask_bits(terms) if terms.rules.is_masked else 0
     delta_tails = delta_of_tails(terms.epsilon)
     delta_mask = (
         delta_of_mask(terms.encoded_features, terms.record_bound, mask_bits) if mask_bits else Fraction(0)
@@ -292,7 +297,7 @@ def _check_record_bound(terms: Terms) -> None:
 def _mechanism(
     terms: Terms, alpha_squared: Fraction, delta: Fraction, noise_scale: Fraction | None
 ) -> Mechanism:
-    quantity = QUANTITIES[terms.release]
+    quantity = terms.rules.quantity
     try:
         chosen = mechanism_for(terms.mechanism, terms.calibration, quantity)
         if terms.noise_by is NoiseBy.OWNERS:
@@ -361,7 +366,7 @@ def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block
 
 def _check_differences(terms: Terms) -> None:
     """That squares of records and differences that nothing has cut yet are exact in 64 bits."""
-    uncut = terms.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY)
+    uncut = not terms.rules.clips_records
     # A scaled value lies within 2 of the centre, and so do two values of each other; each is rounded.
     if uncut and terms.encoded_features * (2 * terms.grid + 2) ** 2 >= 2**62:
         refused("records before clipping pass exact 64-bit sums of squares", "lower fraction_bits")

@@ -18,6 +18,7 @@ from dpdpca_protocol.terms.features import Feature, feature_units
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.members import LEAST_COHORT_DISTANCE, MEMBERS
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 from dpdpca_protocol.terms.terms import NoiseBy, Terms
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -74,6 +75,11 @@ class Manifest:
             assured_shares=self.min_owners - self.max_colluding,
             **{member.name: getattr(self, member.name) for member in MEMBERS if member.in_terms},
         )
+
+    @property
+    def rules(self) -> ReleaseRules:
+        """What its kind of release is."""
+        return rules_of(self.release)
 
     @cached_property
     def figures(self) -> Figures:

@@ -3,10 +3,9 @@
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
 from dpdpca_protocol.privacy.mechanisms import Calibration, Gaussian, mechanism_for
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.terms import QUANTITIES, NoiseBy
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import check_unique, name_key, refused
 
 
@@ -39,7 +38,7 @@ def _check_scales(manifest: Manifest) -> None:
         return
     if manifest.scaling == "common":
         refused("scaling common has one unit for all features, so none has a scale of its own", "use range")
-    if manifest.release in (ReleaseKind.PAIRS, ReleaseKind.PRE_STUDY):
+    if not manifest.rules.clips_records:
         # What nothing has cut yet is as large as the bounds allow, in units of the scale.
         grid = 1 << manifest.fraction_bits
         reach = (2 * grid * feature.half_range / feature.scaled_unit + 2 for feature in manifest.features)
@@ -54,6 +53,7 @@ def _check_scales(manifest: Manifest) -> None:
 def _check_privacy(manifest: Manifest) -> None:
     if manifest.clip_norm <= 0:
         refused("clip_norm must be above 0")
+    check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, manifest.rules.of_pairs)
     if manifest.epsilon <= 0:
         refused("epsilon must be above 0")
     if not 0 < manifest.delta * manifest.max_records < 1:
@@ -62,12 +62,12 @@ def _check_privacy(manifest: Manifest) -> None:
             "it would allow a whole record to be published"
         )
     try:
-        mechanism_for(manifest.mechanism, manifest.calibration, QUANTITIES[manifest.release])
+        mechanism_for(manifest.mechanism, manifest.calibration, manifest.rules.quantity)
     except UsageError as error:
         refused(error.problem)
     if manifest.nonnegative:
         _check_nonnegative(manifest)
-    if manifest.release is ReleaseKind.JOINT:
+    if manifest.rules.weighs_sum:
         if not 0 < manifest.sum_weight <= 2:
             refused("sum_weight is not above 0 and at most 2")
     elif manifest.sum_weight != 0:
@@ -79,7 +79,7 @@ def _check_privacy(manifest: Manifest) -> None:
 
 
 def _check_nonnegative(manifest: Manifest) -> None:
-    if manifest.release is not ReleaseKind.MASKED:
+    if not manifest.rules.is_masked:
         refused("nonnegative lowers the noise of a masked study only", "leave it out")
     if manifest.mechanism != Gaussian.name or manifest.calibration is not Calibration.PROVED:
         refused("nonnegative is proved for the gaussian mechanism of our calibration alone", "leave it out")
@@ -102,7 +102,7 @@ def _check_chain(manifest: Manifest) -> None:
 
 def _check_pairs(manifest: Manifest) -> None:
     """One record must not decide which others are paired."""
-    pairs = manifest.release is ReleaseKind.PAIRS or any(name in OF_PAIRS for name, _ in manifest.blocks)
+    pairs = manifest.rules.of_pairs or any(name in OF_PAIRS for name, _ in manifest.blocks)
     if pairs and manifest.missing != "midpoint":
         refused(
             "records are paired in this study, and a record that is dropped would pair all others anew",
@@ -113,7 +113,7 @@ def _check_pairs(manifest: Manifest) -> None:
 
 
 def _check_blocks(manifest: Manifest) -> None:
-    if (manifest.release is ReleaseKind.PRE_STUDY) != bool(manifest.blocks):
+    if manifest.rules.names_blocks != bool(manifest.blocks):
         refused("blocks are what a pre-study releases: it names some, and no other study does")
     shares = [share for _, share in manifest.blocks]
     if shares and (min(shares) <= 0 or sum(shares) != 1):
@@ -136,7 +136,7 @@ def _check_cohort(manifest: Manifest) -> None:
             f" to {manifest.max_owners} owners",
             "name more owners, or change min_owners or max_owners",
         )
-    if not participants and manifest.release is ReleaseKind.MASKED:
+    if not participants and manifest.rules.is_masked:
         refused(
             "a masked study needs named participants: one dishonest owner would show the sums to the user",
             "name the owners, or use the joint release",

@@ -5,19 +5,9 @@ from enum import StrEnum
 from fractions import Fraction
 
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.privacy.mechanisms import Calibration, Quantity
+from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
-
-QUANTITIES: dict[ReleaseKind, Quantity] = {
-    ReleaseKind.MASKED: Quantity.SCATTER,
-    ReleaseKind.JOINT: Quantity.JOINT,
-    ReleaseKind.PAIRS: Quantity.PAIRS,
-    ReleaseKind.PRE_STUDY: Quantity.PRE_STUDY,
-}
-_BLOCKS: dict[ReleaseKind, tuple[BlockName, ...]] = {
-    ReleaseKind.JOINT: (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT),
-    ReleaseKind.PAIRS: (BlockName.COUNT, BlockName.PAIR_MOMENT),
-}
+from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 
 
 class NoiseBy(StrEnum):
@@ -70,11 +60,13 @@ class Terms:
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
 
     @property
+    def rules(self) -> ReleaseRules:
+        return rules_of(self.release)
+
+    @property
     def block_names(self) -> tuple[BlockName, ...]:
         """Of what is released flat, in the order in which it travels; empty for a masked release."""
-        if self.release is ReleaseKind.PRE_STUDY:
-            return (BlockName.COUNT, *(name for name, _ in self.blocks))
-        return _BLOCKS.get(self.release, ())
+        return (*self.rules.blocks, *(name for name, _ in self.blocks))
 
     @property
     def grid(self) -> int:

@@ -54,7 +54,7 @@ class StudyRow:
 
     @property
     def is_pre_study(self) -> bool:
-        return self.release == ReleaseKind.PRE_STUDY
+        return not ReleaseKind(self.release).has_components
 
     @property
     def is_to_publish(self) -> bool:

@@ -23,6 +23,7 @@ from dpdpca_owner.records.open import DataLocation
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.messages.transcript import FIRST, Event
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -229,7 +230,9 @@ def make_scene(tmp_path: Path, parties: Any, make_manifest: Callable[..., Manife
             patience = Patience(0, sleep=lambda seconds: None)
             return ProxyClient(url, key, pinned, transport, patience=patience)
 
-        desk = Desk(home, owner, connect, lambda: datetime(2026, 1, 1, tzinfo=UTC), TOY_BITS)
+        desk = Desk(
+            home, owner, connect, lambda: datetime(2026, 1, 1, tzinfo=UTC), key_rules=KeyRules(TOY_BITS)
+        )
         home.pins.pin_proxy(URL, ProxyCard("Relay", URL, parties.proxy.public).sign(parties.proxy))
         data = tmp_path / "records.csv"
         lower = [float(feature.lower or 0) for feature in manifest.features]

@@ -1,0 +1,55 @@
+"""What each kind of release is, one row each. Whoever handles a release asks its row and not its name."""
+
+from dataclasses import dataclass
+
+from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.privacy.mechanisms import Quantity
+from dpdpca_protocol.study import ReleaseKind
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRules:
+    """One kind of release.
+
+    Attributes:
+        kind: its name in messages. Whether it needs a count, and whether it has components, is known there.
+        quantity: what the noise is added to.
+        blocks: what is released, in order. Empty where it is laid out as a matrix under a mask.
+        names_blocks: whether the manifest chooses further blocks.
+        is_masked: N·S is released under a mask. The proxy learns N, and every owner must be honest.
+        of_pairs: differences of two records are summed, and pairs are counted.
+        clips_records: each record is cut to the clip norm; else integers are cut, where they are summed.
+        has_mean: a private mean comes with the components.
+        weighs_sum: the manifest says how much of the noise is for the sums.
+    """
+
+    kind: ReleaseKind
+    quantity: Quantity
+    blocks: tuple[BlockName, ...] = ()
+    names_blocks: bool = False
+    is_masked: bool = False
+    of_pairs: bool = False
+    clips_records: bool = False
+    has_mean: bool = False
+    weighs_sum: bool = False
+
+
+_ROWS = (
+    ReleaseRules(ReleaseKind.MASKED, Quantity.SCATTER, is_masked=True, clips_records=True),
+    ReleaseRules(
+        ReleaseKind.JOINT,
+        Quantity.JOINT,
+        (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT),
+        clips_records=True,
+        has_mean=True,
+        weighs_sum=True,
+    ),
+    ReleaseRules(ReleaseKind.PAIRS, Quantity.PAIRS, (BlockName.COUNT, BlockName.PAIR_MOMENT), of_pairs=True),
+    ReleaseRules(ReleaseKind.PRE_STUDY, Quantity.PRE_STUDY, (BlockName.COUNT,), names_blocks=True),
+)
+_RULES = {rules.kind: rules for rules in _ROWS}
+
+
+def rules_of(kind: ReleaseKind) -> ReleaseRules:
+    """The row of a kind of release."""
+    return _RULES[kind]
