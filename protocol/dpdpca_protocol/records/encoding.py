@@ -16,6 +16,7 @@ from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import Column, levels_of, numbers_of, pick_columns
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.release_rules import rules_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class RecordEncoder:
         self.encoded_features = figures.encoded_features
         self._drops = manifest.missing == "reject"
         self._nonnegative = manifest.nonnegative
-        self._cuts = manifest.rules.clips_records
+        self._cuts = rules_of(manifest.release).clips_records
         self._grid = float(figures.grid)
         self._clip_norm = float(manifest.clip_norm) - math.sqrt(figures.encoded_features) / (2 * figures.grid)
         self._units = manifest.feature_units
