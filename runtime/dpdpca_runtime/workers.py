@@ -1,11 +1,16 @@
-"""Threads and processes that take slices of long work, behind the interface of `concurrent.futures`.
+"""Threads and processes that do long work: the one way in which this product starts worker processes.
 
 Threads serve what waits for a network, and powers that take milliseconds. They do not serve the products of
-the cipher, which take microseconds: two threads spend as long handing the interpreter's lock to each other. A
-worker process is a fresh interpreter (no fork, so nothing that threads hold is copied), which imports what
-its first slice needs and not the program that started it. Secrets reach it through its pipe alone. It has a
-process group of its own, so that Ctrl-C comes to its parent, and it ends when the parent's end of the pipe is
-gone, however the parent ended.
+the cipher, which take microseconds: two threads spend as long handing the interpreter's lock to each other.
+
+A worker process is a fresh interpreter. There is no fork, so nothing that threads hold is copied, and no two
+processes share a state that random numbers come from. It imports what its first call needs and not the
+program that started it. Secrets reach it through its pipe alone. It has a process group of its own, so that
+Ctrl-C reaches its parent only, and it ends when the parent's end of the pipe is gone, even in the middle of a
+call, however the parent ended.
+
+Owners use `WorkerProcesses`, which share slices of one computation. Services use `BackgroundProcesses`, which
+run single calls that take seconds to minutes.
 """
 
 import os
@@ -19,15 +24,28 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import IO, Any, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_runtime.system import apart_from_terminal, give_way
 
 T = TypeVar("T")
+Progress = Callable[..., None]
 
 MOST_WORKERS = 32
 _LENGTH_BYTES = 8
-_PROGRAM = "from dpdpca_runtime.workers import work; work()"
+_PROGRESS, _DONE, _FAILED = "progress", "done", "failed"
+
+
+class WorkerFailedError(IntegrityError):
+    """A call in a worker raised what nobody planned. Its text may hold data, so only its class comes back."""
+
+    def __init__(self, error_class: str) -> None:
+        super().__init__("worker-failed", f"a worker failed: {error_class}", "report this as a bug")
+        self.error_class = error_class
+
+    def __reduce__(self) -> tuple[type["WorkerFailedError"], tuple[str]]:
+        return WorkerFailedError, (self.error_class,)
 
 
 def core_count() -> int:
@@ -137,43 +155,121 @@ class WorkerThreads(Executor):
         """Cuts short what has begun, where that can be done."""
 
 
+class WorkerProcess:
+    """One worker process, started at once. It takes one call at a time.
+
+    Args:
+        niceness: how much it gives way to other processes, 0 to 19; the processes that it starts inherit it.
+        library_threads: threads of the libraries beneath NumPy; None leaves their number to them.
+
+    Raises:
+        UnavailableError: `worker-died`, the system starts no more processes.
+    """
+
+    def __init__(self, niceness: int = 0, library_threads: int | None = None) -> None:
+        program = f"from dpdpca_runtime.workers import work; work({niceness})"
+        try:
+            # -P: no module of the folder that the program happens to be in
+            self._process = subprocess.Popen(  # noqa: S603 # our own interpreter
+                [sys.executable, "-P", "-c", program],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=_environment(library_threads),
+                **apart_from_terminal(),
+            )
+        except OSError as error:
+            raise _died(f"a worker process cannot be started: {error.strerror}") from error
+        self._cut_short = False
+
+    @property
+    def is_usable(self) -> bool:
+        return not self._cut_short and self._process.poll() is None
+
+    def run(self, call: bytes, progress: Progress | None = None) -> Any:
+        """The result of a packed call. What cuts it short ends the process.
+
+        Args:
+            call: from `pack`.
+            progress: is given what the function tells.
+
+        Raises:
+            UnavailableError: `worker-died`.
+            WorkerFailedError: the function raised what nobody planned.
+            DpdpcaError: what the function raised.
+            OSError: what the function raised, its number alone: the path may say too much.
+        """
+        try:
+            self._send(call)
+            kind, value = self._receive()
+            while kind == _PROGRESS:
+                if progress is not None:
+                    progress(*value)
+                kind, value = self._receive()
+        except BaseException:
+            self.kill()
+            raise
+        if kind == _FAILED:
+            raise value
+        return value
+
+    def kill(self) -> None:
+        """Whoever waits for its answer hears that it has died; `end` is still to be called."""
+        self._cut_short = True
+        self._process.kill()
+
+    def end(self) -> None:
+        """Lets the process go, and waits until it has gone; it does nothing more."""
+        self._process.communicate()
+
+    def _send(self, call: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            _send(self._process.stdin, call)
+        except OSError:
+            raise _died() from None
+
+    def _receive(self) -> tuple[str, Any]:
+        assert self._process.stdout is not None
+        try:
+            answer: tuple[str, Any] = pickle.loads(_receive(self._process.stdout))  # noqa: S301 # our own child
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise _died() from None
+        return answer
+
+
 class WorkerProcesses(WorkerThreads):
     """The same with a process behind each thread.
 
-    Functions and arguments must pickle: top-level functions of installed packages. A `DpdpcaError` comes back
-    as it was raised, anything else as `worker-failed` with its class alone, since its text may hold data.
-    When a worker dies every unfinished future fails with `worker-died`, and nothing more is taken. An
-    exception that passes ends the processes at once.
+    Functions and arguments must pickle: top-level functions of installed packages. Errors come back as
+    `WorkerProcess.run` says. When a worker dies every unfinished future fails with `worker-died`, and nothing
+    more is taken. An exception that passes ends the processes at once.
     """
 
     def __init__(self, count: int) -> None:
         super().__init__(count)
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: list[WorkerProcess] = []
 
     def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        return pickle.dumps((fn, args, kwargs))
+        return pack(fn, args, kwargs)
 
     @contextmanager
     def _hand(self) -> Iterator[Callable[[Any], Any]]:
-        process: subprocess.Popen[bytes] | None = None
+        process: WorkerProcess | None = None
 
         def ask(call: bytes) -> Any:
             nonlocal process
             try:
                 process = process or self._start()
-                succeeded, value = _ask(process, call)
-            except (OSError, EOFError, pickle.UnpicklingError, UnavailableError):
-                self._end_all()
-                raise _died() from None
-            if not succeeded:
-                raise value
-            return value
+                return process.run(call)
+            finally:
+                if process is None or not process.is_usable:
+                    self._end_all()
 
         try:
             yield ask
         finally:
             if process is not None:
-                process.communicate()
+                process.end()
 
     def _end_all(self) -> None:
         with self._lock:
@@ -181,62 +277,177 @@ class WorkerProcesses(WorkerThreads):
             for process in self._processes:
                 process.kill()
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> WorkerProcess:
         with self._lock:
             if self._broken:
                 raise _died()
-            # -P: no module of the folder that the program happens to be in
-            process = subprocess.Popen(  # noqa: S603 # our own interpreter
-                [sys.executable, "-P", "-c", _PROGRAM],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                process_group=0,
-                env=_environment(),
-            )
+            process = WorkerProcess(library_threads=1)  # there is one process for each core
             self._processes.append(process)
             return process
 
 
-def _environment() -> dict[str, str]:
-    """Ours without the settings of the roles, which may hold passwords; one thread for each worker."""
+class Background(Protocol):
+    """Where the long calls of a service run, away from its requests."""
+
+    def call(self, function: Callable[..., T], /, *args: Any, progress: Progress | None = None) -> T: ...
+
+    def close(self) -> None: ...
+
+
+class BackgroundProcesses:
+    """Runs each call in a worker process, until `close`. Any thread may call, several at once.
+
+    Args:
+        keep: whether a process waits for the next call. Otherwise each call has a fresh one, and what it was
+            told in confidence is gone with it.
+        niceness: as for `WorkerProcess`.
+    """
+
+    def __init__(self, *, keep: bool = False, niceness: int = 0) -> None:
+        self._keep = keep
+        self._niceness = niceness
+        self._lock = threading.Lock()
+        self._idle: list[WorkerProcess] = []
+        self._busy: set[WorkerProcess] = set()
+        self._closed = False
+
+    def call(self, function: Callable[..., T], /, *args: Any, progress: Progress | None = None) -> T:
+        """Waits for `function(*args)` in a worker process.
+
+        Args:
+            function: a top-level function of an installed package.
+            args: pickle.
+            progress: if given, the function has a parameter of this name, and what it tells there comes here.
+
+        Raises:
+            UnavailableError: `worker-died`, also after `close`. The next call has a new process.
+            Exception: see `WorkerProcess.run`.
+        """
+        packed = pack(function, args, {}, tells=progress is not None)
+        process = self._take()
+        try:
+            result: T = process.run(packed, progress)
+            return result
+        finally:
+            self._give_back(process)
+
+    def close(self) -> None:
+        """Ends what runs: each call can be made again."""
+        with self._lock:
+            self._closed = True
+            for process in (*self._idle, *self._busy):
+                process.kill()
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.end()
+
+    def _take(self) -> WorkerProcess:
+        with self._lock:
+            if self._closed:
+                raise _died("this service is stopping")
+            process = None
+            while process is None and self._idle:
+                process = self._idle.pop()
+                if not process.is_usable:
+                    process.end()
+                    process = None
+            process = process or WorkerProcess(self._niceness)
+            self._busy.add(process)
+            return process
+
+    def _give_back(self, process: WorkerProcess) -> None:
+        with self._lock:
+            self._busy.remove(process)
+            is_kept = self._keep and process.is_usable
+            if is_kept:
+                self._idle.append(process)
+        if not is_kept:
+            process.end()
+
+
+def pack(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, tells: bool = False
+) -> bytes:
+    """A call as it goes to a worker.
+
+    Args:
+        function: a top-level function of an installed package.
+        args: pickle.
+        kwargs: likewise.
+        tells: whether the function is given `progress`, to tell how far it is.
+
+    Raises:
+        Exception: something does not pickle.
+    """
+    return pickle.dumps((function, args, kwargs, tells))
+
+
+def _environment(library_threads: int | None) -> dict[str, str]:
+    """Ours without the settings of the roles, which may hold passwords."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DPDPCA_")}
-    return inherited | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    if library_threads is not None:
+        inherited |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(library_threads))
+    return inherited
 
 
-def _died() -> UnavailableError:
-    return UnavailableError("worker-died", "a worker process ended early", "do it again")
+def _died(problem: str = "a worker process ended early") -> UnavailableError:
+    return UnavailableError("worker-died", problem, "try again", retry_after_seconds=1)
 
 
-def _ask(process: subprocess.Popen[bytes], call: bytes) -> tuple[bool, Any]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    _send(process.stdin, call)
-    answer: tuple[bool, Any] = pickle.loads(_receive(process.stdout))  # noqa: S301 # of our own child
-    return answer
+# In the worker
 
 
-def work() -> None:
+def work(niceness: int) -> None:
     """The life of a worker: calls come by its standard input, answers leave by its output."""
+    give_way(niceness)
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not stand between the answers
+    waiting: SimpleQueue[bytes] = SimpleQueue()
+    # It waits for calls while one is under way, and so it notices at once when the parent has gone.
+    threading.Thread(target=_take_calls, args=(calls, waiting), daemon=True).start()
     while True:
+        _answer(waiting.get(), answers)
+
+
+def _take_calls(calls: IO[bytes], waiting: "SimpleQueue[bytes]") -> None:
+    try:
+        while True:
+            waiting.put(_receive(calls))
+    except (OSError, EOFError):
+        # Nobody waits for destructors of tables that take megabytes.
+        os._exit(0)
+
+
+def _answer(call: bytes, answers: IO[bytes]) -> None:
+    """Does one call. Nothing of it stays in memory while the next one is awaited."""
+
+    def tell(kind: str, value: Any) -> None:
+        message = pickle.dumps((kind, value))
         try:
-            call = _receive(calls)
-        except EOFError:
-            # Nobody waits for destructors of tables that take megabytes.
-            os._exit(0)
-        try:
-            function, args, kwargs = pickle.loads(call)  # noqa: S301 # of our own parent
-            answer = pickle.dumps((True, function(*args, **kwargs)))
-        except DpdpcaError as error:
-            answer = pickle.dumps((False, error))
-        except Exception as error:
-            failed = IntegrityError("worker-failed", f"a worker failed: {type(error).__name__}")
-            answer = pickle.dumps((False, failed))
-        try:
-            _send(answers, answer)
-        except BrokenPipeError:
-            os._exit(1)
+            _send(answers, message)
+        except OSError:
+            os._exit(1)  # the parent has gone
+
+    def progress(*values: Any) -> None:
+        tell(_PROGRESS, values)
+
+    try:
+        function, args, kwargs, tells = pickle.loads(call)  # noqa: S301 # of our own parent
+        del call
+        tell(_DONE, function(*args, **kwargs, **({"progress": progress} if tells else {})))
+    except Exception as error:
+        tell(_FAILED, _as_told(error))
+
+
+def _as_told(error: Exception) -> Exception:
+    """What the parent hears of an error."""
+    if isinstance(error, DpdpcaError):
+        return error
+    if isinstance(error, MemoryError):
+        return UnavailableError("out-of-memory", "a worker process found no memory left", "make some free")
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, os.strerror(error.errno))
+    return WorkerFailedError(type(error).__name__)
 
 
 def _send(stream: IO[bytes], message: bytes) -> None:

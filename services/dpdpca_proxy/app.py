@@ -26,12 +26,13 @@ from dpdpca_proxy.routes.callers import check_addressed_here
 from dpdpca_proxy.routes.events import event_stream
 from dpdpca_proxy.store.studies import list_studies
 from dpdpca_proxy.watch import Watch
-from dpdpca_proxy.worker import ProcessWorker, Worker
+from dpdpca_proxy.worker import COURTESY
 from dpdpca_runtime.asgi.limits import InFlightLimit, LargeBodies
 from dpdpca_runtime.asgi.observe import Labels, ObserveMiddleware, install_health
 from dpdpca_runtime.asgi.problems import install_problem_handlers
 from dpdpca_runtime.asgi.rate import AddressLimit, RateLimit
 from dpdpca_runtime.asgi.stall import StallWatch
+from dpdpca_runtime.workers import Background, BackgroundProcesses
 
 PROBE_SECONDS = 5.0
 """Readiness looks no more often than this whether the storage takes a file."""
@@ -52,16 +53,16 @@ _PAGE_HEADERS = {
 }
 
 
-def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
+def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     """The public application: all routes of the proxy, health, and the OpenAPI page.
 
     Args:
         proxy: from `open_proxy`.
-        worker: where long work runs; a process of its own outside tests.
+        worker: where long work runs; one process that is kept, outside tests.
 
     Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy, large, rate and stopping.
     """
-    hands = worker or ProcessWorker()
+    worker = worker or BackgroundProcesses(keep=True, niceness=COURTESY)
     stopping = asyncio.Event()
     bells: list[Callable[[], object]] = []
 
@@ -71,7 +72,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
                 ring()
 
     proxy = replace(proxy, wake=wake)
-    jobs = Jobs(proxy, hands)
+    jobs = Jobs(proxy, worker)
     watch = Watch(proxy, jobs, proxy.settings.max_streams)
     stalls = StallWatch()
     proxy.metrics.gauge("dpdpca_loop_stall_seconds", lambda: {(): stalls.longest_seconds})
@@ -93,7 +94,7 @@ def create_app(proxy: Proxy, *, worker: Worker | None = None) -> FastAPI:
             stopping.set()
             jobs.wake()
             watch.wake()
-            await asyncio.to_thread(hands.close)
+            await asyncio.to_thread(worker.close)
             await asyncio.wait(tasks, timeout=10)
             proxy.database.close()
 

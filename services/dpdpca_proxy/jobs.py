@@ -54,8 +54,9 @@ from dpdpca_proxy.store.studies import (
     set_study,
 )
 from dpdpca_proxy.studies import close_if_due, fail, sweep
-from dpdpca_proxy.worker import Worker, draw, make_release, multiply_chunks, rerandomized_count
+from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
 from dpdpca_proxy.workplace import Workplace
+from dpdpca_runtime.workers import Background, WorkerFailedError
 
 _POLL_SECONDS = 1.0
 _MOST_BACKOFF_SECONDS = 60.0
@@ -70,13 +71,12 @@ _logger = logging.getLogger("dpdpca.jobs")
 class Jobs:
     """The one runner of a proxy process; `run` is its only task."""
 
-    def __init__(self, proxy: Proxy, worker: Worker) -> None:
+    def __init__(self, proxy: Proxy, worker: Background) -> None:
         self._proxy = proxy
         self._worker = worker
         self._meanwhile = Meanwhile(proxy, worker)
         self._claims = Claims(proxy)
         self._progress: dict[StudyId, JobProgress] = {}
-        self._released_phase: StudyId | None = None
         self._not_before: dict[StudyId, float] = {}
         self._attempts: dict[StudyId, int] = {}
         self._corrupt: dict[StudyId, str] = {}
@@ -85,11 +85,7 @@ class Jobs:
 
     def progress(self, study: StudyId) -> JobProgress | None:
         """How far the running step of a study is, or None."""
-        present = self._progress.get(study)
-        if present is not None and study == self._released_phase:
-            done, total = self._worker.progress()
-            return JobProgress(present.phase, done, total or present.total)
-        return present
+        return self._progress.get(study)
 
     @property
     def trouble(self) -> str | None:
@@ -219,22 +215,23 @@ class Jobs:
             self._corrupt.pop(study, None)
         if not moved:
             self._progress.pop(study, None)
-        self._released_phase = None
         return moved
 
     def _postpone(self, row: StudyRow, error: Exception) -> None:
         study = row.study
         attempts = self._attempts[study] = self._attempts.get(study, 0) + 1
         self._not_before[study] = time.monotonic() + min(2.0**attempts, _MOST_BACKOFF_SECONDS)
-        if isinstance(error, IntegrityError) and self._is_where_it_was(row):
+        slug, error_class = (error.slug if isinstance(error, DpdpcaError) else None), type(error).__name__
+        if isinstance(error, WorkerFailedError):
+            error_class = error.error_class  # a bug of ours says nothing of what is stored
+        elif isinstance(error, IntegrityError) and self._is_where_it_was(row):
             self._corrupt[study] = error.slug
-        slug = error.slug if isinstance(error, DpdpcaError) else None
         _logger.error(
             "step failed",
             extra={
                 "study": study.hex()[:16],
                 "slug": slug,
-                "error_class": type(error).__name__,
+                "error_class": error_class,
                 "count": attempts,
             },
         )
@@ -248,7 +245,6 @@ class Jobs:
             step = self._next_step(study)  # as it is now that nobody else works on it
             if step is not None:
                 self._progress[study] = step.begin
-                self._released_phase = study if step.begin.phase == "release" else None
                 step.act()
         finally:
             self._guarded(self._claims.give_back, study)
@@ -329,8 +325,12 @@ class Jobs:
     def _release(self, row: StudyRow, products: list[str], token: str) -> None:
         study, proxy = row.study, self._proxy
         figures = proxy.terms(study).manifest.figures
+
+        def progress(done: int, total: int) -> None:
+            self._progress[study] = JobProgress("release", done, total)
+
         folder, digests = self._worker.call(
-            make_release, self._place(study), figures, row.records, products, token
+            make_release, self._place(study), figures, row.records, products, token, progress=progress
         )
         for position, chunk_digest in enumerate(digests):
             if Digest.of(proxy.files.read(release_name(study, folder, position))) != chunk_digest:

@@ -23,8 +23,8 @@ from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import chunk_name
 from dpdpca_proxy.store.shares import chunk_digests
 from dpdpca_proxy.store.studies import StudyRow, complete_members, load_study
-from dpdpca_proxy.worker import Worker
 from dpdpca_proxy.workplace import Workplace
+from dpdpca_runtime.workers import Background
 
 _PAUSE_SECONDS = 10.0
 """After a step that failed: a share may have been taken back under its feet, or the disk be full."""
@@ -35,7 +35,7 @@ _logger = logging.getLogger("dpdpca.jobs")
 class Meanwhile:
     """Prepares open studies; remembers which have nothing left to prepare."""
 
-    def __init__(self, proxy: Proxy, worker: Worker) -> None:
+    def __init__(self, proxy: Proxy, worker: Background) -> None:
         self._proxy = proxy
         self._worker = worker
         self._prepared: dict[StudyId, int] = {}

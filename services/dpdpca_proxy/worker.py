@@ -5,23 +5,15 @@ are given and return digests, which the caller commits; a crash in between leave
 """
 
 import json
-import multiprocessing
-import os
 import secrets
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import rerandomize
@@ -39,12 +31,11 @@ from dpdpca_proxy.preparing import residues_for
 from dpdpca_proxy.store.files import draw_name, product_name, release_name
 from dpdpca_proxy.workplace import Workplace
 
-Outcome = TypeVar("Outcome")
 Progress = Callable[[int, int], None]
 
 _GROUP_CHUNKS = 32
 """Chunks that are multiplied at a time."""
-_COURTESY = 10
+COURTESY = 10
 """Niceness of long work: requests come first."""
 
 
@@ -113,7 +104,7 @@ def make_release(
     records: int | None,
     products: list[str],
     token: str,
-    progress: Progress | None = None,
+    progress: Progress = lambda done, total: None,
 ) -> tuple[str, tuple[Digest, ...]]:
     """Computes the release and stores its chunks in a new folder, one as soon as it is done.
 
@@ -142,7 +133,7 @@ def make_release(
         else:
             assert records is not None
             mask = json.loads(mask_line)
-            released = _masked(stack, place, figures, records, aggregate, mask, noise, progress or _tell)
+            released = _masked(stack, place, figures, records, aggregate, mask, noise, progress)
         for position, chunk in enumerate(encode_chunks(released, place.public)):
             place.files.write(release_name(place.study, folder, position), chunk)
             digests.append(Digest.of(chunk))
@@ -187,77 +178,3 @@ def _integers(noise: NDArray[np.int64]) -> Iterator[int]:
     """Python's integers, some at a time."""
     for start in range(0, len(noise), 65536):
         yield from noise[start : start + 65536].tolist()
-
-
-class Worker(Protocol):
-    """Runs one function at a time, away from the requests."""
-
-    def call(self, function: Callable[..., Outcome], *args: Any) -> Outcome: ...
-
-    def progress(self) -> tuple[int, int]: ...
-
-    def close(self) -> None: ...
-
-
-class ProcessWorker:
-    """One spawned process, made when it is first needed and again if it dies."""
-
-    def __init__(self) -> None:
-        self._context = multiprocessing.get_context("spawn")
-        self._counts = self._context.Array("Q", 2)
-        self._pool: ProcessPoolExecutor | None = None
-
-    def call(self, function: Callable[..., Outcome], *args: Any) -> Outcome:
-        """Waits for `function(*args)` in the worker.
-
-        Raises:
-            UnavailableError: `worker-died`; the next call has a new one.
-            Exception: what the function raised.
-        """
-        self._counts[:] = [0, 0]
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                1, mp_context=self._context, initializer=_settle, initargs=(self._counts,)
-            )
-        try:
-            return self._pool.submit(function, *args).result()
-        except BrokenProcessPool as error:
-            self._pool = None
-            raise UnavailableError("worker-died", "the worker process died", "it is started again") from error
-
-    def progress(self) -> tuple[int, int]:
-        done, total = self._counts[:]
-        return int(done), int(total)
-
-    def close(self) -> None:
-        if self._pool is not None:
-            processes = list((self._pool._processes or {}).values())
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
-                # Every step can be done again: nobody waits for a release that takes minutes.
-                process.terminate()
-            self._pool = None
-
-
-_counts: Any = None
-
-
-def _settle(counts: Any) -> None:
-    """Makes a new worker process a good child: it leaves Ctrl-C to its parent and does not outlive it."""
-    global _counts
-    _counts = counts
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_COURTESY)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def follow() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=follow, daemon=True).start()
-
-
-def _tell(done: int, total: int) -> None:
-    if _counts is not None:
-        _counts[:] = [done, total]

@@ -18,6 +18,7 @@ from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.marks import SeenMarks
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.identity_files import IdentityKeys
+from dpdpca_runtime.workers import Background, BackgroundProcesses
 from dpdpca_user.home import DATABASE_FILE, EnrolledProxy, UserHome, passphrase_of
 from dpdpca_user.results.model import Model
 from dpdpca_user_service.keyring import Keyring
@@ -25,7 +26,6 @@ from dpdpca_user_service.settings import Settings
 from dpdpca_user_service.store.chains import ChainStore
 from dpdpca_user_service.store.database import Database
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
-from dpdpca_user_service.work import Workers
 
 MARKS_FILE = "marks.json"
 _PATIENCE = Patience(seconds=5)
@@ -46,7 +46,7 @@ class UserService:
     store: StudyStore
     chains: ChainStore
     keyring: Keyring
-    workers: Workers
+    workers: Background
     connect: Connect
     now: Clock
     key_rules: KeyRules
@@ -118,7 +118,7 @@ def open_service(
     *,
     now: Clock = lambda: datetime.now(UTC),
     connect: Connect | None = None,
-    workers: Workers | None = None,
+    workers: Background | None = None,
     key_rules: KeyRules = PRODUCT_KEYS,
     wake: Callable[[], None] = lambda: None,
 ) -> UserService:
@@ -128,7 +128,7 @@ def open_service(
         settings: of whoever runs it.
         now: the clock.
         connect: makes the client of a proxy; tests put their own in.
-        workers: where long work runs; processes of their own outside tests.
+        workers: where long work runs; a fresh process for each call, outside tests.
         key_rules: which keys it makes and takes.
         wake: see `UserService.wake`.
 
@@ -158,7 +158,7 @@ def open_service(
         store=store,
         chains=ChainStore(database),
         keyring=Keyring(passphrase),
-        workers=workers or Workers(),
+        workers=workers or BackgroundProcesses(),
         connect=connect
         or (
             lambda proxy, key: ProxyClient(

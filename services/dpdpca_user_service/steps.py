@@ -112,7 +112,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
                 service.store.note(row, key_progress=part)
 
     with _timed(service, row, "key"):
-        made: MadeKey = service.workers.run(
+        made: MadeKey = service.workers.call(
             make_key,
             settings.key_bits,
             service.key.public.ed25519,
@@ -199,7 +199,7 @@ def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sig
             )
     secret = service.secret(row)
     with _timed(service, row, "count"), _final():
-        records, randomizer = service.workers.run(open_count, secret, asked.ciphertext)
+        records, randomizer = service.workers.call(open_count, secret, asked.ciphertext)
         if not manifest.min_records <= records <= manifest.max_records:
             # Not answered: whatever the proxy had put there, it would have learnt it.
             _cancel_quietly(service, row, proxy)
@@ -271,7 +271,7 @@ def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks)
     with _final():
-        opened: Opened = service.workers.run(
+        opened: Opened = service.workers.call(
             open_release,
             secret,
             signed.manifest.to_body(),
@@ -296,7 +296,7 @@ def _read_pre_study(
     """Decrypts the numbers of a pre-study, which are its result."""
     body = signed.manifest.to_body()
     with _final():
-        result, seconds = service.workers.run(open_pre_study, secret, body, chunks)
+        result, seconds = service.workers.call(open_pre_study, secret, body, chunks)
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()

@@ -4,20 +4,15 @@ The functions take and return plain values. Secrets reach a worker through its p
 are gone with it; a worker that dies is started again from what is stored.
 """
 
-import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.errors import DpdpcaError, IntegrityError, PolicyError, UnavailableError
+from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.messages.share import decode_chunk
@@ -54,13 +49,13 @@ class MadeKey:
         return "MadeKey(…)"
 
 
-def make_key(progress: Progress, bits: int, identity: bytes, rules: KeyRules) -> MadeKey:
+def make_key(bits: int, identity: bytes, rules: KeyRules, *, progress: Progress | None = None) -> MadeKey:
     """A secret key with its proof, bound to the data user's raw Ed25519 key `identity`."""
     secret = generate_secret_key(bits, OS_RANDOMNESS, progress, rules)
     return MadeKey(secret.to_bytes(), tuple(int(root) for root in prove_key(secret, identity).roots))
 
 
-def open_count(_progress: Progress, secret: bytes, ciphertext: bytes) -> tuple[int, bytes]:
+def open_count(secret: bytes, ciphertext: bytes) -> tuple[int, bytes]:
     """N in E[N], and its proof, big-endian in the length of the modulus."""
     key = SecretKey.from_bytes(secret)
     count, root = answer_count(key, mpz(int.from_bytes(ciphertext, "big")))
@@ -78,7 +73,6 @@ class Opened:
 
 
 def open_release(
-    _progress: Progress,
     secret: bytes,
     manifest_body: dict[str, Any],
     chunks: list[bytes],
@@ -129,7 +123,7 @@ def open_release(
 
 
 def open_pre_study(
-    _progress: Progress, secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes]
+    secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes]
 ) -> tuple[PreStudyResult, float]:
     """Decrypts the verified release of a pre-study; its numbers, and the seconds that it took.
 
@@ -167,84 +161,3 @@ def _check_records(manifest: Manifest, records: int) -> None:
             "its result is not served; this rule is kept by the data user's own software and protects nobody"
             " from the data user",
         )
-
-
-class Workers:
-    """Runs functions of this module, each in a spawned process of its own, until `close`."""
-
-    def __init__(self) -> None:
-        self._context = multiprocessing.get_context("spawn")
-        self._lock = threading.Lock()
-        self._running: set[Any] = set()
-        self._closed = False
-
-    def run(
-        self, function: Callable[..., Any], *arguments: Any, progress: Progress = lambda part: None
-    ) -> Any:
-        """Waits for `function(progress, *arguments)` in a new process.
-
-        Raises:
-            UnavailableError: the process died or the service is stopping; everything can be done again.
-            DpdpcaError: what the function raised.
-        """
-        ours, theirs = self._context.Pipe(duplex=False)
-        process = self._context.Process(target=_work, args=(theirs, function, arguments), daemon=True)
-        with self._lock:
-            if self._closed:
-                raise _died()
-            process.start()
-            self._running.add(process)
-        theirs.close()
-        try:
-            while True:
-                kind, value = ours.recv()
-                if kind == "progress":
-                    progress(value)
-                elif kind == "done":
-                    return value
-                else:
-                    raise value
-        except (EOFError, OSError) as error:
-            raise _died() from error
-        finally:
-            ours.close()
-            process.join(5)
-            with self._lock:
-                self._running.discard(process)
-
-    def close(self) -> None:
-        """Ends what runs; nobody waits for a key that nobody will use."""
-        with self._lock:
-            self._closed = True
-            for process in self._running:
-                process.terminate()
-
-
-def _died() -> UnavailableError:
-    return UnavailableError(
-        "worker-died", "a worker process ended early", "it is started again", retry_after_seconds=1
-    )
-
-
-def _work(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """The life of a worker: it leaves Ctrl-C to its parent, and does not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def follow() -> None:
-            parent.join()
-            os._exit(1)
-
-        threading.Thread(target=follow, daemon=True).start()
-    with suppress(BrokenPipeError):  # nobody waits for it any more
-        try:
-            outcome = function(lambda part: pipe.send(("progress", part)), *arguments)
-        except DpdpcaError as error:
-            pipe.send(("error", error))
-        except Exception as error:
-            # The text of an unplanned exception may hold data; its class says enough.
-            pipe.send(("error", IntegrityError("worker-failed", f"a worker failed: {type(error).__name__}")))
-        else:
-            pipe.send(("done", outcome))
-        pipe.close()

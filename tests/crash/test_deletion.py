@@ -39,10 +39,10 @@ class Spy(InlineWorker):
         self.drawn: list[bytes] = []
         self.held = True
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if function.__name__ == "make_release" and self.held:
             raise RuntimeError
-        outcome = super().call(function, *args)
+        outcome = super().call(function, *args, **options)
         if function.__name__ == "draw":
             place = args[0]
             assert isinstance(place, Workplace)

@@ -38,10 +38,10 @@ class HoldingWorker(InlineWorker):
         super().__init__()
         self.held: set[str] = set()
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if function.__name__ in self.held:
             raise HeldError
-        return super().call(function, *args)
+        return super().call(function, *args, **options)
 
 
 @pytest.fixture

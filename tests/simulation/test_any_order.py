@@ -58,7 +58,7 @@ class NotingWorker(InlineWorker):
         self.draws: Counter[str] = Counter()
         self.noise: dict[str, dict[str, list[int]]] = {}
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         study = args[0].study.hex()
         if function.__name__ == "make_release":
             place, token = args[0], args[4]
@@ -66,7 +66,7 @@ class NotingWorker(InlineWorker):
             self.noise.setdefault(study, {})[token] = [
                 int.from_bytes(drawn[at : at + 8], "little", signed=True) for at in range(0, len(drawn), 8)
             ]
-        outcome = super().call(function, *args)
+        outcome = super().call(function, *args, **options)
         self.draws[study] += function.__name__ == "draw"
         return outcome
 

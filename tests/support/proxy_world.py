@@ -42,11 +42,11 @@ from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import Proxy, make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.files import sealed_folder
-from dpdpca_proxy.worker import Worker
 from dpdpca_runtime.asgi.limits import DeadlineProtocol
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.http.signature import RequestSigner
+from dpdpca_runtime.workers import Background
 from dpdpca_user.planning.draft import complete_draft
 
 TOY_BITS = 512
@@ -70,13 +70,12 @@ class InlineWorker:
         self.calls: list[str] = []
         self.before: Callable[[str], None] = lambda name: None
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(
+        self, function: Callable[..., Any], /, *args: Any, progress: Callable[..., None] | None = None
+    ) -> Any:
         self.calls.append(function.__name__)
         self.before(function.__name__)
-        return function(*args)
-
-    def progress(self) -> tuple[int, int]:
-        return 0, 0
+        return function(*args, **({"progress": progress} if progress else {}))
 
     def close(self) -> None:
         pass
@@ -139,7 +138,7 @@ class ProxyWorld:
     secret: SecretKey
     proof: KeyProof
     clock: HandClock = field(default_factory=HandClock)
-    worker: Worker = field(default_factory=InlineWorker)
+    worker: Background = field(default_factory=InlineWorker)
     settings: dict[str, Any] = field(default_factory=dict)
     port: int = field(default_factory=free_port)
     via: str | None = None

@@ -19,7 +19,7 @@ from dpdpca_user_service.service import UserService, open_service
 from dpdpca_user_service.settings import load_settings
 from dpdpca_user_service.stages import ENDED, Stage
 from dpdpca_user_service.store.studies import StudyRow
-from dpdpca_user_service.work import MadeKey, Workers, make_key
+from dpdpca_user_service.work import MadeKey, make_key
 
 TOY_BITS = 512
 DRAFT: dict[str, Any] = {
@@ -36,27 +36,27 @@ DRAFT: dict[str, Any] = {
 }
 
 
-class InlineWorkers(Workers):
+class InlineWorkers:
     """Runs everything in the calling thread; keys are the ones that the test has put in."""
 
     def __init__(self, keys: list[MadeKey]) -> None:
-        super().__init__()
         self.keys = keys
         self.calls: list[str] = []
         self.before: Callable[[str], None] = lambda name: None
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        *arguments: Any,
-        progress: Callable[[float], None] = lambda part: None,
+    def call(
+        self, function: Callable[..., Any], /, *args: Any, progress: Callable[..., None] | None = None
     ) -> Any:
         self.calls.append(function.__name__)
         self.before(function.__name__)
         if function is make_key:
+            assert progress is not None
             progress(0.5)
             return self.keys.pop(0)
-        return function(progress, *arguments)
+        return function(*args)
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass

@@ -1,21 +1,26 @@
 """Workers are processes of their own: they work, fail and die as futures say, and outlive nobody."""
 
+import errno
 import os
+import resource
+import secrets
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from pathlib import Path
 
+import far_calls
 import pytest
+from far_calls import count_up
 
 from dpdpca_protocol.errors import IntegrityError, MessageError, UnavailableError
 from dpdpca_protocol.wire.fields import read_time
-from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
+from dpdpca_runtime.workers import BackgroundProcesses, WorkerProcesses, WorkerThreads, core_count
 
 
 def is_alive(process: int) -> bool:
@@ -71,6 +76,17 @@ def test_errors_of_ours_come_back_and_others_without_their_text() -> None:
     assert other.value.slug == "worker-failed"
     assert "ValueError" in str(other.value)
     assert "secret" not in str(other.value)
+
+
+def test_a_disk_or_a_memory_that_is_full_is_no_bug_and_no_path_comes_back() -> None:
+    with WorkerProcesses(1) as workers:
+        with pytest.raises(FileNotFoundError) as missing:
+            workers.submit(os.listdir, "/secret").result()
+        with pytest.raises(UnavailableError) as full:
+            workers.submit(bytes, 2**62).result()
+    assert (missing.value.errno, missing.value.filename) == (errno.ENOENT, None)
+    assert "secret" not in str(missing.value)
+    assert full.value.slug == "out-of-memory"
 
 
 def test_what_does_not_pickle_is_refused_at_once() -> None:
@@ -277,6 +293,18 @@ INTERRUPTED = (
 )
 
 
+def test_a_worker_in_the_middle_of_a_call_ends_with_its_parent_too() -> None:
+    program = PARENT.replace("0.5", "3600")
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    worker = int(parent.stdout.readline())
+    time.sleep(0.2)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_until_gone(worker)
+
+
 def test_ctrl_c_comes_to_the_parent_alone() -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED],
@@ -303,3 +331,143 @@ def test_where_no_cores_are_assigned_all_of_them_count(monkeypatch: pytest.Monke
     assert core_count() == 1
     monkeypatch.setattr(os, "cpu_count", lambda: 500)
     assert core_count() == 32
+
+
+# Long calls of services
+
+
+@pytest.fixture(params=[False, True])
+def background(request: pytest.FixtureRequest) -> Iterator[BackgroundProcesses]:
+    """One that ends a process after its call, and one that keeps it."""
+    processes = BackgroundProcesses(keep=request.param)
+    yield processes
+    processes.close()
+
+
+def test_a_kept_process_serves_the_next_call_and_another_is_gone_with_its_own() -> None:
+    kept, fresh = BackgroundProcesses(keep=True), BackgroundProcesses()
+    pids = [kept.call(os.getpid) for _ in range(3)]
+    assert len(set(pids)) == 1
+    assert is_alive(pids[0])
+    kept.close()
+    wait_until_gone(pids[0])
+    pids = [fresh.call(os.getpid) for _ in range(3)]
+    assert len(set(pids)) == 3
+    assert not any(map(is_alive, pids))
+
+
+def test_calls_at_the_same_time_have_processes_of_their_own(
+    background: BackgroundProcesses, tmp_path: Path
+) -> None:
+    """Each waits in a FIFO for the other, so that both can only end if both run."""
+    os.mkfifo(tmp_path / "meet")
+    results: list[object] = []
+
+    def call(act: str) -> None:
+        results.append(background.call(eval, f"open('{tmp_path}/meet', '{act}').close()"))
+
+    threads = [threading.Thread(target=call, args=(act,), daemon=True) for act in "rw"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert results == [None, None]
+
+
+def test_a_background_process_that_dies_is_replaced(background: BackgroundProcesses) -> None:
+    with pytest.raises(UnavailableError) as died:
+        background.call(os._exit, 9)
+    assert died.value.slug == "worker-died"
+    assert background.call(abs, -3) == 3
+
+
+def test_one_that_died_while_it_had_nothing_to_do_is_not_noticed() -> None:
+    kept = BackgroundProcesses(keep=True)
+    first = kept.call(os.getpid)
+    os.kill(first, signal.SIGKILL)
+    wait_until_gone(first)
+    assert kept.call(os.getpid) != first
+    kept.close()
+
+
+def test_a_function_tells_how_far_it_is(
+    background: BackgroundProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(far_calls.__file__).parent))
+    told: list[tuple[int, int]] = []
+    assert background.call(count_up, 3, progress=lambda *values: told.append(values)) == 3
+    assert told == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_who_does_not_want_to_hear_more_ends_the_call(
+    background: BackgroundProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(far_calls.__file__).parent))
+
+    def stop(*_: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        background.call(count_up, 3, progress=stop)
+    assert background.call(abs, -3) == 3
+
+
+def test_closing_ends_what_runs_and_nothing_more_begins(background: BackgroundProcesses) -> None:
+    heard: list[str] = []
+
+    def call() -> None:
+        try:
+            background.call(time.sleep, 3600)
+        except UnavailableError as error:
+            heard.append(error.slug)
+
+    threads = [threading.Thread(target=call) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while len(background._busy) < 2:
+        time.sleep(0.01)
+    pids = [process._process.pid for process in background._busy]
+    background.close()
+    for thread in threads:
+        thread.join(60)
+    assert heard == ["worker-died"] * 2
+    assert not any(map(is_alive, pids))
+    with pytest.raises(UnavailableError, match="stopping"):
+        background.call(abs, -3)
+
+
+def test_long_work_gives_way_and_so_do_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    polite = BackgroundProcesses(keep=True, niceness=7)
+    ours = os.nice(0)
+    assert polite.call(os.nice, 0) == min(ours + 7, 19)
+    assert int(polite.call(subprocess.check_output, ["nice"])) == min(ours + 7, 19)
+    polite.close()
+
+
+def test_a_process_starts_afresh_under_the_limits_of_its_parent(background: BackgroundProcesses) -> None:
+    """Nothing is forked: neither the parent's modules are there nor any state that numbers are drawn from."""
+    assert background.call(eval, "'pytest' in __import__('sys').modules") is False
+    assert len({background.call(secrets.token_bytes, 16) for _ in range(3)}) == 3
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    try:
+        fresh = BackgroundProcesses()
+        assert fresh.call(resource.getrlimit, resource.RLIMIT_CORE) == (0, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+def test_libraries_take_one_core_where_there_is_a_process_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    with WorkerProcesses(1) as workers:
+        assert workers.submit(os.getenv, "OMP_NUM_THREADS").result() == "1"
+    alone = BackgroundProcesses()
+    assert alone.call(os.getenv, "OMP_NUM_THREADS") is None
+
+
+def test_a_process_that_cannot_be_started_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(UnavailableError, match="cannot be started: No such file"):
+        BackgroundProcesses().call(abs, -3)
+    with WorkerProcesses(1) as workers, pytest.raises(UnavailableError, match="cannot be started"):
+        workers.submit(abs, -3).result()

@@ -100,12 +100,12 @@ class UnhelpfulWorker(InlineWorker):
         super().__init__()
         self.steps = steps
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if function.__name__ in ("prepare_residues", "multiply_group"):
             if not self.steps:
                 return False
             self.steps -= 1
-        return super().call(function, *args)
+        return super().call(function, *args, **options)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 10])
@@ -138,10 +138,10 @@ def test_a_group_s_product_takes_the_place_of_its_shares(
     multiplied: list[str] = []
 
     class Watching(InlineWorker):
-        def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             if function.__name__ == "multiply_chunks":
                 multiplied.extend(name for _, names in args[1] for name in names)
-            return super().call(function, *args)
+            return super().call(function, *args, **options)
 
     world.stop()
     world.worker = Watching()
@@ -220,11 +220,11 @@ def test_a_step_that_fails_is_tried_again_and_hurts_nobody(
     world, failed = stopped_world, []
 
     class Failing(InlineWorker):
-        def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             if function.__name__ == "prepare_residues" and len(failed) < 2:
                 failed.append(1)
                 raise OSError
-            return super().call(function, *args)
+            return super().call(function, *args, **options)
 
     monkeypatch.setattr(meanwhile, "_PAUSE_SECONDS", 0.05)
     world.worker = Failing()

@@ -15,9 +15,11 @@ from dpdpca_protocol.errors import DpdpcaError, UnavailableError
 from dpdpca_protocol.wire.sealing import seal_at_rest
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
+from dpdpca_proxy.progress import JobProgress
 from dpdpca_proxy.store.database import Database
 from dpdpca_proxy.store.files import FileStore
-from dpdpca_proxy.worker import ProcessWorker
+from dpdpca_proxy.worker import COURTESY
+from dpdpca_runtime.workers import BackgroundProcesses, WorkerFailedError
 
 
 class CutError(RuntimeError):
@@ -52,12 +54,12 @@ def test_a_step_that_is_cut_off_is_done_again(
     cut: list[str] = []
 
     class Cutting(InlineWorker):
-        def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             if function.__name__ != step or cut:
-                return super().call(function, *args)
+                return super().call(function, *args, **options)
             cut.append(step)
             if moment == "after":
-                super().call(function, *args)
+                super().call(function, *args, **options)
             raise CutError
 
     monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 3600.0)
@@ -109,13 +111,13 @@ def test_noise_that_was_committed_is_the_noise_of_the_release(
     tokens: set[str] = set()
 
     class Failing(InlineWorker):
-        def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             if function.__name__ == "make_release":
                 tokens.add(args[-1])
                 tries.append(1)
                 if len(tries) < 4:
                     raise CutError
-            return super().call(function, *args)
+            return super().call(function, *args, **options)
 
     monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.05)
     world.worker = worker = Failing()
@@ -213,31 +215,47 @@ def test_completing_and_closing_at_once_agree(world: ProxyWorld) -> None:
     assert receipt.result() == ("receipt" if is_in else "study-closed")
 
 
-def test_the_real_worker_is_a_process_of_its_own(stopped_world: ProxyWorld) -> None:
-    world = stopped_world
-    world.worker = ProcessWorker()
+def test_the_real_worker_is_a_process_of_its_own_and_tells_how_far_it_is(
+    stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, told = stopped_world, []
+
+    def noted(phase: str, done: int, total: int) -> JobProgress:
+        told.append((done, total))
+        return JobProgress(phase, done, total)
+
+    monkeypatch.setattr(jobs, "JobProgress", noted)
+    world.worker = BackgroundProcesses(keep=True, niceness=COURTESY)
     world.start()
     world.enrol_all()
     study = delivered(world, "masked")
     first = finish(study)
     assert finish(study) == first
+    total = told[-1][1]
+    assert told == sorted(told)
+    assert told[-1] == (total, total)
 
 
-def test_a_dead_worker_is_replaced() -> None:
-    worker = ProcessWorker()
-    try:
-        with pytest.raises(UnavailableError) as died:
-            worker.call(_die)
-        assert died.value.slug == "worker-died"
-        assert worker.call(abs, -3) == 3
-    finally:
-        worker.close()
+def test_a_bug_in_the_worker_is_tried_again_and_does_not_accuse_the_store(
+    stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, failed = stopped_world, []
 
+    class Failing(InlineWorker):
+        def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+            if function.__name__ == "draw" and len(failed) < 2:
+                failed.append(world.app.state.jobs.trouble)
+                raise WorkerFailedError("ZeroDivisionError")
+            return super().call(function, *args, **options)
 
-def _die() -> None:
-    import os
-
-    os._exit(9)
+    monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.05)
+    world.worker = Failing()
+    world.start()
+    world.enrol_all()
+    finish(delivered(world, "joint"))
+    assert failed == [None, None]
+    classes = [getattr(record, "error_class", None) for record in caplog.records]
+    assert classes.count("ZeroDivisionError") == 2
 
 
 # The store

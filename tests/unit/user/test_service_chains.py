@@ -49,10 +49,10 @@ class Killed(BaseException):
 class KeyMakers(InlineWorkers):
     """A fresh toy key for every study, as in the product."""
 
-    def run(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def call(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         if function is make_key:
-            return make_key(lambda part: None, TOY_BITS, arguments[1], TOY_BITS)
-        return super().run(function, *arguments, **options)
+            return make_key(TOY_BITS, args[1], TOY_BITS)
+        return super().call(function, *args, **options)
 
 
 class ChainWorld(UserWorld):

@@ -25,6 +25,7 @@ from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.files import write_private
+from dpdpca_runtime.workers import BackgroundProcesses
 from dpdpca_user.planning.lint import lint, parse_draft
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.keyring import Keyring
@@ -33,15 +34,15 @@ from dpdpca_user_service.settings import load_settings
 from dpdpca_user_service.stages import ENDED, STAGES, Stage, check_move
 from dpdpca_user_service.store.database import Database
 from dpdpca_user_service.store.studies import StudyStore
-from dpdpca_user_service.work import Workers, make_key, open_count
+from dpdpca_user_service.work import make_key, open_count
 
 STUDY = StudyId(bytes(range(32)))
 
 
 def test_a_worker_process_makes_a_key_and_tells_how_far_it_is() -> None:
     told: list[float] = []
-    workers = Workers()
-    made = workers.run(make_key, 512, bytes(32), 512, progress=told.append)
+    workers = BackgroundProcesses()
+    made = workers.call(make_key, 512, bytes(32), 512, progress=told.append)
     secret = SecretKey.from_bytes(made.secret)
     assert secret.public.bits == 512
     assert len(made.roots) == 8
@@ -64,35 +65,35 @@ def test_a_worker_that_nobody_waits_for_any_more_ends_without_a_word(
 
 
 def test_what_a_worker_refuses_arrives_as_it_was_raised() -> None:
-    workers = Workers()
+    workers = BackgroundProcesses()
     with pytest.raises(MessageError, match="stored secret key is damaged"):
-        workers.run(open_count, b"\x01\x02", b"\x01")
+        workers.call(open_count, b"\x01\x02", b"\x01")
     with pytest.raises(IntegrityError, match="TypeError"):
-        workers.run(open_count, None, b"secret bytes")
+        workers.call(open_count, None, b"secret bytes")
     workers.close()
 
 
 def test_closing_ends_what_is_under_way() -> None:
-    workers = Workers()
+    workers = BackgroundProcesses()
     ended: list[Exception] = []
 
     def run() -> None:
         try:
-            workers.run(make_key, 8192, bytes(32), 512)
+            workers.call(make_key, 8192, bytes(32), 512)
         except UnavailableError as error:
             ended.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     deadline = time.monotonic() + 20
-    while not workers._running and time.monotonic() < deadline:
+    while not workers._busy and time.monotonic() < deadline:
         time.sleep(0.05)
     workers.close()
     thread.join(20)
     assert not thread.is_alive()
     assert [error.slug for error in ended if isinstance(error, UnavailableError)] == ["worker-died"]
     with pytest.raises(UnavailableError):
-        workers.run(make_key, 512, bytes(32), 512)
+        workers.call(make_key, 512, bytes(32), 512)
 
 
 def test_stages_only_go_forward() -> None:
