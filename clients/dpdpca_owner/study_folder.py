@@ -5,11 +5,9 @@ made for it: they stay here, unsealed, until the proxy's receipt is verified. No
 the data user's key does.
 """
 
-import fcntl
-import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, hex_bytes, verify_statement
 from dpdpca_runtime.files import private_dir, read_private, remove_private, write_private
+from dpdpca_runtime.locks import locked
 from dpdpca_runtime.own_files import load, own_file, save
 
 _DIGEST_BYTES = 32
@@ -49,25 +48,16 @@ class StudyFolder:
         self.path = path
         self.study = study
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Only one command at a time changes a study's share.
 
         Raises:
             ConflictError: another one is at it.
         """
-        private_dir(self.path)
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConflictError(
-                "busy", "another command of this owner is at work on this study", "wait until it has ended"
-            ) from error
-        else:
-            yield
-        finally:
-            os.close(descriptor)
+        busy = ConflictError(
+            "busy", "another command of this owner is at work on this study", "wait until it has ended"
+        )
+        return locked(private_dir(self.path) / "lock", patience_seconds=0, busy=busy)
 
     # Manifest and plan
 

@@ -13,11 +13,9 @@ a party could act under the key of another one, or under a key that it has given
 was a memory takes the key that it is first used with, unless something else in the home names another one.
 """
 
-import fcntl
 import itertools
-import os
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -42,6 +40,7 @@ from dpdpca_protocol.wire.signing import (
     hex_bytes,
 )
 from dpdpca_runtime.files import private_dir, read_private, remove_private, write_private
+from dpdpca_runtime.locks import locked
 from dpdpca_runtime.words import fingerprint_words
 
 _FILE = "identity.pem"
@@ -226,7 +225,8 @@ class IdentityFiles:
         Raises:
             ConflictError: another process is at it, or there were as many as may be.
         """
-        with self._locked():
+        busy = ConflictError("busy", "another command is rotating these keys", "wait until it has ended")
+        with locked(private_dir(self._home) / "rotation.lock", patience_seconds=0, busy=busy):
             if self._next_path.exists() and read_private(self._next_path) == read_private(self._path):
                 remove_private(self._next_path)
                 return self.load(passphrase)  # it was interrupted when all but this was done
@@ -296,18 +296,6 @@ class IdentityFiles:
             "put back the newest identity.pem, former-keys and rotations from a backup",
             place=str(self._path),
         )
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(private_dir(self._home) / "rotation.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConflictError("busy", "another command rotates these keys", "wait until it ends") from error
-        else:
-            yield
-        finally:
-            os.close(descriptor)
 
     @property
     def _path(self) -> Path:

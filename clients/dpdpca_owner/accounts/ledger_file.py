@@ -10,11 +10,9 @@ longer than its head says, where a run ended in between, and never shorter: that
 copy. Only one process writes at a time; what a study spends is decided under that lock.
 """
 
-import fcntl
 import os
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -36,10 +34,11 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.wire.fields import read_integer, time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_runtime.files import private_dir, read_private, write_private
+from dpdpca_runtime.locks import locked
 from dpdpca_runtime.own_files import load, own_file, save
 
 _LOCK_SECONDS = 60.0
-_LOOK_SECONDS = 0.02
+_BINARY = getattr(os, "O_BINARY", 0)  # else Windows makes two bytes of a newline
 _RECOVERY = (
     "put back its newest copy; if there is none, 'dpdpca owner ledger --recover' goes on with what can be"
     " shown (docs/ledger.md)"
@@ -250,26 +249,15 @@ class LedgerFile:
         if not exclusive and not self._lock_path.exists():
             yield  # a copy to look at; nobody writes to it
             return
-        flags = os.O_RDWR | os.O_CREAT if exclusive else os.O_RDONLY
-        with writing_to(self.folder):
-            descriptor = os.open(self._lock_path, flags | os.O_CLOEXEC, 0o600)
-        try:
-            deadline = time.monotonic() + _LOCK_SECONDS
-            while True:
-                try:
-                    fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if time.monotonic() > deadline:
-                        raise ConflictError(
-                            "busy",
-                            "another command of this owner holds its ledger",
-                            "wait until it has ended",
-                        ) from error
-                    time.sleep(_LOOK_SECONDS)
+        busy = ConflictError(
+            "busy", "another command of this owner holds its ledger", "wait until it has ended"
+        )
+        with ExitStack() as stack:
+            with writing_to(self.folder):
+                stack.enter_context(
+                    locked(self._lock_path, patience_seconds=_LOCK_SECONDS, busy=busy, shared=not exclusive)
+                )
             yield
-        finally:
-            os.close(descriptor)
 
     def _load(self) -> tuple[Ledger, int]:
         """The ledger, checked against everything that knows of it, and the length of its complete lines."""
@@ -321,7 +309,7 @@ class LedgerFile:
 
 def append_synced(path: Path, content: bytes) -> None:
     """Add to a file, on the disk when this returns; where that fails the file is as it was, if it can be."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)
     try:
         length = os.fstat(descriptor).st_size
         try:
@@ -348,12 +336,9 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def _cut(path: Path, length: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.ftruncate(descriptor, length)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with path.open("r+b", buffering=0) as file:
+        file.truncate(length)
+        os.fsync(file.fileno())
 
 
 def _check_head(ledger: Ledger, head: Head) -> None:

@@ -6,11 +6,9 @@ after each commit that must not be undone, and before anything that rests on it 
 """
 
 import errno
-import fcntl
 import logging
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,10 @@ from dpdpca_protocol.messages.log import EMPTY
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_runtime.files import private_dir, read_private, write_private
+from dpdpca_runtime.locks import locked
+
+_LOCK_SECONDS = 20.0
+"""Longer than a slow disk takes to write one small file for each process of a proxy."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -74,7 +76,8 @@ class Witness:
         """The file says `mark` or a later one when this returns, and that is on the disk.
 
         Raises:
-            UnavailableError: `storage-full`, `storage-failing`.
+            UnavailableError: `storage-full`, `storage-failing`, or `busy`: other processes of this proxy took
+                too long.
         """
         with self._in_our_words("written"), self._locked():
             present = self.read()
@@ -105,11 +108,12 @@ class Witness:
                 place=str(self.path),
             ) from error
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(private_dir(self.path.parent), os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    def _locked(self) -> AbstractContextManager[None]:
+        busy = UnavailableError(
+            "busy",
+            "another process of this proxy holds the file of the proxy's generation",
+            "try again; if it lasts, look for a process of the proxy that hangs",
+            retry_after_seconds=2,
+        )
+        path = private_dir(self.path.parent) / f"{self.path.name}.lock"
+        return locked(path, patience_seconds=_LOCK_SECONDS, busy=busy)
