@@ -166,6 +166,8 @@ def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").startswith("dpdpca_"):
             return f"this installation lacks its own part {error.name}; install dpdpca again", 1
+        if error.name in sys.stdlib_module_names:
+            return f"this Python lacks its module {error.name}; use a complete CPython", 1
         part = PARTS.get(next((word for word in words if word in PARTS), ""))
         extra = part.extra if part else "demo"
         next_step = f"in the folder with the source of dpdpca run: pip install '.[{extra}]'"

@@ -4,7 +4,6 @@ A study is held against them before anything is read, asked or sent. A file with
 does not know, or a value out of range, stops every join until it is corrected: no line is guessed.
 """
 
-import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from dpdpca_protocol.wire.fields import (
     refused,
 )
 from dpdpca_protocol.wire.signing import hex_bytes
+from dpdpca_runtime.files import may_others_write
 from dpdpca_runtime.text import load_text
 from dpdpca_runtime.words import fingerprint_words
 
@@ -211,10 +211,9 @@ def load_policy(path: Path) -> Policy:
     """
     try:
         text = load_text(path)
-        mode = path.stat().st_mode
     except FileNotFoundError:
         return parse_policy(DEFAULT_POLICY)
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if may_others_write(path):
         raise PolicyError("file-not-private", f"others may change {path}", f"run: chmod go-w '{path}'")
     try:
         return parse_policy(text)

@@ -23,7 +23,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.sealing import components_info, open_sealed
 from dpdpca_protocol.wire.signing import verify_statement
-from dpdpca_runtime.files import replacing, write_private
+from dpdpca_runtime.files import private_file, write_private
 
 
 def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> Components:
@@ -116,7 +116,7 @@ def project(location: DataLocation, manifest: Manifest, components: Components, 
     names = [f"component_{index + 1}" for index in range(components.component_count)]
     schema = pa.schema([(name, pa.float64()) for name in names])
     count = 0
-    with replacing(out) as file, _writer(file, out, schema) as write:
+    with private_file(out) as file, _writer(file, out, schema) as write:
         source = open_source(location, manifest.features)
         for columns in read_batches(source, manifest.features):
             rows = _encoded_rows(pick_columns(columns, manifest.features), manifest, count)

@@ -2,13 +2,17 @@
 
 A file appears under its name only when its bytes are on the disk: temporary file in the same folder, fsync,
 rename, fsync of the folder. Modes do not depend on the umask.
+
+Windows has no modes: there a file is as private as the folder that it is in. It refuses to rename or remove
+what a virus scanner or a reader has open, so both are tried again for a while.
 """
 
 import os
 import secrets
 import shlex
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -20,6 +24,11 @@ _SHARED_FILE_MODE = 0o666
 _FOLDER_MODE = 0o700
 _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_HAS_MODES = hasattr(os, "getuid")
+
+_HELD_BY_OTHERS = (5, 32)  # Windows: access denied, sharing violation
+_PATIENCE_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
 
 
 def private_dir(path: Path) -> Path:
@@ -38,8 +47,8 @@ def private_dir(path: Path) -> Path:
             with suppress(FileExistsError):
                 missing.mkdir(_FOLDER_MODE)
                 missing.chmod(_FOLDER_MODE)
-        _sync_folder(path.parent)
-    if path.stat().st_mode & _OTHERS_MAY_WRITE:
+        sync_folder(path.parent)
+    if may_others_write(path):
         raise PolicyError(
             "folder-not-private",
             "others may write into a private folder",
@@ -78,26 +87,32 @@ def replacing(path: Path, *, replace: bool = True, mode: int = _FILE_MODE) -> It
 
     Raises like `write_private`.
     """
+    with private_file(path, replace=replace) as file:
+        file.write(content)
+
+
+@contextmanager
+def private_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
+    """A file of mode 0600 that takes the name `path` when the block ends well, and is gone if it does not.
+
+    Args and errors are those of `write_private`.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), _FILE_MODE)
             yield file
             file.flush()
             os.fsync(file.fileno())
         if replace:
-            temporary.replace(path)
+            _patiently(lambda: temporary.replace(path))
         else:
             _link_new(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        # Of a full disk the system does not say where, and our own name for the file tells nobody anything.
-        if error.filename in (None, temporary, str(temporary)):
-            error.filename = str(path)
-        raise
+        sync_folder(path.parent)
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        _patiently(lambda: temporary.unlink(missing_ok=True))
 
 
 def make_private(path: Path) -> None:
@@ -107,16 +122,17 @@ def make_private(path: Path) -> None:
         OSError: the disk says no.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     except FileExistsError:
         # Not opened: closing it again would drop the locks that this process has on it.
         close_to_others(path)
         return
     try:
-        os.fchmod(descriptor, _FILE_MODE)
+        if hasattr(os, "fchmod"):
+            os.fchmod(descriptor, _FILE_MODE)
     finally:
         os.close(descriptor)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def close_to_others(path: Path) -> None:
@@ -139,7 +155,7 @@ def read_private(path: Path) -> bytes:
         raise NotFoundError("no-such-file", "a file is missing", place=str(path)) from error
     with os.fdopen(descriptor, "rb") as file:
         # The open file is asked, not the name, so that nobody swaps it between the question and the reading.
-        if os.fstat(file.fileno()).st_mode & _OTHERS_MAY_READ:
+        if _HAS_MODES and os.fstat(file.fileno()).st_mode & _OTHERS_MAY_READ:
             raise PolicyError(
                 "file-not-private",
                 "others may read or change a private file",
@@ -151,8 +167,37 @@ def read_private(path: Path) -> bytes:
 
 def remove_private(path: Path) -> None:
     """Takes the file at `path` away; it stays away whatever happens after this returns."""
-    path.unlink()
-    _sync_folder(path.parent)
+    _patiently(path.unlink)
+    sync_folder(path.parent)
+
+
+def may_others_write(path: Path) -> bool:
+    """Whether the mode of a file or folder lets others change it. False where there are no modes."""
+    return _HAS_MODES and bool(path.stat().st_mode & _OTHERS_MAY_WRITE)
+
+
+def sync_folder(folder: Path) -> None:
+    """The names in `folder` are on the disk when this returns."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folders
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _patiently(act: Callable[[], object]) -> None:
+    """Does `act`, again and again for a few seconds while another program has the file open on Windows."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            act()
+            return
+        except PermissionError as error:
+            if getattr(error, "winerror", None) not in _HELD_BY_OTHERS or time.monotonic() >= deadline:
+                raise
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _link_new(temporary: Path, path: Path) -> None:
@@ -162,11 +207,3 @@ def _link_new(temporary: Path, path: Path) -> None:
         raise ConflictError(
             "file-exists", "a file exists already and is kept as it is", place=str(path)
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,6 +5,7 @@ Owners also work on Windows. Nothing here fails to import there.
 
 import importlib
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
@@ -40,9 +41,7 @@ def end_with_children(process: subprocess.Popen[bytes], *, at_once: bool = False
         at_once: leaves them no time. Windows never leaves any.
     """
     with suppress(ProcessLookupError, PermissionError):
-        if hasattr(os, "killpg"):
-            import signal
-
+        if sys.platform != "win32" and hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL if at_once else signal.SIGTERM)
         else:
             process.kill()

@@ -11,6 +11,7 @@ import threading
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.leases import Lease, find_lease, remove_lease, set_lease
+from dpdpca_runtime.system import may_be_running
 
 _LEASE_SECONDS = 30
 
@@ -62,10 +63,4 @@ def _is_alive(holder: str) -> bool:
     process = int(holder.partition("-")[0])
     if process == os.getpid():
         return False  # of this number before us: a container's process has the same one after each restart
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return may_be_running(process)

@@ -40,6 +40,7 @@ IO_MODULES = (
     "fastapi",
     "sqlalchemy",
 )
+NOT_EVERYWHERE = ("fcntl", "resource", "pwd", "grp", "termios", "msvcrt", "multiprocessing")
 ROOMS_FROM_THE_GROUND = (
     ("errors",),
     ("study", "randomness"),
@@ -80,7 +81,10 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "dpdpca_protocol.terms": _above("terms"),
     "dpdpca_protocol.records": _above("records"),
     "dpdpca_protocol.result": _above("result"),
-    "dpdpca_runtime": ("dpdpca_owner", "dpdpca_user", "dpdpca_proxy", "dpdpca_user_service", "phe"),
+    "dpdpca_runtime": (
+        *("dpdpca_owner", "dpdpca_user", "dpdpca_proxy", "dpdpca_user_service", "phe"),
+        *NOT_EVERYWHERE,
+    ),
     "dpdpca_runtime.asgi": ("dpdpca_runtime.http",),
     "dpdpca_runtime.http": ("dpdpca_runtime.asgi",),
     "dpdpca_proxy": (
@@ -91,14 +95,18 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         "dpdpca_cli",
         "dpdpca_lab",
         "phe",
+        *NOT_EVERYWHERE,
     ),
-    "dpdpca_owner": ("dpdpca_proxy", "dpdpca_user", "dpdpca_user_service", "dpdpca_cli", "phe"),
+    "dpdpca_owner": (
+        *("dpdpca_proxy", "dpdpca_user", "dpdpca_user_service", "dpdpca_cli", "phe"),
+        *NOT_EVERYWHERE,
+    ),
     "dpdpca_owner.accounts": ("dpdpca_owner.records", "dpdpca_owner.acts", "dpdpca_owner.commands"),
     "dpdpca_owner.records": ("dpdpca_owner.acts", "dpdpca_owner.commands"),
     "dpdpca_user": ("dpdpca_proxy", "dpdpca_owner", "dpdpca_user_service", "dpdpca_cli", "phe"),
     "dpdpca_user.planning": ("dpdpca_user.commands", "dpdpca_user.estimator"),
     "dpdpca_user.results": ("dpdpca_user.commands", "dpdpca_user.planning", "dpdpca_user.estimator"),
-    "dpdpca_user_service": ("dpdpca_proxy", "dpdpca_lab", "phe"),
+    "dpdpca_user_service": ("dpdpca_proxy", "dpdpca_lab", "phe", *NOT_EVERYWHERE),
     "dpdpca_cli": ("dpdpca_proxy", "dpdpca_user_service", "dpdpca_lab", "phe"),
     "dpdpca_lab": ("phe",),
 }

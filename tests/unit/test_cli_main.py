@@ -39,6 +39,7 @@ def owner_that(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         ),
         (UsageError("wrong-order", "not like this"), 2, "not like this"),
         (ModuleNotFoundError("no", name="fastapi"), 1, "pip install '.[owner]'"),
+        (ModuleNotFoundError("no", name="fcntl"), 1, "this Python lacks its module fcntl"),
         (PermissionError(13, "Permission denied", "f"), 1, "Permission denied (f)"),
         (OSError(28, "No space left", "f"), 1, "No space left (f); make room on its disk and try again"),
         (OSError(30, "Read-only", "f"), 1, "Read-only (f); make the place writable, or name another one"),

@@ -3,20 +3,21 @@
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError, PolicyError
+from dpdpca_runtime import files
 from dpdpca_runtime.files import (
     close_to_others,
     make_private,
     private_dir,
     read_private,
-    replacing,
+    remove_private,
     write_private,
-    write_shared,
 )
 
 
@@ -139,3 +140,63 @@ def test_a_file_for_a_library_is_private_from_the_start_and_one_that_is_there_is
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nothing-here"):
         read_private(tmp_path / "nothing-here")
+
+
+class Holder:
+    """Another program that has a file open for a while, as Windows tells it."""
+
+    def __init__(self, times: int, winerror: int | None = 32) -> None:
+        self.times = times
+        self.winerror = winerror
+        self.tries = 0
+
+    def stand_in(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(*args: Any, **options: Any) -> Any:
+            self.tries += 1
+            if self.tries <= self.times:
+                error = PermissionError(13, "The process cannot access the file")
+                error.winerror = self.winerror  # type: ignore[attr-defined] # there it has one
+                raise error
+            return act(*args, **options)
+
+        return acting
+
+
+@pytest.mark.parametrize("winerror", [5, 32])
+def test_a_file_that_a_scanner_holds_is_replaced_and_removed_a_little_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, winerror: int
+) -> None:
+    monkeypatch.setattr(files, "_PAUSE_SECONDS", 0.001)
+    replacing, removing = Holder(3, winerror), Holder(3, winerror)
+    monkeypatch.setattr(Path, "replace", replacing.stand_in(Path.replace))
+    write_private(tmp_path / "key", b"secret")
+    assert read_private(tmp_path / "key") == b"secret"
+    monkeypatch.setattr(Path, "unlink", removing.stand_in(Path.unlink))
+    remove_private(tmp_path / "key")
+    assert list(tmp_path.iterdir()) == []
+    assert (replacing.tries, removing.tries) == (4, 4)
+
+
+def test_a_file_that_is_never_let_go_is_an_error_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_private(tmp_path / "key", b"old")
+    monkeypatch.setattr(files, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(files, "_PATIENCE_SECONDS", 0.05)
+    holder = Holder(10**9)
+    monkeypatch.setattr(Path, "replace", holder.stand_in(Path.replace))
+    with pytest.raises(PermissionError):
+        write_private(tmp_path / "key", b"new")
+    assert holder.tries > 1
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+    assert read_private(tmp_path / "key") == b"old"
+
+
+def test_what_the_system_forbids_for_good_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holder = Holder(10**9, None)
+    monkeypatch.setattr(Path, "replace", holder.stand_in(Path.replace))
+    with pytest.raises(PermissionError):
+        write_private(tmp_path / "key", b"new")
+    assert holder.tries == 1

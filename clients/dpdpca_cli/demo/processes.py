@@ -18,11 +18,13 @@ from types import FrameType, TracebackType
 from typing import IO, Self
 
 from dpdpca_protocol.errors import UnavailableError
+from dpdpca_runtime.system import end_with_children
 
 _TAIL_LINES = 12
 _TAIL_BYTES = 16_384
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+_ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
 """`dpdpca` of this very installation, whatever the PATH says."""
@@ -82,7 +84,7 @@ class Household:
         self._old_handlers: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in _ENDINGS:
             self._old_handlers[number] = signal.signal(number, _leave)
         return self
 
@@ -194,14 +196,14 @@ class Household:
     def _end_all(self) -> None:
         living = [child for child in self._children if child.process.poll() is None]
         for child in reversed(living):
-            _signal_group(child.process, signal.SIGTERM)
+            end_with_children(child.process)
         deadline = time.monotonic() + _GRACE_SECONDS
         for child in living:
             with suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, deadline - time.monotonic()))
         for child in living:
             if child.process.poll() is None:
-                _signal_group(child.process, signal.SIGKILL)
+                end_with_children(child.process, at_once=True)
                 child.process.wait()
         for file in self._open_files:
             file.close()
@@ -213,11 +215,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

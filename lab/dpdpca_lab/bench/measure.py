@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from mmap import PAGESIZE
 from pathlib import Path
 
 from gmpy2 import mpz
 
 _MULTIPLICATIONS = 2000
 _LOOK_SECONDS = 0.02
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ class Peak:
 
 
 def resident_bytes(process: int) -> int:
-    """Of a process with its descendants."""
+    """Of a process with its descendants; 0 where the system has no /proc."""
     folder = Path("/proc") / str(process)
     try:
-        total = int((folder / "statm").read_text().split()[1]) * _PAGE_BYTES
+        total = int((folder / "statm").read_text().split()[1]) * PAGESIZE
         children = [
             int(child)
             for task in (folder / "task").iterdir()

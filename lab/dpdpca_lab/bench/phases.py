@@ -30,6 +30,7 @@ from dpdpca_lab.bench.measure import (
 )
 from dpdpca_lab.bench.peers import Peer, random_plain
 from dpdpca_owner.upload import WORTH_A_WORKER
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, chunk_length, encode_chunk
 from dpdpca_protocol.paillier.bases import best_shape
@@ -47,7 +48,7 @@ from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.preparing import prepare_residues
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks
 from dpdpca_proxy.workplace import Workplace
-from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads
+from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
 
 Clock = Callable[[], float]
 
@@ -352,10 +353,22 @@ def _place(size: Size, folder: Path) -> Workplace:
 
 
 def _with_cores(workers: int, act: Callable[[], object]) -> None:
-    """`act` on so many cores: the proxy takes as many as it may use."""
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, set(sorted(allowed)[:workers]))
+    """`act` on so many cores: the proxy takes as many as it may use.
+
+    Raises:
+        UsageError: only Linux lets a process choose fewer cores than there are.
+    """
+    choose, chosen = getattr(os, "sched_setaffinity", None), getattr(os, "sched_getaffinity", None)
+    if choose is None or chosen is None:
+        if workers < core_count():
+            raise UsageError(
+                "bad-option", f"this system cannot measure with {workers} workers", "leave --workers out"
+            )
+        act()
+        return
+    allowed = chosen(0)
+    choose(0, set(sorted(allowed)[:workers]))
     try:
         act()
     finally:
-        os.sched_setaffinity(0, allowed)
+        choose(0, allowed)

@@ -1,8 +1,12 @@
 """The event loop of a service: TLS handshakes end in time, and there are file handles for many peers."""
 
 import asyncio
-import resource
+import signal
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
+
+from dpdpca_runtime.system import optional_module
 
 HANDSHAKE_SECONDS = 10.0
 """From the opening of a connection to the end of its TLS handshake; the loop's own default is a minute."""
@@ -11,6 +15,8 @@ SHUTDOWN_SECONDS = 5.0
 """For the peer's part in closing a TLS connection."""
 
 _MOST_FILES = 16_384
+
+_resource = optional_module("resource")  # Windows has no such limits
 
 
 class EdgeLoop(asyncio.SelectorEventLoop):
@@ -23,18 +29,41 @@ class EdgeLoop(asyncio.SelectorEventLoop):
         return await super().create_server(*args, **options)
 
 
-def raise_file_limit() -> int:
-    """Takes as many file handles as this process may have, within reason; the number that it has then.
+def raise_file_limit() -> int | None:
+    """Takes as many file handles as this process may have, within reason.
 
     The usual soft limit of 1,024 is for programs that use `select`.
+
+    Returns:
+        The number that it has then, or None where the system knows no such limit.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if _resource is None:
+        return None
+    soft, hard = _resource.getrlimit(_resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == _resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != _resource.RLIM_INFINITY and soft < wanted:
+        _resource.setrlimit(_resource.RLIMIT_NOFILE, (wanted, hard))
+    limit: int = _resource.getrlimit(_resource.RLIMIT_NOFILE)[0]
+    return limit
 
 
 def forbid_core_dumps() -> None:
-    """No image of this process, which holds keys, is written to a disk when it dies."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """No image of this process, which holds keys, is written to a disk when it dies.
+
+    Windows writes none unless its administrator has asked for them.
+    """
+    if _resource is not None:
+        _resource.setrlimit(_resource.RLIMIT_CORE, (0, 0))
+
+
+def on_stop_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """Calls `stop` in the loop when SIGINT or SIGTERM comes. To be called in the main thread."""
+
+    def wake(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(stop)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, stop)
+        except NotImplementedError:  # on Windows
+            signal.signal(number, wake)

@@ -18,7 +18,7 @@ from dpdpca_protocol.errors import UnavailableError, UsageError
 from dpdpca_runtime.asgi.certificate import ServedCertificate
 from dpdpca_runtime.asgi.limits import DeadlineProtocol
 from dpdpca_runtime.asgi.listening import BACKLOG, listen
-from dpdpca_runtime.asgi.loop import EdgeLoop, raise_file_limit
+from dpdpca_runtime.asgi.loop import EdgeLoop, on_stop_signal, raise_file_limit
 
 _KEEP_ALIVE_SECONDS = 15
 _SHUTDOWN_SECONDS = 10
@@ -88,7 +88,8 @@ class _Config(uvicorn.Config):
 
 def ignore_hangup() -> None:
     """A SIGHUP that comes before there is anything to read again is not the end; call it first."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def serve(
@@ -147,9 +148,9 @@ async def _run_all(
                 _logger.error("certificate not replaced", extra={"slug": error.slug, "reason": error.problem})
             certificate.warn()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    on_stop_signal(loop, stop)
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        loop.add_signal_handler(signal.SIGHUP, reload)
     watching = asyncio.create_task(_watch(certificates, ended))
     try:
         running = (_run(server, opened, stop) for server, opened in zip(servers, sockets, strict=True))

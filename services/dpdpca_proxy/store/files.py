@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import open_at_rest, seal_at_rest
-from dpdpca_runtime.files import write_private
+from dpdpca_runtime.files import sync_folder, write_private
 
 _CONTEXT = b"dpdpca/at-rest/v1/"
 _RESTORE = "stop the service, keep a copy of its home, and put the home back from the newest backup"
@@ -136,8 +136,4 @@ class FileStore:
             return
         self._make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(folder.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(folder.parent)
