@@ -20,11 +20,16 @@ def optional_module(name: str) -> Any:
         return None
 
 
-def apart_from_terminal() -> dict[str, Any]:
-    """Options of `subprocess.Popen` for a child that Ctrl-C at our terminal does not reach."""
+def apart_from_terminal(*, without_terminal: bool = False) -> dict[str, Any]:
+    """Options of `subprocess.Popen` for a child that Ctrl-C at our terminal does not reach.
+
+    Args:
+        without_terminal: the child has no terminal either, in a session of its own. Not for one that is to
+            give way to us: many Linux systems share the processor between sessions, whatever their niceness.
+    """
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
-    return {"process_group": 0}
+    return {"start_new_session": True} if without_terminal else {"process_group": 0}
 
 
 def give_way(niceness: int) -> None:

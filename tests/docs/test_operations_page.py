@@ -11,8 +11,12 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
 SOURCES = [
     path.read_text()
-    for folder in ("dpdpca_proxy", "dpdpca_runtime.asgi")
-    for path in (ROOT / "services" / folder).rglob("*.py")
+    for folder in (
+        "services/dpdpca_proxy",
+        "runtime/dpdpca_runtime/asgi",
+        "runtime/dpdpca_runtime/workers.py",
+    )
+    for path in sorted((ROOT / folder).rglob("*.py")) or [ROOT / folder]
 ]
 
 

@@ -39,6 +39,7 @@ def test_a_process_that_has_ended_is_known_to_have_ended(monkeypatch: pytest.Mon
 
 def test_ctrl_c_is_kept_from_children_on_each_system(monkeypatch: pytest.MonkeyPatch) -> None:
     assert apart_from_terminal() == {"process_group": 0}
+    assert apart_from_terminal(without_terminal=True) == {"start_new_session": True}
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 512, raising=False)
     assert apart_from_terminal() == {"creationflags": 512}

@@ -262,7 +262,7 @@ class Federation:
         self._household.wait_for(joining, _STUDY_SECONDS, look)
         runs = []
         for name, child in zip(self._owners, joining, strict=True):
-            said = json.loads(child.output.read_text())
+            said = json.loads(child.output.read_text(encoding="utf-8"))
             runs.append(OwnerRun(name, said["records"], ended[child.name], said["sent_bytes"]))
         return tuple(runs)
 

@@ -18,7 +18,7 @@ from types import FrameType, TracebackType
 from typing import IO, Self
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_runtime.system import end_with_children
+from dpdpca_runtime.system import apart_from_terminal, end_with_children
 
 _TAIL_LINES = 12
 _TAIL_BYTES = 16_384
@@ -120,7 +120,7 @@ class Household:
             stdout=streams[0],
             stderr=streams[1],
             env={**self._environment, **(environment or {})},
-            start_new_session=True,
+            **apart_from_terminal(without_terminal=True),
         )
         child = Child(name, is_server, process, output, errors)
         self._children.append(child)
@@ -140,7 +140,7 @@ class Household:
         """
         child = self.start(name, arguments, environment)
         self.wait_for([child], limit_seconds)
-        return child.output.read_text()
+        return child.output.read_text(encoding="utf-8")
 
     def wait_for(
         self, waited: Sequence[Child], limit_seconds: float, tick: Callable[[], None] | None = None
