@@ -23,7 +23,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.wire.sealing import components_info, open_sealed
 from dpdpca_protocol.wire.signing import verify_statement
-from dpdpca_runtime.files import private_file, write_private
+from dpdpca_runtime.files import replacing, write_private
 
 
 def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> Components:
@@ -74,7 +74,7 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
 
 def record_count(components: Components, manifest: Manifest) -> int:
     """N, also of a study that counts pairs of records."""
-    return components.count * (2 if manifest.release is ReleaseKind.PAIRS else 1)
+    return components.count * (2 if manifest.rules.of_pairs else 1)
 
 
 def save_model(components: Components, records: int, path: Path) -> None:
@@ -116,7 +116,7 @@ def project(location: DataLocation, manifest: Manifest, components: Components, 
     names = [f"component_{index + 1}" for index in range(components.component_count)]
     schema = pa.schema([(name, pa.float64()) for name in names])
     count = 0
-    with private_file(out) as file, _writer(file, out, schema) as write:
+    with replacing(out) as file, _writer(file, out, schema) as write:
         source = open_source(location, manifest.features)
         for columns in read_batches(source, manifest.features):
             rows = _encoded_rows(pick_columns(columns, manifest.features), manifest, count)

@@ -97,7 +97,7 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     told = {(entry.kind, entry.subject) for entry in log}
     if ("known", study) not in told and not due <= told:
         raise _broken_log("it lacks what this data user has done in this study")
-    course = _course(str(evidence.get("state")), signed.manifest.release is ReleaseKind.MASKED)
+    course = _course(str(evidence.get("state")), signed.manifest.release.needs_count)
     signed_heads = [head for head in named if head is not None]
     if not set(signed_heads) <= set(heads):
         raise _broken_log("it is not the one whose head was signed in this study: it was written anew")

@@ -71,7 +71,8 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
         OSError: the disk says no, of the file `path`; the old file is untouched.
     """
     with replacing(path, replace=replace) as file:
-        os.fchmod(file.fileno(), _FILE_MODE)
+        if hasattr(os, "fchmod"):
+            os.fchmod(file.fileno(), _FILE_MODE)
         file.write(content)
 
 
@@ -87,22 +88,10 @@ def replacing(path: Path, *, replace: bool = True, mode: int = _FILE_MODE) -> It
 
     Raises like `write_private`.
     """
-    with private_file(path, replace=replace) as file:
-        file.write(content)
-
-
-@contextmanager
-def private_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 that takes the name `path` when the block ends well, and is gone if it does not.
-
-    Args and errors are those of `write_private`.
-    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
-            if hasattr(os, "fchmod"):
-                os.fchmod(file.fileno(), _FILE_MODE)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -111,8 +100,14 @@ def private_file(path: Path, *, replace: bool = True) -> Iterator[IO[bytes]]:
         else:
             _link_new(temporary, path)
         sync_folder(path.parent)
+    except OSError as error:
+        # Of a full disk the system does not say where, and our own name for the file tells nobody anything.
+        if error.filename in (None, temporary, str(temporary)):
+            error.filename = str(path)
+        raise
     finally:
-        _patiently(lambda: temporary.unlink(missing_ok=True))
+        with suppress(OSError):
+            _patiently(lambda: temporary.unlink(missing_ok=True))
 
 
 def make_private(path: Path) -> None:

@@ -20,7 +20,7 @@ from dpdpca_protocol.messages.study_messages import (
     ReleaseStatement,
     SealedComponents,
 )
-from dpdpca_protocol.messages.transcript import Event
+from dpdpca_protocol.messages.transcript import Event, members_by_receipts
 from dpdpca_protocol.study import ShareState, StudyState
 from dpdpca_protocol.terms.features import feature_key
 from dpdpca_protocol.wire.canonical import parse_canonical

@@ -6,7 +6,6 @@ are gone with it; a worker that dies is started again from what is stored.
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 

@@ -96,7 +96,7 @@ def test_requests_of_strangers_and_forgers(federation: Federation, study: BareSt
         (_claim_to_be(second), 401, "bad-signature"),
         (_set("content-digest", "sha-256=:AAAA:"), 401, "bad-signature"),
         (_set("content-type", "text/plain"), 401, "bad-signature"),
-        (_set("host", "proxy.example"), 401, "bad-signature"),
+        (_set("host", "proxy.example"), 421, "wrong-address"),
         (_sign(first, late), 401, "stale-request"),
         (_sign(first, early), 401, "stale-request"),
     ):

@@ -78,7 +78,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "header alone": (_lines(), "holds no records"),
     "no complete record": (_lines("170,,50,130,A", "171,80,NaN,130,A", "172,inf,1,130,A"), "all 3 records"),
     "ragged row": (_lines("170,80,50,130,A", f"171,80,{SECRET},1,2,3"), "row 3"),
-    "no text at all": (_bytes(b"\x00\xff\xfe\x00" * 50), "not text"),
+    "no text at all": (_bytes(b"\x00\xff\xfe\x00" * 50), "no text file"),
     "damaged parquet": (_bytes(b"PAR1" + b"\x15" * 100), "cannot be read"),
     "pickled objects": (_pickled, "are not unpickled"),
     "too many records": (_lines(*["170,80,50,130,A"] * 61), "more records than the 60"),

@@ -65,7 +65,7 @@ def test_owners_approve_a_chain_once_and_its_numbers_lead_to_components(
     assert [entry["study"] for entry in data_set["studies"]] == [first, second]
     assert data_set["spent"]["rho_number"] <= numbers.rho_total * (1 + 1e-9)
     components = owners[0].ask("owner", "components", f"{federation.url}/{second}")
-    assert components["records"] == model["pairs"]
+    assert components["records"] == 2 * model["pairs"]
 
     greedy = user.create_study(draft(release="pairs", rho_share="0.1", pre_studies=[first, second], **terms))
     refused = owners[0].run("owner", "join", f"{federation.url}/{greedy}", "--data", data[0], "--yes")

@@ -17,7 +17,9 @@ from dpdpca_runtime.files import (
     private_dir,
     read_private,
     remove_private,
+    replacing,
     write_private,
+    write_shared,
 )
 
 

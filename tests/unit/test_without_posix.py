@@ -55,9 +55,10 @@ OWNER = """
 import dataclasses, sys
 from dpdpca_cli.main import main
 from dpdpca_owner import acts
+from dpdpca_protocol.paillier.keys import KeyRules
 
-make = acts.make_desk
-acts.make_desk = lambda *args, **options: dataclasses.replace(make(*args, **options), least_modulus_bits=512)
+make, short = acts.make_desk, KeyRules(512)
+acts.make_desk = lambda *args, **options: dataclasses.replace(make(*args, **options), key_rules=short)
 main(["owner", *sys.argv[1:]])
 """
 

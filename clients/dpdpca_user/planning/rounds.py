@@ -12,9 +12,10 @@ from typing import Any
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import MOST_WIDE
+from dpdpca_protocol.terms.features import MOST_WIDE, longest_norm_squared
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import decimal_text, real_of
-from dpdpca_user.planning.choice import NextRound
+from dpdpca_user.planning.choice import NextRound, first_round
 
 _REPLACED = ("release", "clip_norm", "sum_weight", "nonnegative", "blocks", "rho_share", "pre_studies")
 _DIGITS = 6

@@ -19,8 +19,7 @@ def check_rules(manifest: Manifest) -> None:
     _check_blocks(manifest)
     _check_cohort(manifest)
     check_resolution(manifest.features, manifest.scaling, 1 << manifest.fraction_bits)
-    of_pairs = manifest.release is ReleaseKind.PAIRS
-    check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, of_pairs)
+    check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, manifest.rules.of_pairs)
 
 
 def _check_features(manifest: Manifest) -> None:
@@ -53,7 +52,6 @@ def _check_scales(manifest: Manifest) -> None:
 def _check_privacy(manifest: Manifest) -> None:
     if manifest.clip_norm <= 0:
         refused("clip_norm must be above 0")
-    check_clip_norm(manifest.features, manifest.scaling, manifest.clip_norm, manifest.rules.of_pairs)
     if manifest.epsilon <= 0:
         refused("epsilon must be above 0")
     if not 0 < manifest.delta * manifest.max_records < 1:

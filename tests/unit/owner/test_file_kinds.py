@@ -196,6 +196,6 @@ def test_no_text_of_a_table_looks_foreign() -> None:
 
 
 def test_a_file_with_a_url_that_is_no_text_is_named(tmp_path: Path) -> None:
-    (tmp_path / "url").write_bytes(b"\xff\xfes\0q\0l\0")
-    with pytest.raises(UsageError, match="is not UTF-8"):
+    (tmp_path / "url").write_bytes(b"sqlite:///\xe9.db")
+    with pytest.raises(UsageError, match="is no text: neither in UTF-8"):
         locate_data(None, "SELECT 1", tmp_path / "url", None, ".", {})

@@ -67,10 +67,12 @@ class HoldingWorker(InlineWorker):
         super().__init__()
         self.held: set[str] = set()
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(
+        self, function: Callable[..., Any], /, *args: Any, progress: Callable[..., None] | None = None
+    ) -> Any:
         if function.__name__ in self.held:
             raise RuntimeError("held")
-        return super().call(function, *args)
+        return super().call(function, *args, progress=progress)
 
 
 class UndoError(Exception):
@@ -387,7 +389,7 @@ def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
         )
         sealed = seal(bytes(32), study.world.proxy.key.public.x25519, data_key_info(study.study))
         database.execute("INSERT INTO data_keys VALUES (?, ?)", (study.study.hex(), sealed))
-    proxy = open_proxy(load_settings(home), key_rules=KeyRules(512))
+    proxy = open_proxy(load_settings(home), key_rules=KeyRules(TOY_BITS))
     wrong = {check.what for check in audit_study(proxy, study.study) if check.outcome != HOLDS}
     proxy.database.close()
     assert wrong == {"generation: the newest database"}
@@ -426,7 +428,7 @@ def test_damage_ends_no_audit_without_its_table(
     with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
         database.execute("PRAGMA ignore_check_constraints = ON")
         assert database.execute(damage, (study.study.hex(),) if "?1" in damage else ()).rowcount
-    proxy = open_proxy(load_settings(home), least_modulus_bits=TOY_BITS)
+    proxy = open_proxy(load_settings(home), key_rules=KeyRules(TOY_BITS))
     checks = audit_study(proxy, study.study)
     proxy.database.close()
     assert {check.outcome for check in checks} > {HOLDS}

@@ -20,7 +20,7 @@ from dpdpca_protocol.errors import (
     UnavailableError,
     UsageError,
 )
-from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -42,7 +42,7 @@ STUDY = StudyId(bytes(range(32)))
 def test_a_worker_process_makes_a_key_and_tells_how_far_it_is() -> None:
     told: list[float] = []
     workers = BackgroundProcesses()
-    made = workers.call(make_key, 512, bytes(32), 512, progress=told.append)
+    made = workers.call(make_key, 512, bytes(32), KeyRules(512), progress=told.append)
     secret = SecretKey.from_bytes(made.secret)
     assert secret.public.bits == 512
     assert len(made.roots) == 8
@@ -60,7 +60,7 @@ def test_a_worker_that_nobody_waits_for_any_more_ends_without_a_word(
         raise UnavailableError("storage-full", "no room")
 
     with pytest.raises(UnavailableError, match="no room"):
-        Workers().run(make_key, 512, bytes(32), 512, progress=refuse)
+        BackgroundProcesses().call(make_key, 512, bytes(32), KeyRules(512), progress=refuse)
     assert capfd.readouterr().err == ""
 
 
@@ -79,7 +79,7 @@ def test_closing_ends_what_is_under_way() -> None:
 
     def run() -> None:
         try:
-            workers.call(make_key, 8192, bytes(32), 512)
+            workers.call(make_key, 8192, bytes(32), KeyRules(512))
         except UnavailableError as error:
             ended.append(error)
 
@@ -93,7 +93,7 @@ def test_closing_ends_what_is_under_way() -> None:
     assert not thread.is_alive()
     assert [error.slug for error in ended if isinstance(error, UnavailableError)] == ["worker-died"]
     with pytest.raises(UnavailableError):
-        workers.call(make_key, 512, bytes(32), 512)
+        workers.call(make_key, 512, bytes(32), KeyRules(512))
 
 
 def test_stages_only_go_forward() -> None:
