@@ -145,7 +145,7 @@ def test_what_is_no_text_is_named(
         with pytest.raises(UsageError, match="no text") as refused:
             read(path)
         assert str(path) in str(refused.value)
-    with pytest.raises(InputError, match=r"file\.toml is not CSV"):
+    with pytest.raises(InputError, match=r"file\.toml is (not CSV|compressed with gzip)"):
         draft_from_sample(path)
     with pytest.raises(UsageError, match="standard input is no text"):
         load_line(io.BytesIO(content))

@@ -28,7 +28,7 @@ from dpdpca_protocol.privacy.gaussian import discrete_gaussian
 from dpdpca_protocol.privacy.gaussian_draws import draw_gaussians
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.paillier.cipher import Encryptor
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.residues import uniform_residue
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.sealing import components_info, seal, seal_at_rest
