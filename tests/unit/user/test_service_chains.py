@@ -51,7 +51,7 @@ class KeyMakers(InlineWorkers):
 
     def call(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         if function is make_key:
-            return make_key(TOY_BITS, args[1], TOY_BITS)
+            return make_key(TOY_BITS, args[1], KeyRules(TOY_BITS))
         return super().call(function, *args, **options)
 
 
