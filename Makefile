@@ -2,6 +2,8 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
+# A test that hangs says where, and fails.
+NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
 .PHONY: demo test nightly test-system lint audit bench clean
 
@@ -9,7 +11,7 @@ demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
 test: lint ## everything that needs neither root nor Debian packages
-	$(BIN)/pytest -n 3 --durations 25 -m "not system and not nightly"
+	$(BIN)/pytest -n 3 --durations 25 -m "not system and not nightly" $(NO_HANG)
 
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some 80 minutes on two cores
 	$(BIN)/pytest -n 2 -m nightly

@@ -14,7 +14,7 @@ import pytest
 from fault_plan import DIE, ERROR, LIE, POWER, Point
 from promises import Promise
 from proxy_process import DeadProxyError, ProcessWorld, started_world
-from proxy_world import OpenStudy, values_of, wait_for
+from proxy_world import PATIENCE_SECONDS, OpenStudy, values_of, wait_for
 from quick_folder import quick_folder
 from store_checks import check_store, check_sum, row_of, wait_on_disk
 
@@ -32,6 +32,8 @@ from dpdpca_proxy.store.studies import load_blob
 _TRIES = 5
 """For a point that is not on every way: what works in the background takes several."""
 _DEATH_SECONDS = 10.0
+_LOOK_SECONDS = 0.01
+"""Between two looks at a process that has work to do."""
 
 
 class Act:
@@ -250,8 +252,12 @@ def hurt(act: Act, at: Point | None, mode: str) -> tuple[bool, list[Point]]:
     try:
         act.do()
         # an answer that got lost is never answered, so this wait has an end
-        end = time.monotonic() + _DEATH_SECONDS
-        while not is_over(act, passed) and (mode != ERROR or time.monotonic() < end):
+        end = time.monotonic() + (_DEATH_SECONDS if mode == ERROR else PATIENCE_SECONDS)
+        while not is_over(act, passed):
+            if time.monotonic() >= end:
+                assert mode == ERROR, "the act does not come to its end"
+                break
+            time.sleep(_LOOK_SECONDS)
             passed = served.passed()
         passed = served.disarm()
     except DpdpcaError:

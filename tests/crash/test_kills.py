@@ -6,6 +6,7 @@ says who is in it, and how often.
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ LONGEST_LIFE_SECONDS = 0.6
 _BASE = 32
 _OF_AN_ENTRY = 5
 _OWNERS_AT_ONCE = 4
+_STORM_SECONDS = 300.0
 
 
 def values_naming(owner: int) -> Values:
@@ -47,12 +49,18 @@ class Crowd:
     source: random.Random
     receipts: dict[PartyId, Statement] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
+    end: float = field(default_factory=lambda: time.monotonic() + _STORM_SECONDS)
+
+    def is_in_time(self) -> bool:
+        """Always: a storm without an end is a failure."""
+        assert time.monotonic() < self.end, "the storm does not come to its end"
+        return True
 
     def deliver(self, place: int) -> None:
         """Until there is a receipt, or the study is closed."""
         owner = self.study.world.owners[place]
         chunks = self.study.plain_chunks(values_naming(place))
-        while True:
+        while self.is_in_time():
             try:
                 self.study.upload(owner, chunks)
                 receipt = self.study.world.client(owner).complete_share(
@@ -70,8 +78,9 @@ class Crowd:
 
     def close(self, after: int) -> None:
         while len(self.receipts) < after:
+            assert self.is_in_time()
             self.over.wait(0.01)
-        while True:
+        while self.is_in_time():
             try:
                 self.study.close()
             except UnavailableError:

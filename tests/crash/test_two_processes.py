@@ -1,5 +1,6 @@
 """Two proxy processes on one database act as one."""
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from promises import Promise
 from proxy_process import ProcessWorld, released_noise
-from proxy_world import OpenStudy, values_of, wait_for
+from proxy_world import PATIENCE_SECONDS, OpenStudy, values_of, wait_for
 
 from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.wire.identifiers import Digest
@@ -100,11 +101,12 @@ def test_the_first_fifty_requests_get_one_release(world: RoundRobin, promise: Pr
 
     def ask(_turn: int) -> bytes:
         client = world.client(world.user)
+        end = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return client.release(study.study).release + client.release_chunk(study.study, 0, 2_000_000)
             except ConflictError as error:
-                if error.slug != "not-ready":
+                if error.slug != "not-ready" or time.monotonic() > end:
                     raise
 
     with ThreadPoolExecutor(50) as pool:

@@ -311,12 +311,14 @@ def _note_noise(log: Path) -> None:
     """Appends the noise of each release that is made, with the token of its draw, to `log`."""
     real = jobs.make_release
 
-    def make_release(place: Workplace, figures: Any, records: Any, products: Any, token: str) -> Any:
+    def make_release(
+        place: Workplace, figures: Any, records: Any, products: Any, token: str, **options: Any
+    ) -> Any:
         _, _, drawn = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
         noise = [int.from_bytes(drawn[at : at + 8], "little", signed=True) for at in range(0, len(drawn), 8)]
         line = {"study": place.study.hex(), "token": token, "noise": noise}
         with log.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        return real(place, figures, records, products, token)
+        return real(place, figures, records, products, token, **options)
 
     jobs.make_release = make_release
