@@ -385,7 +385,7 @@ def test_one_that_died_while_it_had_nothing_to_do_is_not_noticed() -> None:
     kept = BackgroundProcesses(keep=True)
     first = kept.call(os.getpid)
     os.kill(first, signal.SIGKILL)
-    wait_until_gone(first)
+    kept._idle[0]._process.wait(60)
     assert kept.call(os.getpid) != first
     kept.close()
 
