@@ -61,7 +61,6 @@ def test_a_child_is_ended_on_each_system(
     end_with_children(child, at_once=at_once)
     expected = signal.SIGTERM if has_groups and not at_once else signal.SIGKILL
     assert child.wait(60) == -expected
-    end_with_children(child, at_once=at_once)
 
 
 class LoopOfWindows(EdgeLoop):
