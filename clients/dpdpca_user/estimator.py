@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time, timedelta
+from fractions import Fraction
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -138,6 +140,23 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def _n_features_out(self) -> int:
         """How many names `get_feature_names_out` makes."""
         return int(self.n_components_)
+
+
+def positive_parameter(value: Any, what: str) -> Fraction:
+    """A finite parameter above 0, exactly.
+
+    Raises:
+        ParameterError: it is not.
+    """
+    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
+        raise ParameterError("bad-argument", f"{what} must be a number")
+    try:
+        exact = Fraction(int(value)) if isinstance(value, Integral) else Fraction(float(value))
+    except (OverflowError, ValueError) as error:
+        raise ParameterError("bad-argument", f"{what} must be a finite number above 0") from error
+    if exact <= 0:
+        raise ParameterError("bad-argument", f"{what} must be a finite number above 0")
+    return value if isinstance(value, Fraction) else exact
 
 
 def _finite(values: Floats) -> Floats:

@@ -7,7 +7,6 @@ whoever sees the fitted attributes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Integral, Real
 from typing import Any, Self, cast
 
 import numpy as np
@@ -32,7 +31,7 @@ from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figure
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import Terms
-from dpdpca_user.estimator import NoisyPCA, ParameterError
+from dpdpca_user.estimator import NoisyPCA, ParameterError, positive_parameter
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.results.reliability import assess_release
 
@@ -160,15 +159,15 @@ class DPPCA(NoisyPCA):
         if d > MAX_ENCODED_FEATURES:
             raise ParameterError("bad-argument", f"X has more than {MAX_ENCODED_FEATURES} features")
         features = self._features(d)
-        clip_norm = _positive(
+        clip_norm = positive_parameter(
             _DEFAULT_CLIP * d**0.5 if self.clip_norm is None else self.clip_norm, "clip_norm"
         )
-        delta = default_delta(n) if self.delta is None else _positive(self.delta, "delta")
+        delta = default_delta(n) if self.delta is None else positive_parameter(self.delta, "delta")
         if delta * n >= 1:
             raise ParameterError(
                 "bad-argument", f"delta must be below 1/{n}: else a whole row may be published"
             )
-        sum_weight = _positive(self.sum_weight, "sum_weight")
+        sum_weight = positive_parameter(self.sum_weight, "sum_weight")
         if sum_weight > 2:
             raise ParameterError("bad-argument", "sum_weight must be at most 2")
         try:
@@ -181,7 +180,7 @@ class DPPCA(NoisyPCA):
                     encoded_features=d,
                     clip_norm=clip_norm,
                     fraction_bits=fraction_bits,
-                    epsilon=_positive(self.epsilon, "epsilon"),
+                    epsilon=positive_parameter(self.epsilon, "epsilon"),
                     delta=delta,
                     sum_weight=sum_weight,
                     max_records=n,
@@ -262,15 +261,3 @@ def _per_feature(values: Any, d: int, what: str) -> NDArray[np.float64]:
     if numbers.shape != (d,) or not np.isfinite(numbers).all():
         raise ParameterError("bad-argument", f"{what} must be {d} finite numbers")
     return numbers
-
-
-def _positive(value: Any, what: str) -> Fraction:
-    if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
-        raise ParameterError("bad-argument", f"{what} must be a number")
-    try:
-        exact = Fraction(int(value)) if isinstance(value, Integral) else Fraction(float(value))
-    except (OverflowError, ValueError) as error:
-        raise ParameterError("bad-argument", f"{what} must be a finite number above 0") from error
-    if exact <= 0:
-        raise ParameterError("bad-argument", f"{what} must be a finite number above 0")
-    return value if isinstance(value, Fraction) else exact

@@ -8,13 +8,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.features import Feature, check_resolution, feature_units
 from dpdpca_protocol.terms.figures import default_fraction_bits
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_user.estimator import ParameterError
+from dpdpca_user.estimator import ParameterError, check_numbers
 
 Floats = NDArray[np.float64]
 
@@ -85,6 +86,7 @@ def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> Enco
     Raises:
         ParameterError: shapes, bounds or clip norm out of range.
     """
+    check_numbers(rows)
     values = np.asarray(rows, dtype=np.float64)
     if values.ndim != 2 or not values.size or not np.isfinite(values).all():
         raise ParameterError("wrong-shape", "rows must be a table of finite numbers")
@@ -95,17 +97,21 @@ def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> Enco
     if not 0 < wanted <= d**0.5:
         raise ParameterError("bad-argument", f"clip_norm must lie in (0, √{d}]")
     norm = min(Fraction(wanted), Fraction(isqrt(d * 4**60), 2**60))
-    grid = 1 << default_fraction_bits(d, norm)
     features = tuple(
         Feature(f"{j}", "numeric", Fraction(low), Fraction(high))
         for j, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True))
     )
+    try:
+        grid = 1 << default_fraction_bits(d, norm)
+        check_resolution(features, "range", grid)
+    except PolicyError as error:
+        raise ParameterError("bad-argument", error.problem, error.next_step) from error
     bound = int((norm * grid) ** 2)
     terms = _Terms(
         features,
         _Grid(bound, d, grid),
         norm,
-        tuple((feature.origin, feature.half_range) for feature in features),
+        feature_units(features, "range"),
     )
     encoder = RecordEncoder(cast(Manifest, terms))
     z = encoder.encode({feature.name: values[:, j] for j, feature in enumerate(features)}).z

@@ -24,7 +24,7 @@ from dpdpca_protocol.privacy.mechanisms import (
     mechanism_class,
 )
 from dpdpca_protocol.result.components import settle_signs
-from dpdpca_user.estimator import ParameterError, check_numbers
+from dpdpca_user.estimator import ParameterError, check_numbers, positive_parameter
 
 _UNUSED_DELTA = Fraction(1, 2**40)
 """Laplace noise spends no δ; a setting has one."""
@@ -123,7 +123,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             Quantity.SECOND_MOMENT,
             table.z.shape[1],
             table.record_bound,
-            positive(self.epsilon, "epsilon"),
+            positive_parameter(self.epsilon, "epsilon"),
             _UNUSED_DELTA,
         )
         return mechanism_class("laplace", calibration).calibrated(setting)
@@ -159,16 +159,3 @@ def component_count(wanted: Any, d: int) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or not 1 <= wanted <= d:
         raise ParameterError("bad-argument", f"n_components must be None or a whole number from 1 to {d}")
     return int(wanted)
-
-
-def positive(value: Any, what: str) -> Fraction:
-    """A finite parameter above 0, exactly.
-
-    Raises:
-        ParameterError: it is not.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number | Fraction):
-        raise ParameterError("bad-argument", f"{what} must be a number")
-    if not np.isfinite(float(value)) or value <= 0:
-        raise ParameterError("bad-argument", f"{what} must be above 0")
-    return value if isinstance(value, Fraction) else Fraction(float(value))

@@ -13,9 +13,9 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdpca_lab.central.entropy import Floats, RealDraws
-from dpdpca_lab.pipelines.dppca_svm import component_count, leading_directions, positive
+from dpdpca_lab.pipelines.dppca_svm import component_count, leading_directions
 from dpdpca_protocol.privacy.mechanisms import Guarantee
-from dpdpca_user.estimator import ParameterError, check_numbers
+from dpdpca_user.estimator import ParameterError, check_numbers, positive_parameter
 
 
 class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -65,7 +65,7 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         if len(self.classes_) < 2:
             raise ParameterError("bad-argument", "the classifier cannot be trained on one class alone")
         k = component_count(self.n_components, rows.shape[1])
-        epsilon = float(positive(self.epsilon, "epsilon"))
+        epsilon = float(positive_parameter(self.epsilon, "epsilon"))
         self.mean_ = rows.mean(axis=0)
         centred = rows - self.mean_
         self.components_ = leading_directions(centred.T @ centred / len(rows), k)

@@ -27,7 +27,7 @@ MOST_WIDE = 2**14
 """How many times wider than its scale a feature's bounds may be."""
 
 _LARGEST = 2**400
-"""Bounds beyond it, or half-ranges below its inverse, have squares that doubles cannot hold."""
+"""Bounds beyond it, or half-ranges below its inverse, have variances that doubles might not hold."""
 _NAME = 200
 _UNIT = 50
 _DESCRIPTION = 1000
@@ -218,25 +218,19 @@ def check_resolution(features: Sequence[Feature], scaling: str, grid: int) -> No
     start, units = 0, feature_units(features, scaling)
     for feature in features:
         if feature.lower is not None and feature.upper is not None:
-            _check_size(feature, feature.lower, feature.upper)
             width, largest = feature.upper - feature.lower, max(abs(feature.lower), abs(feature.upper))
             steps = int(width / Fraction(math.ulp(float(largest))))
             levels = math.ceil(width * grid / units[start][1])
+            apart = f"feature {feature.name}: its bounds are {steps} steps of double precision apart, and"
             if steps < levels:
                 refused(
-                    f"feature {feature.name}: its bounds are {steps} steps of double precision apart, and the"
-                    f" study tells {levels} levels apart between them",
+                    f"{apart} the study tells {levels} levels apart between them",
                     "measure it from a fixed value near its bounds, or give wider bounds",
                 )
+            if largest > _LARGEST or feature.half_range * _LARGEST < 1:
+                size = "large" if largest > 1 else "small"
+                refused(f"{apart} too {size} for variances in doubles", "give it in another unit")
         start += feature.width
-
-
-def _check_size(feature: Feature, lower: Fraction, upper: Fraction) -> None:
-    if max(-lower, upper) > _LARGEST or feature.half_range * _LARGEST < 1:
-        refused(
-            f"feature {feature.name}: its bounds are too large or too close for squares in double precision",
-            "give it in another unit",
-        )
 
 
 def longest_norm_squared(features: Sequence[Feature], scaling: str, of_pairs: bool = False) -> Fraction:
