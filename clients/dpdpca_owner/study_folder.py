@@ -64,7 +64,10 @@ class StudyFolder:
     def manifest(self) -> bytes | None:
         """The manifest statement as joined; signed, to be opened like any other."""
         path = self.path / "manifest.json"
-        return read_private(path) if path.exists() else None
+        if not path.exists():
+            return None
+        with own_file(path):
+            return verify_statement("manifest", read_private(path)).encoded
 
     def save_manifest(self, statement: Statement) -> None:
         private_dir(self.path)

@@ -11,13 +11,14 @@ Every file is written whole or not at all.
 import json
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from dpdpca_protocol.errors import IntegrityError, NotFoundError, PolicyError
+from dpdpca_protocol.errors import IntegrityError, MessageError, NotFoundError, PolicyError
 from dpdpca_protocol.messages.rotation import follow_rotations
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.terms.parties import Party, ProxyParty
@@ -36,6 +37,8 @@ PASSPHRASE_VARIABLE = "DPDPCA_USER_PASSPHRASE_FILE"  # noqa: S105  # the name of
 DATABASE_FILE = "user.sqlite3"
 """Of the service."""
 _TOKEN_BYTES = 32
+_SHORTEST_TOKEN = 8
+"""Of a token that somebody may have put there by hand; our own have 43 letters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +128,15 @@ class UserHome:
         return self.key_files.rotate("user", passphrase, now, announce)
 
     def token(self) -> str:
-        return self._read("token").decode().strip()
+        with self._as_written("token"):
+            token = self._read("token").decode().strip()
+            if len(token) < _SHORTEST_TOKEN:
+                raise ValueError
+        return token
 
     def name(self) -> str:
-        return str(self._json("profile.json")["name"])
+        with self._as_written("profile.json"):
+            return read_text(self._json("profile.json")["name"], "the name", 200)
 
     def party(self, key: IdentityKey) -> Party:
         return Party(self.name(), key.public.ed25519, key.public.x25519)
@@ -140,15 +148,11 @@ class UserHome:
         """
         if not (self.folder / "proxies.json").exists():
             return ()
-        merged: list[EnrolledProxy] = []
-        for entry in self._json("proxies.json")["proxies"]:
-            read = EnrolledProxy(**{**entry, "former": tuple(entry.get("former", ()))})
-            read = replace(read, url=normal_address(read.url))
-            if any(known.url == read.url and read.ed25519 in known.all_keys for known in merged):
-                continue
-            merged = [known for known in merged if known.url != read.url or known.ed25519 not in read.former]
-            merged.append(read)
-        return tuple(merged)
+        with self._as_written("proxies.json"):
+            return _merged(
+                EnrolledProxy(**{**entry, "former": tuple(entry.get("former", ()))})
+                for entry in self._json("proxies.json")["proxies"]
+            )
 
     def proxy(self, url: str | None) -> EnrolledProxy:
         """The proxy at `url`, or the only one.
@@ -249,18 +253,32 @@ class UserHome:
         except NotFoundError as error:
             raise self._not_made() from error
 
-    def _json(self, name: str) -> dict[str, Any]:
+    def _json(self, name: str) -> Any:
+        return json.loads(self._read(name))
+
+    @contextmanager
+    def _as_written(self, name: str) -> Iterator[None]:
+        """What does not read back as it was written is damage."""
         try:
-            value = json.loads(self._read(name))
-        except ValueError as error:
+            yield
+        except (AttributeError, KeyError, MessageError, TypeError, ValueError) as error:
             raise IntegrityError(
                 "state-corrupt",
-                "a file of the home is not JSON",
+                "a file of the home is not what this program wrote",
                 "put it back from a backup",
                 place=str(self.folder / name),
             ) from error
-        assert isinstance(value, dict)
-        return value
+
+
+def _merged(entries: Iterable[EnrolledProxy]) -> tuple[EnrolledProxy, ...]:
+    merged: list[EnrolledProxy] = []
+    for entry in entries:
+        read = replace(entry, url=normal_address(entry.url))
+        if any(known.url == read.url and read.ed25519 in known.all_keys for known in merged):
+            continue
+        merged = [known for known in merged if known.url != read.url or known.ed25519 not in read.former]
+        merged.append(read)
+    return tuple(merged)
 
 
 def passphrase_of(home: UserHome, file: Path | None) -> bytes | None:

@@ -47,6 +47,8 @@ _FILE = "identity.pem"
 _RESTORE = (
     "put back this home's own keys from its newest backup; another party needs a home of its own: --home"
 )
+_SEALED = b"ENCRYPTED"
+"""Stands in the PEM of keys under a passphrase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +94,12 @@ class IdentityFiles:
 
     @property
     def need_passphrase(self) -> bool:
-        return b"ENCRYPTED" in read_private(self._path)
+        return _SEALED in read_private(self._path)
 
     def open_with(self, passphrase: bytes) -> bool:
         """Whether the key in use opens with it."""
         with suppress(AuthenticationError):
-            self._key(self._path, passphrase)
+            _read_key(self._path, passphrase)
             return True
         return False
 
@@ -144,7 +146,7 @@ class IdentityFiles:
     def _read(self, passphrase: bytes | None) -> IdentityKeys:
         # In this order, so that a rotation that ends meanwhile is seen to be under way, or settled.
         made, under_way = self._rotations(), self._next_path.exists()
-        current = self._key(self._path, passphrase)
+        current = _read_key(self._path, passphrase)
         settled = next(
             (
                 number
@@ -157,16 +159,10 @@ class IdentityFiles:
             raise self._not_together()
         if len(made) > settled and not under_way:
             raise self._given_up(current.public.ed25519)
-        former = [self._key(self._former_path(number), passphrase) for number in range(settled, 0, -1)]
+        former = [_read_key(self._former_path(number), passphrase) for number in range(settled, 0, -1)]
         if [key.public.ed25519 for key in former] != [link.previous for link, _ in reversed(made[:settled])]:
             raise self._not_together()
         return IdentityKeys(current, tuple(former), tuple(statement for _, statement in made[:settled]))
-
-    def _key(self, path: Path, passphrase: bytes | None) -> IdentityKey:
-        try:
-            return IdentityKey.from_pem(read_private(path), passphrase)
-        except MessageError as error:
-            raise self._not_ours(path) from error
 
     def _check_known(self, keys: IdentityKeys, known: Identity | None) -> None:
         """That the key in use is the one that is remembered, or follows it."""
@@ -236,7 +232,7 @@ class IdentityFiles:
                 raise too_many_rotations()
             if not self._next_path.exists():
                 write_private(self._next_path, IdentityKey.generate().to_pem(passphrase), replace=False)
-            new = self._key(self._next_path, passphrase)
+            new = _read_key(self._next_path, passphrase)
             announce(self._statement(number, role, keys.current, new, now))
             private_dir(self._former_path(number).parent)
             write_private(self._former_path(number), read_private(self._path))
@@ -314,3 +310,19 @@ class IdentityFiles:
 
     def _rotation_path(self, number: int) -> Path:
         return self._home / "rotations" / f"{number}.json"
+
+
+def _read_key(path: Path, passphrase: bytes | None) -> IdentityKey:
+    pem = read_private(path)
+    try:
+        return IdentityKey.from_pem(pem, passphrase)
+    except AuthenticationError as error:
+        if _SEALED in pem:
+            error.place = str(path)
+            raise
+        damaged: Exception = error  # there is no passphrase that would open it
+    except MessageError as error:
+        damaged = error
+    raise IntegrityError(
+        "state-corrupt", "a key file does not hold its two keys", "put it back from a backup", place=str(path)
+    ) from damaged

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from proxy_world import OpenStudy, ProxyWorld, refused, values_of
+from proxy_world import OpenStudy, ProxyWorld, refused, values_of, wait_for
 from starlette.testclient import TestClient
 from user_world import DRAFT, UserWorld
 
@@ -165,6 +165,7 @@ def released(world: ProxyWorld) -> OpenStudy:
     for seed, owner in enumerate(world.owners):
         study.deliver(owner, values_of(3, seed))
     study.wait_state("released")
+    wait_for(study.is_swept)
     return study
 
 
@@ -266,7 +267,10 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (lambda home: (home / "proxies.json").write_text("{"), "a file of the home is not JSON"),
+        (
+            lambda home: (home / "proxies.json").write_text("{"),
+            "a file of the home is not what this program wrote",
+        ),
         (lambda home: (home / "proxies.json").chmod(0o644), "others may read or change a private file"),
         (
             lambda home: damage_rows(home / "user.sqlite3", "UPDATE studies SET study = 'no digest'"),

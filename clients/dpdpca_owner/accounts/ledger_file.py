@@ -190,7 +190,10 @@ class LedgerFile:
             return read_private(self.key_path)
         except NotFoundError as error:
             raise IntegrityError(
-                "ledger-key", f"the key of the ledger's fingerprints is gone from {self.key_path}", _RECOVERY
+                "ledger-key",
+                "the key of the ledger's fingerprints is gone",
+                _RECOVERY,
+                place=str(self.key_path),
             ) from error
 
     def check(self) -> None:
@@ -262,6 +265,13 @@ class LedgerFile:
     def _load(self) -> tuple[Ledger, int]:
         """The ledger, checked against everything that knows of it, and the length of its complete lines."""
         try:
+            return self._load_checked()
+        except IntegrityError as error:
+            error.place = error.place or str(self.entries_path)
+            raise
+
+    def _load_checked(self) -> tuple[Ledger, int]:
+        try:
             content = read_private(self.entries_path)
         except NotFoundError as error:
             raise _missing(self.folder) from error
@@ -274,13 +284,16 @@ class LedgerFile:
             raise IntegrityError("ledger-truncated", "the ledger is empty", _RECOVERY)
         if not self.head_path.exists() and len(ledger.entries) > 1:
             raise IntegrityError(
-                "ledger-truncated", f"the ledger's head is gone from {self.head_path}", _RECOVERY
+                "ledger-truncated", "the ledger's head is gone", _RECOVERY, place=str(self.head_path)
             )
         for head in self._heads(ledger.id):
             _check_head(ledger, head)
         if ledger.key_check != self.check_of(self.key()):
             raise IntegrityError(
-                "ledger-key", f"{self.key_path} is not the key of the ledger's fingerprints", _RECOVERY
+                "ledger-key",
+                "that is not the key of the ledger's fingerprints",
+                _RECOVERY,
+                place=str(self.key_path),
             )
         unknown = sum(ledger.spend(study) is None for study in self._joined())
         if unknown:
@@ -358,7 +371,7 @@ def _check_head(ledger: Ledger, head: Head) -> None:
 
 
 def _missing(folder: Path) -> IntegrityError:
-    return IntegrityError("ledger-missing", f"there is no ledger in {folder}", _RECOVERY)
+    return IntegrityError("ledger-missing", "there is no ledger", _RECOVERY, place=str(folder))
 
 
 def _not_written(folder: Path, error: OSError) -> UnavailableError:
