@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from dpdpca_cli.variables import check_variables
 from dpdpca_protocol.errors import DpdpcaError, UsageError
+from dpdpca_runtime.cores import forbid_core_dumps
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,7 @@ def version(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and leave the process with its exit status."""
+    forbid_core_dumps()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters still shows the rest
             stream.reconfigure(errors="replace")

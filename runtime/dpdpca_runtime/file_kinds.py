@@ -19,12 +19,16 @@ class FileKind:
     advice: str
 
 
+ENCRYPTED: Final = FileKind(
+    "encrypted, in whole or in part",
+    "export it without encryption onto a disk that only you can read: no keys are taken here",
+)
 _ASK = "ask for the table behind it, as CSV or Parquet"
 _UNPACK = "unpack it first"
 _BINARY: Final = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", FileKind("an old Office document, such as .xls", _EXPORT)),
     (b"SQLite format 3\0", FileKind("an SQLite database", "name it by URL: sqlite:///PATH, with --query")),
-    (b"PARE", FileKind("an encrypted Parquet file", "decrypt it first")),
+    (b"PARE", ENCRYPTED),
     (b"FEA1", FileKind("Feather version 1", "store it again as version 2")),
     (b"Obj\x01", FileKind("an Avro file", _EXPORT)),
     (b"ORC", FileKind("an ORC file", _EXPORT)),

@@ -4,6 +4,7 @@ Editors and shells on Windows write such marks. Files only: what comes over HTTP
 """
 
 import codecs
+import unicodedata
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,6 +20,8 @@ _MARKS = (
 )
 MARK_BYTES = 4
 """Of the longest mark."""
+_FROM_THE_RIGHT = frozenset({"R", "AL", "AN"})
+_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 
 
 def marked_encoding(beginning: bytes) -> str | None:
@@ -66,6 +69,17 @@ def load_line(stream: BinaryIO) -> str:
     if marked_encoding(line):
         line += stream.read(MOST_BYTES)  # of a file whose line ends may have more bytes than one
     return decode_text(line, "the standard input").strip().partition("\n")[0].strip()
+
+
+def for_terminal(text: str) -> str:
+    """What others wrote, to stand in a line of a terminal.
+
+    Nothing in it acts, and letters that run from right to left stay among themselves: figures that stand
+    beside them, also in the next column, would else be drawn on their other side.
+    """
+    inert = "".join(letter if letter.isprintable() else " " for letter in text)
+    runs_left = any(unicodedata.bidirectional(letter) in _FROM_THE_RIGHT for letter in inert)
+    return f"{_ISOLATE}{inert}{_POP_ISOLATE}" if runs_left else inert
 
 
 def _not_text(name: str) -> UsageError:

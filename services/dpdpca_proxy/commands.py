@@ -15,6 +15,7 @@ from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, 
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.settings import load_settings
+from dpdpca_runtime.text import for_terminal
 from dpdpca_runtime.words import fingerprint_words
 
 if TYPE_CHECKING:
@@ -271,5 +272,5 @@ def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], othe
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(str(row[column])) for column in columns))
+        table.add_row(*(Text(for_terminal(str(row[column]))) for column in columns))
     Console().print(table)

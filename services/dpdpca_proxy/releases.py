@@ -9,6 +9,7 @@ from gmpy2 import mpz
 from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
+    IntegrityError,
     MessageError,
     NotAllowedError,
     NotFoundError,
@@ -18,13 +19,13 @@ from dpdpca_protocol.release.release import check_count, check_count_range
 from dpdpca_protocol.study import RELEASED_STATES, StudyEvent, StudyState
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
-from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import naming_head, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import release_name
 from dpdpca_proxy.store.parties import PartyRow
-from dpdpca_proxy.store.releases import count_release_chunks, find_components, insert_components
+from dpdpca_proxy.store.releases import find_components, insert_components, release_chunk_digests
 from dpdpca_proxy.store.shares import find_signed
 from dpdpca_proxy.store.studies import (
     StudyRow,
@@ -137,16 +138,27 @@ def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
 
 
 def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int) -> bytes:
-    """One chunk of the finished release: the same bytes for ever."""
+    """One chunk of the finished release: the same bytes for ever.
+
+    Raises:
+        IntegrityError: the file is not what was signed. A data user that was handed it would end the study.
+    """
     with proxy.database.reading("read release chunk") as connection:
         row = load_study(connection, study)
         check_user(row, caller)
         _check_released(proxy, row)
-        count = count_release_chunks(connection, study)
-    if not 0 <= position < count:
-        raise NotFoundError("not-found", f"the release has chunks 0 to {count - 1}", "ask for one of these")
+        digests = release_chunk_digests(connection, study)
+    if position not in digests:
+        raise NotFoundError(
+            "not-found", f"the release has chunks 0 to {len(digests) - 1}", "ask for one of these"
+        )
     assert row.release_folder is not None
-    return proxy.files.read(release_name(study, row.release_folder, position))
+    chunk = proxy.files.read(release_name(study, row.release_folder, position))
+    if Digest.of(chunk) != digests[position]:
+        raise IntegrityError(
+            "state-corrupt", "a stored file was altered", "restore the data folder from its backup"
+        )
+    return chunk
 
 
 def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:

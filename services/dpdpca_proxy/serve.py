@@ -6,7 +6,6 @@ from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import Settings
 from dpdpca_runtime.asgi.certificate import ServedCertificate
-from dpdpca_runtime.asgi.loop import forbid_core_dumps
 from dpdpca_runtime.asgi.observe import configure_logging
 from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
 from dpdpca_runtime.asgi.serving import serve as run
@@ -26,7 +25,6 @@ def serve(settings: Settings) -> None:
         UnavailableError: `cannot-listen`.
     """
     ignore_hangup()
-    forbid_core_dumps()
     settings.check_listener()
     certificate = None
     if settings.tls_cert and settings.tls_key:

@@ -28,7 +28,6 @@ def serve(
 ) -> None:
     """Hold the secret keys, drive every study to its end, and serve models to applications."""
     from dpdpca_runtime.asgi.certificate import ServedCertificate
-    from dpdpca_runtime.asgi.loop import forbid_core_dumps
     from dpdpca_runtime.asgi.observe import configure_logging
     from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
     from dpdpca_runtime.asgi.serving import serve as run
@@ -46,7 +45,6 @@ def serve(
     if settings.tls_cert and settings.tls_key:
         certificate = ServedCertificate(settings.tls_cert, settings.tls_key)
     configure_logging(settings.log_level)
-    forbid_core_dumps()
     service = open_service(settings)
     host_name = settings.host.strip("[]")
     authority = f"[{host_name}]:{settings.port}" if ":" in host_name else f"{host_name}:{settings.port}"

@@ -18,11 +18,12 @@ from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
     DpdpcaError,
+    IntegrityError,
     PolicyError,
     UnavailableError,
 )
 from dpdpca_protocol.messages.share import chunk_length
-from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponents, StudyAct
+from dpdpca_protocol.messages.study_messages import CountAnswer, ReleaseStatement, SealedComponents, StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.publication import encode_components, parse_components
@@ -65,13 +66,26 @@ class RefusedError(Exception):
 
 @contextmanager
 def _final() -> Iterator[None]:
-    """Whatever is refused in here ends the study."""
+    """Whatever is refused in here ends the study; trouble of our own does not."""
     try:
         yield
-    except UnavailableError:
+    except (IntegrityError, UnavailableError):
         raise
     except DpdpcaError as error:
         raise RefusedError(error) from error
+
+
+@contextmanager
+def _ours() -> Iterator[None]:
+    """What was verified when it came and does not hold any more was damaged here: no peer is to blame."""
+    try:
+        yield
+    except DpdpcaError as error:
+        raise IntegrityError(
+            "state-corrupt",
+            f"the stored release does not hold any more: {error.problem}",
+            "restore the whole home folder from a backup",
+        ) from error
 
 
 def step(service: UserService, row: StudyRow) -> bool:
@@ -242,31 +256,40 @@ def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sign
         bundle = proxy.release(study)
         with _final():
             verified = _verify(service, row, signed, bundle)
-        width = signed.public_key.ciphertext_bytes
         for index in range(len(verified.release.chunk_digests)):
-            stored = service.store.chunk(row, index)
-            if stored is not None and Digest.of(stored) == verified.release.chunk_digests[index]:
-                continue
-            length = chunk_length(released_count(signed.manifest), index) * width
-            chunk = proxy.release_chunk(study, index, length)
-            with _final():
-                check_chunk(chunk, index, signed, verified.release)
-            service.store.add_chunk(row, index, chunk)
+            _chunk(service, row, proxy, signed, verified.release, index)
     told = verified.statement.digest
     service.store.move(row, Stage.FETCHED, service.now(), told, bundle=encode_bundle(bundle))
     return True
 
 
-def _fit(service: UserService, row: StudyRow, _proxy: ProxyClient) -> bool:
+def _chunk(
+    service: UserService,
+    row: StudyRow,
+    proxy: ProxyClient,
+    signed: SignedManifest,
+    release: ReleaseStatement,
+    index: int,
+) -> bytes:
+    """A chunk of the release; fetched and stored where what is stored is not the one that was signed."""
+    stored = service.store.chunk(row, index)
+    if stored is not None and Digest.of(stored) == release.chunk_digests[index]:
+        return stored
+    length = chunk_length(released_count(signed.manifest), index) * signed.public_key.ciphertext_bytes
+    chunk = proxy.release_chunk(row.known_study, index, length)
+    with _final():
+        check_chunk(chunk, index, signed, release)
+    service.store.add_chunk(row, index, chunk)
+    return chunk
+
+
+def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     """Decrypts and fits. When the result is stored, the secret key has done its work and is deleted."""
     signed = signed_manifest(service, row)
-    with _final():
+    with _ours():
         verified = _verify(service, row, signed, decode_bundle(service.store.need(row.id, "bundle")))
-        chunks = []
-        for index in range(len(verified.release.chunk_digests)):
-            chunk = service.store.chunk(row, index) or b""
-            check_chunk(chunk, index, signed, verified.release)
-            chunks.append(chunk)
+    count = len(verified.release.chunk_digests)
+    chunks = [_chunk(service, row, proxy, signed, verified.release, index) for index in range(count)]
     secret = service.secret(row)
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks)

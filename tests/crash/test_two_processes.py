@@ -4,31 +4,20 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from promises import Promise
-from proxy_process import ProcessWorld, released_noise
+from proxy_process import RoundRobin, released_noise
 from proxy_world import PATIENCE_SECONDS, OpenStudy, values_of, wait_for
 
 from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.audit import HOLDS, audit_study
-from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
 
 STUDIES = 4
-
-
-class RoundRobin(ProcessWorld):
-    """Every client that is asked for speaks to the next process."""
-
-    def client(self, key: IdentityKey) -> ProxyClient:
-        turn = self.__dict__.setdefault("turn", count())
-        return self.client_of(self.served[next(turn) % len(self.served)], key)
 
 
 @pytest.fixture

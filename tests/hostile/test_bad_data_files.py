@@ -1,5 +1,6 @@
 """Data that does not fit: one clear sentence each, no value repeated, nothing changed."""
 
+import base64
 import io
 import sqlite3
 import zipfile
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
+import pyarrow.parquet.encryption as encryption
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.open import DataLocation
@@ -81,6 +84,46 @@ def short_array() -> bytes:
     return file.getvalue()
 
 
+class Keys(encryption.KmsClient):  # type: ignore[misc]  # Arrow has no types
+    """Keeps the keys of a file under one of its own."""
+
+    _cipher = AESGCM(bytes(16))
+
+    def __init__(self, _config: Any) -> None:
+        super().__init__()
+
+    def wrap_key(self, key: bytes, _name: str) -> bytes:
+        return base64.b64encode(self._cipher.encrypt(bytes(12), key, None))
+
+    def unwrap_key(self, wrapped: bytes, _name: str) -> bytes:
+        return self._cipher.decrypt(bytes(12), base64.b64decode(wrapped), None)
+
+
+def encrypted_parquet(column: str, *, plaintext_footer: bool) -> bytes:
+    """Three columns and one more, of which `column` is encrypted, and the rest too where the footer is."""
+    config = encryption.EncryptionConfiguration(
+        footer_key="footer", column_keys={"column": [column]}, plaintext_footer=plaintext_footer
+    )
+    factory = encryption.CryptoFactory(Keys)
+    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), config)
+    table = pa.table({"age": [1.0], "systolic": [2.0], "weight": [3.0], "note": [SECRET]})
+    file = io.BytesIO()
+    with pa.parquet.ParquetWriter(file, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
+def locked_npz() -> bytes:
+    """As an archiver leaves it that was given a password: the flag stands in both headers of a member."""
+    content = bytearray(npz(age=np.zeros(2), systolic=np.zeros(2), weight=np.zeros(2)))
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = content.find(signature)
+        while at >= 0:
+            content[at + flags] |= 1
+            at = content.find(signature, at + 1)
+    return bytes(content)
+
+
 NAMES = np.array(["age", "systolic", "weight"])
 TIMES = pa.array([0], pa.timestamp("s"))
 BINARIES = {
@@ -102,6 +145,12 @@ BINARIES = {
     ),
     "no records": (npz(X=np.zeros((0, 3)), features=NAMES), "no records"),
     "complex numbers": (npz(X=np.zeros((2, 3), complex), features=NAMES), "no number"),
+    "an encrypted footer": (encrypted_parquet("age", plaintext_footer=False), "is encrypted"),
+    "an encrypted column": (encrypted_parquet("age", plaintext_footer=True), "is encrypted"),
+    "an encrypted column that nobody asks for": (
+        encrypted_parquet("note", plaintext_footer=True), "is encrypted",
+    ),
+    "a locked npz": (locked_npz(), "is encrypted"),
     "text in Parquet": (parquet(age=[SECRET], systolic=[1], weight=[1]), "'age' .*record 1"),
     "digits as text in Parquet": (parquet(age=["7"], systolic=[1], weight=[1]), "age' .*text.*no number"),
     "times in Parquet": (parquet(age=TIMES, systolic=[1], weight=[1]), "age' .*timestamp.*no number"),

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -213,6 +214,14 @@ class ProcessWorld(ProxyWorld):
 
     def client_of(self, served: ServedProxy, key: IdentityKey) -> ProxyClient:
         return ProxyClient(f"http://127.0.0.1:{served.port}", key, self.proxy_key, patience=self.patience)
+
+
+class RoundRobin(ProcessWorld):
+    """Every client that is asked for speaks to the next process, whether that is alive or not."""
+
+    def client(self, key: IdentityKey) -> ProxyClient:
+        turn = self.__dict__.setdefault("turn", count())
+        return self.client_of(self.served[next(turn) % len(self.served)], key)
 
 
 @contextmanager

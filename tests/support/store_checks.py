@@ -113,20 +113,23 @@ def check_sum(study: OpenStudy, values: Sequence[Values], drawn: Sequence[int] |
         values: one for each owner of the cohort.
         drawn: the noise that is in it; by default what its process noted.
     """
+    world, most = study.world, study.manifest.figures.share_bytes * 2
+    client = world.client(world.user)
+    chunks = [client.release_chunk(study.study, k, most) for k in range(_release_chunks(study))]
+    check_opened(study, chunks, values, the_noise(study) if drawn is None else drawn)
+
+
+def check_opened(
+    study: OpenStudy, chunks: Iterable[bytes], values: Sequence[Values], noise: Sequence[int]
+) -> None:
+    """The same of the chunks of a release and the noise in it."""
     total = Values(
         sum(value.count for value in values),
         [sum(column) for column in zip(*(value.sums for value in values), strict=True)],
         [sum(column) for column in zip(*(value.upper for value in values), strict=True)],
     )
-    world, figures, noise = study.world, study.manifest.figures, the_noise(study) if drawn is None else drawn
-    client, public = world.client(world.user), world.secret.public
-    ciphertexts = [
-        ciphertext
-        for position in range(_release_chunks(study))
-        for ciphertext in decode_chunk(
-            client.release_chunk(study.study, position, figures.share_bytes * 2), public
-        )
-    ]
+    world, figures, public = study.world, study.manifest.figures, study.world.secret.public
+    ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, public)]
     if study.manifest.release == ReleaseKind.JOINT:
         suite = PaillierSuite(public, figures.slot_bits)
         opened = suite.decrypt_vector(world.secret, ciphertexts, len(total.flat))

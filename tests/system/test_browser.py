@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,8 +14,14 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from made_models import made_model
+from proxy_world import ProxyWorld, unlike_before
 
 from dpdpca_cli.demo.processes import Household, free_port
+from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_user.results.report import render_report
 
 pytestmark = pytest.mark.system
 
@@ -125,6 +132,67 @@ def test_report_shows_its_drawings_without_a_network(browser: Browser, report: P
     assert browser.ask(loaded) == 0
 
 
+ACTING = (
+    "<script>window.acted=1</script>",
+    '"><img src=x onerror="window.acted=1">',
+    "' onmouseover='window.acted=1' style='position:fixed;inset:0",
+    "<svg onload=window.acted=1><animate onbegin=window.acted=1>",
+    "</title></style><script>window.acted=1</script>",
+    "javascript:window.acted=1//",
+    "]]>--><iframe srcdoc='<script>parent.acted=1</script>'>",
+    "&lt;b&gt; &#x3c;i&#x3e; {{acted}} ${acted}",
+    "url(javascript:acted) expression(acted=1)",
+)
+"""What a name could do in a page that took it for markup."""
+FROM_THE_RIGHT = "\u05d1\u05d9\u05ea \u05d7\u05d5\u05dc\u05d9\u05dd 12"
+"""A hospital with a number, in Hebrew: what stands behind it must not slip in front."""
+LONG = "W" * 78
+NAMES = (*ACTING, FROM_THE_RIGHT, "\u0645\u0633\u062a\u0634\u0641\u0649 \u0661\u0662", LONG)
+IS_INERT = """
+    const outlaws = document.querySelectorAll('script:not([src]),img,iframe,object,embed,animate');
+    const handlers = [...document.querySelectorAll('*')].flatMap(e => [...e.attributes])
+        .filter(a => a.name.startsWith('on') || /javascript:/i.test(a.value) && a.name !== 'title');
+    return [typeof window.acted, outlaws.length, handlers.length];
+"""
+
+
+def test_report_takes_names_for_text(browser: Browser, tmp_path: Path) -> None:
+    """Titles, features, levels and parties by strangers: nothing acts, and every name is read as it is."""
+    features = [{"name": name, "lower": 0, "upper": 1} for name in NAMES[:-2]]
+    features.append({"name": "levels", "levels": list(NAMES[-2:])})
+    people: dict[str, list[Any]] = {name: [0.25, 0.5, 0.75] * 40 for name in NAMES[:-2]}
+    people["levels"] = [*NAMES[-2:], NAMES[-1]] * 40
+    key = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
+    path = tmp_path / "report.html"
+    models = [
+        made_model(
+            key, people, user=name, proxy=name, owners=NAMES, title=name, purpose=f"{name} for all",
+            features=features, clip_norm=3, least_modulus_bits=512,
+        )
+        for name in (*ACTING[:3], FROM_THE_RIGHT, LONG)
+    ]  # fmt: skip
+    path.write_text(render_report(models, "now"), encoding="utf-8")
+    browser.resize(500, 900)
+    browser.open(path.as_uri())
+    assert browser.complaints() == []
+    assert browser.ask(IS_INERT) == ["undefined", 0, 0]
+    shown = browser.ask("return [...document.querySelectorAll('td,th')].map(e => e.textContent)")
+    assert set(NAMES) <= set(shown)
+    assert browser.ask("return document.title") == ACTING[0]
+    width, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width <= inside
+    title, kind = browser.ask(
+        """
+        const heading = [...document.querySelectorAll('h2')].find(e => e.textContent.includes('12'));
+        const behind = document.createRange();
+        behind.selectNodeContents(heading.lastChild);
+        const box = heading.querySelector('bdi').getBoundingClientRect();
+        return [box.right, behind.getBoundingClientRect().left];
+        """
+    )
+    assert title <= kind + 1
+
+
 def test_report_fits_a_small_screen(browser: Browser, report: Path) -> None:
     """Wide tables scroll by themselves: the page does not."""
     browser.resize(500, 900)  # no window of this browser is narrower
@@ -149,6 +217,40 @@ def operator_url(tmp_path: Path) -> Iterator[str]:
         proxy = household.start("proxy", ["proxy", "serve"], is_server=True)
         household.wait_until(lambda: _answers(url), 60, proxy, "was not ready")
         yield url
+
+
+@pytest.fixture
+def strangers_url(stopped_world: ProxyWorld) -> Iterator[str]:
+    """The operator's page of a proxy with a study under each name."""
+    world = stopped_world
+    world.start()
+    world.enrol_all()
+    for name in NAMES:
+        world.with_new_key()
+        world.open_study(3, title=name, features=unlike_before(3))
+    port = free_port()
+    server = uvicorn.Server(
+        uvicorn.Config(world.operator(), port=port, lifespan="off", log_config=None, access_log=False)
+    )
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{port}/"
+    server.should_exit = True
+    thread.join(20)
+
+
+def test_proxy_page_takes_titles_for_text(browser: Browser, strangers_url: str) -> None:
+    browser.resize(1200, 900)
+    browser.open(strangers_url)
+    browser.wait_for(f"return document.querySelectorAll('#studies tr').length === {len(NAMES)}")
+    assert browser.complaints() == []
+    assert browser.ask(IS_INERT) == ["undefined", 0, 0]
+    titles = browser.ask(
+        "return [...document.querySelectorAll('#studies td:first-child')].map(e => e.firstChild.textContent)"
+    )
+    assert sorted(titles) == sorted(NAMES)
+    width, inside = browser.ask("return [document.documentElement.scrollWidth, innerWidth]")
+    assert width <= inside
 
 
 def test_proxy_page_goes_live(browser: Browser, operator_url: str) -> None:

@@ -1,8 +1,10 @@
 """The command `dpdpca`: exit statuses, one line an error, lazy parts."""
 
+import signal
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import typer
@@ -63,6 +65,27 @@ def test_every_failure_is_one_line_and_a_status(
     assert line in shown.err
     assert "4711" not in shown.err
     assert "\x1b" not in shown.err
+
+
+def test_no_command_leaves_an_image_of_its_memory(tmp_path: Path) -> None:
+    """Owners' commands hold keys, passphrases and records: one that is aborted writes no core file."""
+    program = (
+        "import os, resource, sys, types, typer; from dpdpca_cli import main\n"
+        "hard = resource.getrlimit(resource.RLIMIT_CORE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))\n"
+        "app = typer.Typer(); app.callback()(lambda: None)\n"
+        "@app.command('act')\n"
+        "def act():\n"
+        "    print(resource.getrlimit(resource.RLIMIT_CORE), flush=True); os.abort()\n"
+        "sys.modules['pretend'] = module = types.ModuleType('pretend'); module.app = app\n"
+        "main.PARTS['owner'] = main.Part('pretend', ('pretend',), 'owner')\n"
+        "main.main(['owner', 'act'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "(0, 0)\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_log_lines_of_a_service_are_no_output_of_a_command() -> None:

@@ -27,6 +27,7 @@ from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_runtime.text import for_terminal
 
 _LOADINGS = 3
 
@@ -62,11 +63,12 @@ def _show_features(manifest: Manifest, console: Console) -> None:
     table = Table("feature", "kind", "bounds or levels", "unit", title="Features", title_justify="left")
     for feature in manifest.features:
         if feature.lower is None or feature.upper is None:
-            span = ", ".join(feature.levels)
+            span = ", ".join(map(for_terminal, feature.levels))
         else:
             span = f"{decimal_text(feature.lower)} to {decimal_text(feature.upper)}"
             span += "" if feature.scale is None else f", counted in {decimal_text(feature.scale)}"
-        table.add_row(Text(feature.name), feature.kind, Text(span), Text(feature.unit or ""))
+        unit = Text(for_terminal(feature.unit or ""))
+        table.add_row(Text(for_terminal(feature.name)), feature.kind, Text(span), unit)
     console.print(table)
 
 
@@ -78,7 +80,10 @@ def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
     rows = zip(manifest.features, dry_run.columns, report.missing, report.out_of_bounds, strict=True)
     for feature, column, missing, outside in rows:
         table.add_row(
-            Text(feature.name), Text(column), _share(missing, report.records), _share(outside, report.records)
+            Text(for_terminal(feature.name)),
+            Text(for_terminal(column)),
+            _share(missing, report.records),
+            _share(outside, report.records),
         )
     console.print(table)
     console.print(
@@ -146,7 +151,7 @@ def show_components(components: Components, records: int, console: Console) -> N
             f"{components.eigenvalues[index]:.4g}",
             f"{components.noise_edges[index]:.4g}",
             components.label(index),
-            Text(", ".join(f"{names[j]} {loadings[j]:+.2f}" for j in leaders)),
+            Text(", ".join(f"{for_terminal(names[j])} {loadings[j]:+.2f}" for j in leaders)),
         )
     console.print(table)
     trusted, count = components.trusted_count, components.component_count

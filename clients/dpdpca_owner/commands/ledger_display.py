@@ -14,6 +14,7 @@ from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.spending import amount_json
 from dpdpca_protocol.errors import NotFoundError
 from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_runtime.text import for_terminal
 
 _STUDY_DIGITS = 16
 
@@ -35,10 +36,10 @@ def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: C
             title=Text(_title(ledger, name)), title_justify="left",
         )  # fmt: skip
         for spend, total in _with_totals(ledger, name):
-            charge = spend.charge
+            charge, study = spend.charge, spend.charge.study.hex()[:_STUDY_DIGITS]
             table.add_row(
                 spend.reserved_at.replace("T", "\n"),
-                Text(f"{charge.title}\nfor {charge.user}\n{charge.study.hex()[:_STUDY_DIGITS]}…"),
+                Text(f"{for_terminal(charge.title)}\nfor {for_terminal(charge.user)}\n{study}…"),
                 "" if charge.cost.unproved else f"{float(charge.cost.rho):.4g}",
                 _privacy(charge),
                 f"{float(budget.epsilon_of(total)):.4g}" if spend.is_live else "",

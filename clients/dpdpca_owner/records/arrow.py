@@ -1,5 +1,6 @@
 """Parquet and Arrow (Feather) files, read in record batches."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from dpdpca_owner.records.open import Listener, RecordSource
+from dpdpca_owner.records.open import Listener, RecordSource, encrypted_file
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.arrow_columns import from_arrow
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
 
+_ENCRYPTED = re.compile(r"\b(?:de|en)crypt", re.IGNORECASE)
+"""In what Arrow says of a Parquet column that it has no key for."""
 _BUFFER_BYTES = 1 << 20
 _BUFFERS_BYTES = 1 << 26
 """Read ahead of each column and of all of them: without it a row group is in memory as a whole."""
@@ -63,6 +66,8 @@ class _ArrowBatches(RecordSource):
         try:
             yield
         except (pa.ArrowException, OSError) as error:
+            if _ENCRYPTED.search(str(error)):
+                raise encrypted_file(self._path) from error
             raise InputError(
                 "damaged-file",
                 f"{self._path} cannot be read as the kind of file it begins as",

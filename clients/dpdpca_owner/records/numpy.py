@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dpdpca_owner.records.open import Listener, RecordSource
+from dpdpca_owner.records.open import Listener, RecordSource, encrypted_file
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
@@ -175,6 +175,8 @@ class NumpySource(RecordSource):
                 f"{self._path} cannot be read as a NumPy file",
                 "save it again with numpy.save",
             ) from error
+        except RuntimeError as error:  # so zipfile asks for a password
+            raise encrypted_file(self._path) from error
 
 
 def _array_header(file: IO[bytes], member: str | None) -> _Array:

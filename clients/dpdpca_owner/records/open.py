@@ -18,7 +18,7 @@ from dpdpca_owner.records.matching import match_columns
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
-from dpdpca_runtime.file_kinds import BEGINNING_BYTES, foreign_kind, is_binary
+from dpdpca_runtime.file_kinds import BEGINNING_BYTES, ENCRYPTED, foreign_kind, is_binary
 from dpdpca_runtime.home_folder import expanded
 from dpdpca_runtime.text import load_text
 
@@ -166,6 +166,11 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
     from dpdpca_owner.records.csv import CsvSource
 
     return CsvSource(path, features, location.encoding, location.decimal)
+
+
+def encrypted_file(path: Path) -> InputError:
+    """What an owner is told of data that somebody has locked."""
+    return InputError("unknown-format", f"{path} is {ENCRYPTED.name}", ENCRYPTED.advice)
 
 
 def _beginning(path: Path) -> bytes:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
+from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     AsJson,
     Home,
     Passphrase,
     Service,
     Study,
-    inert,
     need_terminal,
     open_client,
     read_invitation,
@@ -93,7 +93,7 @@ def enrol(
     words = fingerprint_words(statement.signer)
     known = any(proxy.url == address and proxy.ed25519 == pinned.ed25519 for proxy in place.proxies())
     if not known and not yes:
-        typer.echo(f"{inert(card.name)} shows the key\n  {words}", err=True)
+        typer.echo(f"{for_terminal(card.name)} shows the key\n  {words}", err=True)
         need_terminal("accept the proxy's key")
         if not typer.confirm("Do these words agree with what its operator says?", err=True):
             raise PolicyError("not-confirmed", "the proxy's key was not accepted; nothing was sent")
@@ -109,7 +109,7 @@ def enrol(
         "was_enrolled": was_enrolled,
     }
     how = "was enrolled already" if was_enrolled else "is enrolled"
-    show(as_json, facts, f"this data user {how} at {inert(card.name)}\nwords  {words}")
+    show(as_json, facts, f"this data user {how} at {for_terminal(card.name)}\nwords  {words}")
 
 
 @app.command(epilog="Example: dpdpca user rotate")

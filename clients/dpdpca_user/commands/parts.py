@@ -10,7 +10,7 @@ import typer
 
 from dpdpca_protocol.errors import ConflictError, PolicyError, UsageError
 from dpdpca_runtime.files import write_shared
-from dpdpca_runtime.text import load_line, load_text
+from dpdpca_runtime.text import for_terminal, load_line, load_text
 
 if TYPE_CHECKING:
     from dpdpca_protocol.terms.manifest import Manifest
@@ -99,11 +99,7 @@ def show(as_json: bool, facts: dict[str, Any], text: str) -> None:
 
 def show_line(text: str) -> None:
     """One line; what strangers wrote in it does not act on the terminal."""
-    typer.echo(inert(text))
-
-
-def inert(text: str) -> str:
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    typer.echo(for_terminal(text))
 
 
 def show_notes(lines: Sequence[str]) -> None:
@@ -121,5 +117,5 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
         table.add_column(name, overflow="fold")
     for row in rows:
         # Text, not markup: titles and names come from others.
-        table.add_row(*(Text(inert(str(cell))) for cell in row))
+        table.add_row(*(Text(for_terminal(str(cell))) for cell in row))
     Console(soft_wrap=False).print(table)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     AsJson,
     DraftFile,
@@ -13,7 +14,6 @@ from dpdpca_user.commands.parts import (
     Records,
     Service,
     Study,
-    inert,
     lint_draft,
     load_draft,
     open_client,
@@ -49,7 +49,7 @@ def study_init(
         write_draft(out, draft.text)
     typer.echo(f"note: {WARNING}", err=True)
     if draft.left_open:
-        typer.echo(f"note: fill in by hand: {inert(', '.join(draft.left_open))}", err=True)
+        typer.echo(f"note: fill in by hand: {for_terminal(', '.join(draft.left_open))}", err=True)
 
 
 @study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")

@@ -72,7 +72,7 @@ def _study(model: Model) -> str:
     ]
     cards = "".join(f"<div><dt>{name}</dt><dd>{escaped(value)}</dd></div>" for name, value in facts)
     return (
-        f"<article><h2>{escaped(manifest.title, 200)}: {escaped(str(manifest.release))} release</h2>"
+        f"<article><h2><bdi>{escaped(manifest.title, 200)}</bdi>: {manifest.release} release</h2>"
         f"<p>{escaped(manifest.purpose, 4000)}</p><dl class='cards'>{cards}</dl>"
         f"{_privacy(model)}{_spectrum(components, model.reliability)}{_loadings(components)}"
         f"{_biplot(components)}"

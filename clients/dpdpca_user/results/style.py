@@ -6,7 +6,8 @@ STYLE = """
 @media (prefers-color-scheme:dark){:root{--ink:#e6eaf0;--soft:#9aa7b8;--line:#323c4a;--page:#12171e;
 --card:#1b222c;--signal:#6aa9ec;--noisy:#33506f;--edge:#fb923c;--plus:106,169,236;--minus:251,146,60}}
 *{box-sizing:border-box}
-body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif}
+body{margin:0;background:var(--page);color:var(--ink);font:16px/1.5 system-ui,sans-serif;
+overflow-wrap:break-word}
 main{max-width:56rem;margin:0 auto;padding:2rem 1.25rem 4rem}
 header p{margin:0;color:var(--soft)}
 h1{margin:.2rem 0;font-size:1.7rem;line-height:1.25}
@@ -20,7 +21,7 @@ h4{margin:1rem 0 .3rem;font-size:.95rem}
 .privacy{background:var(--card);border-left:4px solid var(--signal);border-radius:.3rem;
 padding:.2rem 1.2rem 1rem}
 .facts{display:grid;grid-template-columns:minmax(10rem,auto) 1fr;gap:.15rem 1rem;font-size:.9rem}
-.facts dt{color:var(--soft)}.facts dd{margin:0;overflow-wrap:anywhere}
+.facts dt{color:var(--soft);overflow-wrap:anywhere}.facts dd{margin:0;overflow-wrap:anywhere}
 .mono dd,.mono td,code{font-family:ui-monospace,monospace;font-size:.8rem;overflow-wrap:anywhere}
 table{border-collapse:collapse;font-size:.88rem;margin:.6rem 0;min-width:50%}
 th,td{text-align:left;padding:.28rem .7rem;border-bottom:1px solid var(--line);vertical-align:top}

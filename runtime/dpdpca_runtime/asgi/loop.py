@@ -47,15 +47,6 @@ def raise_file_limit() -> int | None:
     return limit
 
 
-def forbid_core_dumps() -> None:
-    """No image of this process, which holds keys, is written to a disk when it dies.
-
-    Windows writes none unless its administrator has asked for them.
-    """
-    if _resource is not None:
-        _resource.setrlimit(_resource.RLIMIT_CORE, (0, 0))
-
-
 def on_stop_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Calls `stop` in the loop when SIGINT or SIGTERM comes. To be called in the main thread."""
 

@@ -67,13 +67,9 @@ def insert_release_chunks(connection: Connection, study: StudyId, digests: tuple
 
 
 def release_chunk_digests(connection: Connection, study: StudyId) -> dict[int, Digest]:
+    """The digest of each chunk of the release, by its position."""
     asked = select(release_chunks.c.position, release_chunks.c.digest).where(release_chunks.c.study == study)
     return {row.position: row.digest for row in connection.execute(asked)}
-
-
-def count_release_chunks(connection: Connection, study: StudyId) -> int:
-    rows = connection.execute(select(release_chunks.c.position).where(release_chunks.c.study == study))
-    return len(rows.all())
 
 
 def insert_components(connection: Connection, study: StudyId, digest: Digest, statement: bytes) -> None:

@@ -45,7 +45,7 @@ from dpdpca_user_service.acts import (
 )
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.steps import step
-from dpdpca_user_service.store.studies import StudyStore
+from dpdpca_user_service.store.studies import StudyRow, StudyStore
 from dpdpca_user_service.work import MadeKey
 
 TOY_BITS = 512
@@ -280,6 +280,64 @@ def test_a_cancelled_study_is_over_for_all(user: UserWorld) -> None:
     assert user.service.store.blob(row.id, "secret") is None
     early = user.create(title="Never sent")
     assert cancel_study(user.service, early.id)["state"] == "cancelled"
+
+
+def fetched(user: UserWorld) -> StudyRow:
+    """A study whose release is here, and whose service stopped before it read it."""
+
+    def stop(name: str) -> None:
+        if name == "open_release":
+            raise UnavailableError("worker-died", "the service stops here")
+
+    row = user.advance_to(user.create(), Stage.OPEN)
+    user.deliver_all(row)
+    user.workers.before = stop
+    wait_for(lambda: user.advance(row).stage is Stage.FETCHED)
+    user.reopen()
+    return user.row(row.id)
+
+
+def damage(user: UserWorld, statement: str) -> None:
+    """As a disk that forgets a bit: SQLite has no checksums of its own."""
+    with closing(sqlite3.connect(user.home / "user.sqlite3")) as connection, connection:
+        assert connection.execute(statement).rowcount == 1
+
+
+@pytest.mark.parametrize("content", ["zeroblob(length(content))", "x'00'"])
+def test_a_stored_chunk_that_was_damaged_is_fetched_again(user: UserWorld, content: str) -> None:
+    row = fetched(user)
+    damage(user, f"UPDATE release_chunks SET content = {content} WHERE position = 0")
+    row = user.advance_to(row, Stage.PUBLISHED)
+    assert verified(user, row)
+
+
+def test_a_stored_bundle_that_was_damaged_ends_no_study(user: UserWorld) -> None:
+    """The proxy is not to blame; with the right bytes back the study goes on, and its key is still there."""
+    row = fetched(user)
+    bundle = user.service.store.need(row.id, "bundle")
+    assert b'"version":1' in bundle
+    other = """CAST(replace(CAST(bundle AS TEXT), '"version":1', '"version":2') AS BLOB)"""
+    damage(user, f"UPDATE studies SET bundle = {other}")
+    row = user.advance(row)
+    assert (row.stage, row.problem_slug) == (Stage.FETCHED, "state-corrupt")
+    assert "does not hold any more" in (row.problem or "")
+    assert user.service.store.blob(row.id, "secret") is not None
+    user.service.store.note(row, bundle=bundle)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    assert verified(user, row)
+
+
+def verified(user: UserWorld, row: StudyRow) -> list[str]:
+    """What holds of a study's evidence."""
+    ours = user.world.user.public.ed25519
+
+    def chunk(index: int) -> bytes:
+        return user.service.store.chunk(row, index) or b""
+
+    evidence, proxy = evidence_of(user.service, row.id), user.world.proxy_key
+    return list(
+        verify_evidence(row.known_study, evidence, chunk, [proxy], [ours], least_modulus_bits=TOY_BITS)
+    )
 
 
 def test_a_driver_that_hears_first_of_a_cancellation_is_no_error(user: UserWorld) -> None:
