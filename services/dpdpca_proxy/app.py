@@ -40,8 +40,11 @@ PROBE_SECONDS = 5.0
 _HEAVY_AT_ONCE = 2
 """Requests that check ciphertexts or proofs at the same time; the others wait, their body in memory."""
 
-_LARGE_BODIES_BYTES = 2 * COMPONENTS_LIMIT_BYTES
-"""Of components that are on their way here at the same time."""
+_LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
+"""Of components that are on their way here at the same time; four times as much to read them."""
+
+_STATEMENTS_BYTES = 64 * 1024 * 1024
+"""Of manifests and shares' statements that are on their way."""
 
 _PAGE = Path(__file__).parent / "page"
 _PAGE_HEADERS = {
@@ -60,7 +63,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
         proxy: from `open_proxy`.
         worker: where long work runs; one process that is kept, outside tests.
 
-    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy, large, rate and stopping.
+    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy, large, statements, rate and
+    stopping.
     """
     worker = worker or BackgroundProcesses(keep=True, niceness=COURTESY)
     stopping = asyncio.Event()
@@ -109,7 +113,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
-    app.state.large, app.state.probed_at = LargeBodies(_LARGE_BODIES_BYTES), time.monotonic()
+    app.state.large, app.state.statements = LargeBodies(_LARGE_BODIES_BYTES), LargeBodies(_STATEMENTS_BYTES)
+    app.state.probed_at = time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, studies, shares, releases, events):
         app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])

@@ -1,7 +1,6 @@
 """Acts after closing: the count with its proof, the finished release, the components on their way back."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import gmpy2
 from gmpy2 import mpz
@@ -17,7 +16,7 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, SealedComponents
 from dpdpca_protocol.release.release import check_count, check_count_range
 from dpdpca_protocol.study import RELEASED_STATES, StudyEvent, StudyState
-from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.canonical import named_list, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
@@ -127,13 +126,16 @@ def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
             for member in frozen_cohort(connection, study)
             if (signed := find_signed(connection, study, member.owner, member.version)) is not None
         ]
-        events = list_events(connection, study)
-    return canonical_json(
-        {
-            "release": parse_canonical(release),
-            "shares": [parse_canonical(statement) for statement in statements],
-            "transcript": _up_to_release([parse_canonical(event) for event in events]),
-        }
+        events = _up_to_release(list_events(connection, study))
+    # Canonical from canonical parts: nothing is parsed, for a cohort may say megabytes.
+    return (
+        b'{"release":'
+        + release
+        + b","
+        + named_list("shares", statements)
+        + b","
+        + named_list("transcript", events)
+        + b"}"
     )
 
 
@@ -236,7 +238,7 @@ def components_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
         present = find_components(connection, study)
     if present is None:
         raise _not_ready("no components are published yet")
-    return b'{"components":' + present[1] + b"}"
+    return present[1]
 
 
 def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
@@ -283,7 +285,7 @@ def _already_answered() -> ConflictError:
     return ConflictError("count-already-answered", "the count was answered before", "wait for the release")
 
 
-def _up_to_release(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _up_to_release(events: list[bytes]) -> list[bytes]:
     """The chain that the release closes: what comes later must not change the bundle."""
-    kinds = [event["body"]["kind"] for event in events]
+    kinds = [parse_canonical(event)["body"]["kind"] for event in events]
     return events[: kinds.index("release") + 1]

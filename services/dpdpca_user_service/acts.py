@@ -5,14 +5,16 @@ from datetime import datetime
 from typing import Any
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
+from dpdpca_protocol.messages.share import chunk_count
 from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.terms.statements import privacy_statements
+from dpdpca_user.evidence import released_count
 from dpdpca_user.planning.lint import closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model, claim_of_numbers
 from dpdpca_user.results.report import render_report
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.steps import decode_bundle, signed_manifest
+from dpdpca_user_service.steps import signed_manifest
 from dpdpca_user_service.store.studies import StudyRow
 
 _ANY_TIME = frozenset({Stage.OPEN, Stage.ANSWERED})
@@ -143,30 +145,29 @@ def publish_study(service: UserService, name: str) -> dict[str, Any]:
     return study_facts(service.store.find(row.id))
 
 
-def evidence_of(service: UserService, name: str) -> dict[str, Any]:
-    """Every signed statement that this service holds of a study."""
+def evidence_of(service: UserService, name: str) -> bytes:
+    """Every signed statement that this service holds of a study, as one JSON object.
+
+    What is stored is JSON already and is not parsed for this: a large cohort says megabytes.
+    """
     row = service.store.find(name)
     if row.study is None:
         raise ConflictError("not-ready", "the study has no manifest yet", "wait until its key is made")
     bundle = service.store.blob(row.id, "bundle")
-    ours = {"challenge": "challenge", "answer": "answer", "components": "published"}
-    answered = {kind: service.store.blob(row.id, column) for kind, column in ours.items()}
+    ours = {"manifest": "manifest", "challenge": "challenge", "answer": "answer", "components": "published"}
+    stored = {kind: service.store.blob(row.id, column) for kind, column in ours.items()} | {"release": bundle}
+    chunks = 0 if bundle is None else chunk_count(released_count(signed_manifest(service, row).manifest))
     log = service.store.log_entries()
     if service.store.find(row.id).stage is not row.stage:
         return evidence_of(service, name)  # it moved meanwhile; it does so a few times in all
-    return {
+    facts = {
         "study": row.study.hex(),
         "state": str(row.stage),
-        "manifest": json.loads(service.store.need(row.id, "manifest")),
-        "release": None if bundle is None else json.loads(bundle),
-        "chunk_count": 0 if bundle is None else _chunk_count(bundle),
-        **{kind: None if value is None else json.loads(value) for kind, value in answered.items()},
+        "chunk_count": chunks,
         "log": [entry.to_body() for entry in log],
     }
-
-
-def _chunk_count(bundle: bytes) -> int:
-    return len(json.loads(decode_bundle(bundle).release)["body"]["chunk_digests"])
+    members = (f', "{kind}": '.encode() + (value or b"null") for kind, value in stored.items())
+    return b"".join([json.dumps(facts)[:-1].encode(), *members, b"}"])
 
 
 def model_file(service: UserService, name: str) -> bytes:

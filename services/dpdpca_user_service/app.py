@@ -74,7 +74,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
 
     app = FastAPI(title="dpdpca data user", lifespan=lifespan, redoc_url=None)
     app.state.service = service
-    app.state.transforms = Places(AT_ONCE, WAIT_SECONDS)
+    app.state.drafts, app.state.transforms = Places(1, WAIT_SECONDS), Places(AT_ONCE, WAIT_SECONDS)
     app.include_router(studies)
     app.include_router(chains)
     app.include_router(models)

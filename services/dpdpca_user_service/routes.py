@@ -57,7 +57,18 @@ def service_of(request: Request) -> UserService:
     return service
 
 
-@studies.post("", status_code=202, summary="Create a study from a draft (TOML or JSON)")
+async def draft_place(request: Request) -> AsyncIterator[None]:
+    """The place for drafts, whose parsers need a hundred times their size."""
+    async with request.app.state.drafts.take():
+        yield
+
+
+@studies.post(
+    "",
+    status_code=202,
+    summary="Create a study from a draft (TOML or JSON)",
+    dependencies=[Depends(draft_place)],
+)
 async def create(
     request: Request,
     publish: Annotated[bool, Query(description="Send the components to the owners, sealed.")] = True,
@@ -116,7 +127,8 @@ async def read_result(request: Request, study: StudyPath) -> Response:
 
 @studies.get("/{study}/evidence", summary="The signed statements of a study, for offline verification")
 async def read_evidence(request: Request, study: StudyPath) -> Response:
-    return _json(await run_in_threadpool(evidence_of, service_of(request), study))
+    evidence = await run_in_threadpool(evidence_of, service_of(request), study)
+    return Response(evidence, media_type=JSON_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
 
 
 @studies.get("/{study}/evidence/chunks/{position}", summary="One chunk of the release as it was received")
@@ -129,13 +141,20 @@ async def read_chunk(request: Request, study: StudyPath, position: PositionPath)
     return Response(chunk, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
 
 
-@chains.post("", status_code=202, summary="Run a chain of studies from a base draft (TOML or JSON)")
+@chains.post(
+    "",
+    status_code=202,
+    summary="Run a chain of studies from a base draft (TOML or JSON)",
+    dependencies=[Depends(draft_place)],
+)
 async def run_chain(
     request: Request,
     publish: Annotated[bool, Query(description="Send the components to the owners, sealed.")] = True,
     proxy: Annotated[str | None, Query(description="The proxy's address, where several are known.")] = None,
     in_clear: Annotated[bool, Query(description="Components that may be published in clear.")] = False,
-    records: Annotated[int | None, Query(ge=1, description="Records that are expected in all.")] = None,
+    records: Annotated[
+        int | None, Query(ge=1, lt=2**53, description="Records that are expected in all.")
+    ] = None,
     scales: Annotated[bool, Query(description="Begin with the scale of every feature.")] = False,
     again: Annotated[bool, Query(description="A new chain even where this draft had one.")] = False,
 ) -> Response:

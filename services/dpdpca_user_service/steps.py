@@ -19,6 +19,7 @@ from dpdpca_protocol.errors import (
     CryptographicError,
     DpdpcaError,
     IntegrityError,
+    LimitError,
     PolicyError,
     UnavailableError,
 )
@@ -26,13 +27,15 @@ from dpdpca_protocol.messages.share import chunk_length
 from dpdpca_protocol.messages.study_messages import CountAnswer, ReleaseStatement, SealedComponents, StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, StudyState
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.sealing import components_info, seal
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, components_info, seal
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.answers import ReleaseBundle, StudyFacts
 from dpdpca_runtime.http.client import ProxyClient
@@ -52,6 +55,9 @@ from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
 from dpdpca_user_service.work import MadeKey, Opened, make_key, open_count, open_pre_study, open_release
+
+MOST_OWNERS_TOLD = 2000
+"""Of whom a study's row keeps what the proxy says of each: rows are read often, and many together."""
 
 _PROGRESS_STEP = 0.02
 
@@ -335,7 +341,8 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         bundle = decode_bundle(service.store.need(row.id, "bundle"))
         verified = _verify(service, row, signed, bundle)
         model = service.model_of(row.id)
-        plain, info = encode_components(model.study, model.components), components_info(model.study)
+        plain = publishable(model.study, model.components, len(verified.shares))
+        info = components_info(model.study)
         sealed = {owner: seal(plain, share.x25519, info) for owner, share in verified.shares.items()}
         said = SealedComponents(model.study, sealed, service.store.log_head())
         encoded = said.sign(service.key_of(row)).encoded
@@ -344,6 +351,24 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     proxy.publish_components(row.known_study, statement)
     service.store.move(row, Stage.PUBLISHED, service.now(), statement.digest)
     return True
+
+
+def publishable(study: StudyId, components: Components, owners: int) -> bytes:
+    """The encoded components of which every owner gets a copy: the leading ones, if they are too many.
+
+    Raises:
+        LimitError: not even one has room.
+    """
+    # A copy is sealed, in hex, and named by its owner; beside the copies stand the members of a statement.
+    room = (COMPONENTS_LIMIT_BYTES - 4096) // owners // 2 - SEALING_OVERHEAD_BYTES - 100
+    plain = encode_components(study, components)
+    while len(plain) > room:
+        count = components.component_count
+        if count == 1:
+            raise LimitError("too-large", "components of so many features for so many owners have no room")
+        components = components.leading(max(1, min(count - 1, count * room // len(plain))))
+        plain = encode_components(study, components)
+    return plain
 
 
 _STEPS: Mapping[Stage, Callable[[UserService, StudyRow, ProxyClient], bool]] = {
@@ -375,7 +400,9 @@ def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> Stud
     told = {
         "state": facts.state,
         "owners_complete": facts.owners_complete,
-        "owners": [{**asdict(owner), "owner": owner.owner.hex()} for owner in facts.owners],
+        "owners": [
+            {**asdict(owner), "owner": owner.owner.hex()} for owner in facts.owners[:MOST_OWNERS_TOLD]
+        ],
         "progress": asdict(facts.progress) if facts.progress else None,
         "closes_at": facts.closes_at,
     }

@@ -92,7 +92,7 @@ def open_release(
 
     Raises:
         CryptographicError: it does not decrypt to a symmetric matrix within its slots.
-        IntegrityError: `release-implausible`.
+        CryptographicError: `release-implausible`.
         PolicyError: `cohort-too-small`; a joint study shows N only now.
     """
     begin = time.monotonic()
@@ -131,7 +131,7 @@ def open_pre_study(
 
     Raises:
         CryptographicError: it does not decrypt to numbers within their slots.
-        IntegrityError: `release-implausible`.
+        CryptographicError: `release-implausible`.
         PolicyError: `cohort-too-small`.
     """
     begin = time.monotonic()

@@ -19,7 +19,8 @@ from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, refused, valu
 from store_checks import check_opened
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError
-from dpdpca_protocol.terms.manifest import open_manifest
+from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy import jobs
@@ -124,7 +125,7 @@ class Taken:
 
     def __post_init__(self) -> None:
         settings = load_settings(self.home, port=self.study.world.port, log_level="ERROR")
-        self.proxy = open_proxy(settings, least_modulus_bits=TOY_BITS)
+        self.proxy = open_proxy(settings, key_rules=KeyRules(TOY_BITS))
         self.jobs = Jobs(self.proxy, self.worker)
 
     def __enter__(self) -> Self:
@@ -177,7 +178,7 @@ class Taken:
         bundle = parse_canonical(release_bundle(self.proxy, user, study.study))
         shares, transcript = (tuple(map(canonical_json, bundle[part])) for part in ("shares", "transcript"))
         release = canonical_json(bundle["release"])
-        signed = open_manifest(study.statement.encoded, least_modulus_bits=TOY_BITS)
+        signed = open_manifest(study.statement.encoded, key_rules=KeyRules(TOY_BITS))
         said = verify_release(signed, release, shares, transcript, challenge, self.answer).release
         chunks = [
             release_chunk(self.proxy, user, study.study, index) for index in range(len(said.chunk_digests))

@@ -42,7 +42,7 @@ TEXTS = {
     "no header": ("1,2,3\n4,5,6\n", "columns 'age', 'systolic', 'weight'"),
     "only a header": (HEADER, "no records"),
     "only empty lines": ("\n\n\n", "no header"),
-    "a web page": (f"<!doctype html><p>{SECRET}</p>", "lacks the columns"),
+    "a web page": (f"<!doctype html><p>{SECRET}</p>", "is a web page"),
 }
 
 
@@ -129,7 +129,7 @@ TIMES = pa.array([0], pa.timestamp("s"))
 BINARIES = {
     "empty": (b"", "is empty"),
     "random bytes": (bytes(range(128, 256)) * 9, "--encoding"),
-    "zero bytes": (bytes(999), "--encoding"),
+    "zero bytes": (bytes(999), "is no text file"),
     "cut Parquet": (b"PAR1" + bytes(99), "cannot be read"),
     "cut Arrow": (b"ARROW1\0\0" + bytes(99), "cannot be read"),
     "cut stream": (b"\xff\xff\xff\xff" + bytes(99), "cannot be read"),

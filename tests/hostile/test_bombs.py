@@ -91,7 +91,7 @@ def test_a_bomb_is_refused_or_served_in_bounded_memory(service: ModelService, pr
     bombs |= {name: (JSON, body) for name, body in JSON_BOMBS.items()} | OTHER_BOMBS
     growths, statuses = {}, {}
     for name, (media_type, body) in bombs.items():
-        with service.memory() as growth:
+        with service.memory as growth:
             response = service.transform(LEVELLED, body, media_type)
         growths[name], statuses[name] = growth.most, response.status_code
         assert response.status_code in (400, 413, 415, 422), (name, response.text[:300])
@@ -113,7 +113,7 @@ def test_two_of_the_largest_bodies_at_once_are_served(service: ModelService, pro
     """What compresses least is unpacked as a whole, and gives the most scores."""
     column = numbers(MOST_VALUES - 10_000, 1)
     body = stream_of([pa.record_batch({"f0": column})], compression="zstd")
-    with service.memory() as growth, ThreadPoolExecutor(AT_ONCE) as pool:
+    with service.memory as growth, ThreadPoolExecutor(AT_ONCE) as pool:
         answers = [pool.submit(service.transform, SINGLE, body, ARROW) for _ in range(AT_ONCE)]
         responses = [answer.result() for answer in answers]
     expected = SINGLE.components.scores(column[:, None])[:, 0]
@@ -276,4 +276,4 @@ def test_streams_that_are_cut_or_altered_never_break_the_service(service: ModelS
         assert response.status_code < 500, response.text
         tried.append(response.status_code)
     assert service.client.get("/readyz").status_code == 200
-    assert len(set(tried)) > 2
+    assert {200, 400} <= set(tried)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -122,16 +122,10 @@ class ModelService:
             params=query,
         )
 
-    @contextmanager
-    def memory(self) -> Iterator["Growth"]:
+    @property
+    def memory(self) -> "AbstractContextManager[Growth]":
         """How much more memory than now the service has at the most while the context lasts."""
-        growth = Growth(memory_bytes(self.pid, "VmRSS"))
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
-        try:
-            yield growth
-        finally:
-            growth.most = memory_bytes(self.pid) - growth.rest
-            growth.left = memory_bytes(self.pid, "VmRSS") - growth.rest
+        return growth_of(self.pid)
 
 
 @dataclass
@@ -141,6 +135,18 @@ class Growth:
     rest: int
     most: int = 0
     left: int = 0
+
+
+@contextmanager
+def growth_of(pid: int) -> Iterator[Growth]:
+    """How much more memory than now a process and its children have at the most while the context lasts."""
+    growth = Growth(memory_bytes(pid, "VmRSS"))
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    try:
+        yield growth
+    finally:
+        growth.most = memory_bytes(pid) - growth.rest
+        growth.left = memory_bytes(pid, "VmRSS") - growth.rest
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from made_models import made_model
+from plain_study import plain_model
 from proxy_world import ProxyWorld, unlike_before
 
 from dpdpca_cli.demo.processes import Household, free_port
-from dpdpca_protocol.paillier.keys import generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_user.results.report import render_report
 
@@ -162,12 +162,12 @@ def test_report_takes_names_for_text(browser: Browser, tmp_path: Path) -> None:
     features.append({"name": "levels", "levels": list(NAMES[-2:])})
     people: dict[str, list[Any]] = {name: [0.25, 0.5, 0.75] * 40 for name in NAMES[:-2]}
     people["levels"] = [*NAMES[-2:], NAMES[-1]] * 40
-    key = generate_secret_key(512, OS_RANDOMNESS, least_bits=512)
+    key = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
     path = tmp_path / "report.html"
     models = [
-        made_model(
+        plain_model(
             key, people, user=name, proxy=name, owners=NAMES, title=name, purpose=f"{name} for all",
-            features=features, clip_norm=3, least_modulus_bits=512,
+            features=features, clip_norm=3,
         )
         for name in (*ACTING[:3], FROM_THE_RIGHT, LONG)
     ]  # fmt: skip

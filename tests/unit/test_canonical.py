@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.errors import LimitError, MessageError
+from dpdpca_protocol.wire.canonical import canonical_json, named_list, parse_canonical, read_object
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 LEAVES = st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | TEXT
@@ -49,7 +49,6 @@ def test_what_is_encoded_is_parsed_back_and_has_one_encoding(value: dict[str, ob
         b'{"a":"\x00"}',
         b"[" * 100_000,
         b'{"a":' * 5_000 + b"1" + b"}" * 5_000,
-        b'{"a":"' + b"[" * 20 + b'"}',
     ],
 )
 def test_any_other_encoding_is_refused_with_a_message_error(untrusted: bytes) -> None:
@@ -62,3 +61,43 @@ def test_any_other_encoding_is_refused_with_a_message_error(untrusted: bytes) ->
 def test_what_has_no_canonical_form_is_not_encoded(value: dict[str, object]) -> None:
     with pytest.raises(MessageError):
         canonical_json(value)
+
+
+def test_brackets_in_texts_do_not_nest() -> None:
+    message = {"a": "[" * 20, "b": ['"' + "{" * 20 + "\\"]}
+    assert parse_canonical(canonical_json(message)) == message
+
+
+def test_a_message_that_would_grow_is_refused() -> None:
+    for unit in (b"[],", b"{},", b'{"a":0},', b"999,", b"1.5,", b'"ab",'):
+        body = b'{"a":[' + unit * (3 * 1024 * 1024 // len(unit)) + b"0]}"
+        with pytest.raises(LimitError, match="more than 96 MiB beside its text"):
+            read_object(body)
+    assert read_object(b'{"a":"' + b"x" * (20 << 20) + b'"}')  # what is text alone grows little
+    wide = '{"a":"' + "x" * (20 << 20)
+    assert read_object(f'{wide}é"}}'.encode())
+    for letter in "界😀":
+        with pytest.raises(LimitError):
+            read_object(wide.encode() * 3 + letter.encode())
+
+
+def test_objects_are_read_as_json_and_not_otherwise() -> None:
+    assert read_object(b' {"a": 1.5, "b": [null, {"c": "\\u00e9"}]} ') == {"a": 1.5, "b": [None, {"c": "é"}]}
+    for body in (
+        b"[]",
+        b'{"a":1,"a":1}',
+        b'{"a":{"b":1,"b":2}}',
+        b"\xef\xbb\xbf{}",
+        "{}".encode("utf-16"),
+        b"",
+    ):
+        with pytest.raises(MessageError):
+            read_object(body)
+
+
+def test_a_list_of_canonical_parts_is_canonical() -> None:
+    parts = [canonical_json({"b": 1, "a": index}) for index in range(3)]
+    assert b"{" + named_list("events", parts) + b"}" == canonical_json(
+        {"events": [{"a": index, "b": 1} for index in range(3)]}
+    )
+    assert b"{" + named_list("events", []) + b"}" == canonical_json({"events": []})

@@ -36,6 +36,11 @@ def test_an_open_study_has_room_for_a_hundred_owners(make_manifest):
     assert (manifest.participants, manifest.max_owners) == ((), 100)
 
 
+@pytest.mark.parametrize("max_records", [0, -1, True, "5000", 2**53, 10**4000])
+def test_default_delta_of_no_number_of_records_is_the_usual(max_records):
+    assert default_delta(max_records) == Fraction(1, 10**6)
+
+
 @pytest.mark.parametrize("max_records", [1, 2, 999, 1000, 1001, 5000, 20_000, 123_457, 10**9])
 def test_default_delta_is_below_both_limits(max_records):
     delta = default_delta(max_records)
@@ -161,6 +166,10 @@ def test_what_has_no_default_is_asked_for(make_manifest, member):
         ({"features": [{"name": "age", "lower": 0}]}, MessageError),
         ({"features": [{"name": "age", "lower": "low", "upper": 1}]}, MessageError),
         ({"participants": "Hospital A"}, MessageError),
+        ({"participants": ["Hospital A"] * 10_001}, PolicyError),
+        ({"max_records": 10**4000}, PolicyError),
+        ({"clip_norm": 10**5000}, MessageError),
+        ({"features": [{"name": "ward", "levels": [10**5000]}]}, MessageError),
         ({"clip_norm": 0}, PolicyError),
         ({"clip_norm": -1}, PolicyError),
         ({"clip_norm": 2}, PolicyError),

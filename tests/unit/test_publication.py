@@ -70,3 +70,14 @@ def test_malformed_components_are_refused(member: str, value: object) -> None:
     body = json.loads(encode_components(STUDY, some_components(False))) | {member: value}
     with pytest.raises(MessageError):
         parse_components(canonical_json(body), STUDY)
+
+
+def test_the_leading_ones_are_the_same_components() -> None:
+    whole = some_components(True)
+    first = whole.leading(1)
+    assert first.component_count == 1
+    assert np.array_equal(first.vectors, whole.vectors[:1])
+    again = parse_components(encode_components(STUDY, first), STUDY)
+    row = np.array([[1.0, 2.0, 3.0]])
+    assert np.array_equal(again.scores(row), whole.scores(row)[:, :1])
+    assert again.captured_share(1) == whole.captured_share(1)

@@ -20,7 +20,7 @@ from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.members import MEMBERS, Drafted
+from dpdpca_protocol.terms.members import MAX_PARTICIPANTS, MEMBERS, Drafted
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
@@ -31,6 +31,7 @@ from dpdpca_protocol.wire.fields import (
     malformed,
     read_choice,
     read_decimal,
+    read_list,
     real_of,
     refused,
     text_problem,
@@ -139,7 +140,7 @@ def _consequences(body: Mapping[str, Any], known: Sequence[Participant]) -> dict
 
 def default_delta(max_records: Any) -> Fraction:
     """min(10⁻⁶, 1/max_records²), cut to six significant digits so that it has a short decimal."""
-    if not isinstance(max_records, int) or isinstance(max_records, bool) or max_records < 1:
+    if not isinstance(max_records, int) or isinstance(max_records, bool) or not 1 <= max_records < 2**53:
         return DEFAULT_DELTA
     squared = max_records**2
     places = len(str(squared)) + 6
@@ -168,10 +169,7 @@ def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
             if member in completed:
                 completed[member] = decimal_text(real_of(completed[member], f"{where}.{member}"))
         if isinstance(completed.get("levels"), list):
-            completed["levels"] = [
-                one_line(str(level) if isinstance(level, int) and not isinstance(level, bool) else level)
-                for level in completed["levels"]
-            ]
+            completed["levels"] = [_level(level) for level in completed["levels"]]
         features.append(completed)
     return features
 
@@ -193,13 +191,14 @@ def _fraction_bits(body: Mapping[str, Any]) -> int:
 
 
 def _participants(drafted: Any, known: Sequence[Participant]) -> list[Participant]:
-    if not isinstance(drafted, list):
-        malformed("participants", "a list")
+    by_name: dict[str, list[Participant]] = {}
+    for party in known:
+        by_name.setdefault(party.name, []).append(party)
     named = []
-    for index, entry in enumerate(drafted):
+    for index, entry in enumerate(read_list(drafted, "participants", MAX_PARTICIPANTS)):
         where = f"participants[{index}]"
         if isinstance(entry, str):
-            found = [party for party in known if party.name == one_line(entry)]
+            found = by_name.get(one_line(entry), [])
             if len(found) != 1:
                 refused(
                     f"{where} is the name of {len(found)} known owners",
@@ -209,3 +208,9 @@ def _participants(drafted: Any, known: Sequence[Participant]) -> list[Participan
         else:
             named.append(Participant.parse(entry, where))
     return named
+
+
+def _level(level: Any) -> Any:
+    """A level as text; whole numbers are levels, too, if they are no longer than a level may be."""
+    is_number = isinstance(level, int) and not isinstance(level, bool) and abs(level) < 10**200
+    return one_line(str(level) if is_number else level)

@@ -11,11 +11,13 @@ from typing import Any
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.errors import LimitError, MessageError
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.members import MAX_PARTICIPANTS
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.wire.canonical import unique_members
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_runtime.http.answers import PartyFacts
 from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS, complete_draft
@@ -33,18 +35,32 @@ _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 _LONG_KEY = re.compile(f"(?<![A-Za-z0-9_.'\"-])(?:{_PART}){{100}}")
 """Python's parser takes a time that grows with the square of a dotted key's parts."""
 
+_LONG_WORD = re.compile(r"(?<![0-9A-Za-z_])[0-9A-Za-z_]{1000}")
+"""Python's parser takes a hundred times the memory of a number's digits."""
+
+MOST_PARTS = 200_000
+"""Values and parts of keys in a draft; each may need a kilobyte once it is parsed."""
+
 
 def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
     """The tables of a draft in TOML or JSON.
 
     Raises:
-        MessageError: not one of them, or no table at the top.
+        MessageError: not one of them, a member named twice, or no table at the top.
+        LimitError: `too-large`, it holds more than any draft.
     """
+    if sum(map(untrusted.count, (b"[", b"{", b",", b"=", b"."))) > MOST_PARTS:
+        raise LimitError("too-large", f"the draft has more than {MOST_PARTS} entries", "leave some out")
     try:
         text = untrusted.decode("utf-8")
+        if _LONG_WORD.search(text):
+            raise MessageError("malformed", "the draft holds a word or number of 1,000 signs", "correct it")
         if media_type != JSON_MEDIA_TYPE and _LONG_KEY.search(text):
             raise MessageError("malformed", "a key of the draft has too many parts", "correct it")
-        draft = json.loads(text) if media_type == JSON_MEDIA_TYPE else tomllib.loads(text)
+        if media_type == JSON_MEDIA_TYPE:
+            draft = json.loads(text, object_pairs_hook=unique_members)
+        else:
+            draft = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise MessageError("malformed", f"the draft is not TOML: {_place(error)}", "correct it") from error
     except (ValueError, RecursionError) as error:
@@ -95,7 +111,8 @@ def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
     named = draft.get("participants")
     if not isinstance(named, list):
         least = draft.get("min_owners", DEFAULT_MIN_OWNERS)
-        named = [f"owner {index}" for index in range(least if isinstance(least, int) else 0)]
+        count = min(least, MAX_PARTICIPANTS + 1) if isinstance(least, int) else 0
+        named = [f"owner {index}" for index in range(count)]
     names = [" ".join(name.split()) for name in named if isinstance(name, str)]
     return [Participant(name, Digest.of(name.encode())) for name in dict.fromkeys(names)]
 

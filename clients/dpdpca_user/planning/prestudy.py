@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import sqrt
 from typing import Any, Self, TypeVar
 
-from dpdpca_protocol.errors import IntegrityError, MessageError
+from dpdpca_protocol.errors import CryptographicError, MessageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName, cut_blocks
 from dpdpca_protocol.privacy.mechanisms import BlockGaussian
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
@@ -251,13 +251,13 @@ def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) 
     """Refuse numbers that no set of honest records can have produced.
 
     Raises:
-        IntegrityError: one is larger than the records and the noise can make it.
+        CryptographicError: one is larger than the records and the noise can make it.
     """
     for block in figures.blocks:
         most = block.bound + block.tail
         least = -most if block.name is BlockName.SUM else -block.tail
         if not all(least <= value <= most for value in released[block.name]):
-            raise IntegrityError(
+            raise CryptographicError(
                 "release-implausible",
                 f"the release cannot come from honest shares: an entry of {block.name} is out of range",
                 "do not use it; ask the owners which of them encoded records outside the manifest's bounds",

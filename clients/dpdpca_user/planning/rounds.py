@@ -12,9 +12,9 @@ from typing import Any
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import MOST_WIDE, longest_norm_squared
+from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, MAX_LEVELS, MOST_WIDE, longest_norm_squared
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.wire.fields import decimal_text, real_of
+from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
 from dpdpca_user.planning.choice import NextRound, first_round
 
 _REPLACED = ("release", "clip_norm", "sum_weight", "nonnegative", "blocks", "rho_share", "pre_studies")
@@ -75,9 +75,18 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
         scales: whether the chain asks for a scale of each feature.
 
     Raises:
+        MessageError: its features are no features.
         PolicyError: it leaves records out, asks for the masked release, or has one scale for all features
             where each is to get its own.
     """
+    for index, feature in enumerate(read_list(base.get("features"), "features", MAX_ENCODED_FEATURES)):
+        where = f"features[{index}]"
+        if not isinstance(feature, Mapping):
+            malformed(where, "a table")
+        if "levels" in feature:
+            read_list(feature["levels"], f"{where}.levels", MAX_LEVELS)
+        elif "lower" not in feature or "upper" not in feature:
+            malformed(where, "a feature with lower and upper, or with levels")
     if scales and base.get("scaling") == "common":
         raise PolicyError(
             "no-chain",

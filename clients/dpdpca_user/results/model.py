@@ -7,6 +7,7 @@ without pickle, so a file from a stranger can at worst be refused.
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -21,13 +22,15 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, result_guarantee
 from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_protocol.wire.canonical import check_growth
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.results.correlation import CorrelationComponents, correlation_components
 from dpdpca_user.results.reliability import CLIPPING_IS_NOT_SEEN, Reliability
 
 MODEL_FORMAT = 1
 _MEMBERS = ("components", "metadata")
-_MAX_METADATA_BYTES = 64 * 1024 * 1024
+_MAX_TEXT_BYTES = 64 * 1024 * 1024
+_MAX_GROWTH_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +132,16 @@ class Model:
             MessageError: not a model file, or one whose parts contradict each other.
         """
         try:
-            with np.load(io.BytesIO(untrusted), allow_pickle=False) as file:
-                texts = {name: _text(file[name]) for name in _MEMBERS}
-            metadata = json.loads(texts["metadata"])
+            with zipfile.ZipFile(io.BytesIO(untrusted)) as file:
+                texts = {name: _text(file, name) for name in _MEMBERS}
+            check_growth(texts["metadata"], _MAX_GROWTH_BYTES)
+            metadata = json.loads(texts["metadata"].decode())
             if metadata["format"] != MODEL_FORMAT:
                 raise MessageError(
                     "unsupported-version", f"this version reads model files of format {MODEL_FORMAT} only"
                 )
             manifest = parse_manifest(metadata["manifest"])
-            components = parse_components(texts["components"].encode(), manifest.study_id)
+            components = parse_components(texts["components"], manifest.study_id)
             provenance = Provenance.parse(metadata["provenance"])
             told = metadata.get("reliability")
             reliability = None if told is None else Reliability.parse(told, len(components.space.names))
@@ -153,6 +157,9 @@ class Model:
             AttributeError,
             OSError,
             EOFError,
+            NotImplementedError,
+            RuntimeError,
+            zlib.error,
             zipfile.BadZipFile,
         ) as error:
             raise MessageError("malformed", "this is not a model file", "fetch it again") from error
@@ -354,7 +361,16 @@ def _text_array(text: str) -> "np.ndarray[Any, np.dtype[np.uint8]]":
     return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
-def _text(array: "np.ndarray[Any, np.dtype[Any]]") -> str:
-    if array.dtype != np.uint8 or array.ndim != 1 or len(array) > _MAX_METADATA_BYTES:
+def _text(file: zipfile.ZipFile, name: str) -> bytes:
+    """The text in the array `name`; no more of it is unpacked than a text may be long."""
+    stored = file.getinfo(f"{name}.npy")
+    if stored.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("not as NumPy packs an array")
+    with file.open(stored) as member:
+        if np.lib.format.read_magic(member) != (1, 0):
+            raise ValueError("not as NumPy writes a text array")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        text = member.read(_MAX_TEXT_BYTES + 1)
+    if dtype != np.uint8 or shape != (len(text),) or len(text) > _MAX_TEXT_BYTES:
         raise ValueError("not a text array")
-    return array.tobytes().decode()
+    return text

@@ -10,13 +10,13 @@ scikit-learn does) in the units of the metric that the manifest's scaling chose:
 half-range is the unit of each axis, for `common` all axes keep their original units.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdpca_protocol.errors import IntegrityError, UsageError
+from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
@@ -122,6 +122,11 @@ class Components:
     def origin(self) -> Floats:
         """(d,) what is subtracted from a row before projection: the private mean, or the public centre."""
         return self.space.centre if self.mean is None else self.mean
+
+    def leading(self, count: int) -> Self:
+        """The same components without those behind the first `count`, which is at least 1."""
+        per_component = ("vectors", "eigenvalues", "noise_edges", "captured", "signals", "overlaps")
+        return replace(self, **{name: getattr(self, name)[:count] for name in per_component})
 
     def label(self, index: int) -> str:
         """What to print beside component `index` (from 0)."""
@@ -262,8 +267,8 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
     A dishonest owner can encrypt anything; this catches what is impossible, not what is merely false.
 
     Raises:
-        IntegrityError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an entry
-            is above the geometric mean of its diagonal entries, each by more than the noise's tail.
+        CryptographicError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an
+            entry is above the geometric mean of its diagonal entries, each by more than the noise's tail.
     """
     bound = noisy.count * figures.record_bound / (2 if noisy.of_pairs else 1)
     d = len(noisy.scaled_scatter)
@@ -288,8 +293,8 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
         raise _implausible("a covariance in it is larger than its two variances allow")
 
 
-def _implausible(what: str) -> IntegrityError:
-    return IntegrityError(
+def _implausible(what: str) -> CryptographicError:
+    return CryptographicError(
         "release-implausible",
         f"the release cannot come from honest shares: {what}",
         "do not use it; ask the owners which of them encoded records outside the manifest's bounds",

@@ -4,14 +4,22 @@ Only objects, arrays, strings, booleans and integers below 2⁵³ occur; reals t
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import rfc8785
 
-from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.errors import LimitError, MessageError
+
+MOST_GROWTH_BYTES = 96 * 1024 * 1024
+"""That a message may need in memory beyond its text, once it is parsed."""
 
 _MAX_DEPTH = 16
+_BYTES_OF_A_VALUE = 300
+_BEYOND_LATIN, _BEYOND_BASIC = re.compile(rb"[\xc4-\xff]"), re.compile(rb"[\xf0-\xff]")
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def canonical_json(value: Mapping[str, Any]) -> bytes:
@@ -27,28 +35,20 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
         raise MessageError("not-canonical", "a value has no canonical JSON form") from error
 
 
+def named_list(name: str, encoded: Sequence[bytes]) -> bytes:
+    """A member that lists objects in their canonical form, to stand between braces."""
+    return f'"{name}":['.encode() + b",".join(encoded) + b"]"
+
+
 def parse_canonical(untrusted: bytes) -> dict[str, Any]:
     """The object that `untrusted` encodes, if these bytes are its canonical form.
 
     Raises:
         MessageError: not JSON, not an object, a duplicate member, a number that is no integer below 2⁵³,
             or bytes that differ from the canonical form of what they say.
+        LimitError: `too-large`, see `check_growth`.
     """
-    if _nesting(untrusted) > _MAX_DEPTH:
-        raise MessageError("malformed", f"the message nests deeper than {_MAX_DEPTH} levels")
-    try:
-        value = json.loads(
-            untrusted.decode("utf-8", errors="strict"),
-            object_pairs_hook=unique_members,
-            parse_float=_refuse_number,
-            parse_constant=_refuse_number,
-        )
-    except MessageError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise MessageError("malformed", "the message is not UTF-8 JSON") from error
-    if not isinstance(value, dict):
-        raise MessageError("malformed", "the message is not a JSON object")
+    value = read_object(untrusted, parse_float=_refuse_number, parse_constant=_refuse_number)
     if canonical_json(value) != untrusted:
         raise MessageError(
             "not-canonical", "the message is not in canonical form", "encode it by RFC 8785 and send it again"
@@ -56,14 +56,61 @@ def parse_canonical(untrusted: bytes) -> dict[str, Any]:
     return value
 
 
+def read_object(
+    untrusted: bytes, most_growth_bytes: int = MOST_GROWTH_BYTES, **options: Any
+) -> dict[str, Any]:
+    """The JSON object that `untrusted` encodes, in any form.
+
+    Args:
+        untrusted: UTF-8 without a byte-order mark.
+        most_growth_bytes: see `check_growth`.
+        options: those of `json.loads`.
+
+    Raises:
+        MessageError: not JSON, not an object, a member named twice, or nested more than 16 levels.
+        LimitError: `too-large`.
+    """
+    check_growth(untrusted, most_growth_bytes)
+    if _nesting(untrusted) > _MAX_DEPTH:
+        raise MessageError("malformed", f"the message nests deeper than {_MAX_DEPTH} levels")
+    try:
+        value = json.loads(
+            untrusted.decode("utf-8", errors="strict"), object_pairs_hook=unique_members, **options
+        )
+    except (ValueError, RecursionError) as error:
+        raise MessageError("malformed", "the message is not UTF-8 JSON") from error
+    if not isinstance(value, dict):
+        raise MessageError("malformed", "the message is not a JSON object")
+    return value
+
+
+def check_growth(untrusted: bytes, most_bytes: int = MOST_GROWTH_BYTES) -> None:
+    """That `untrusted` does not grow as Python's objects: `[],` is three bytes of JSON and seventy of memory.
+
+    What counts is an upper bound: the largest object for each value, and texts as wide as their widest
+    letter, as a whole and once more in parts.
+
+    Raises:
+        LimitError: `too-large`.
+    """
+    width = 4 if _BEYOND_BASIC.search(untrusted) else 2 if _BEYOND_LATIN.search(untrusted) else 1
+    values = 1 + sum(map(untrusted.count, (b"[", b"{", b",")))
+    if 2 * (width - 1) * len(untrusted) + _BYTES_OF_A_VALUE * values > most_bytes:
+        raise LimitError(
+            "too-large",
+            f"the message would need more than {most_bytes >> 20} MiB beside its text",
+            "send less",
+        )
+
+
 def _nesting(untrusted: bytes) -> int:
-    """An upper bound on the nesting depth that needs no parser: brackets in strings only raise it."""
+    """How deep brackets outside of texts nest, without a parser that could run out of stack."""
     depth = deepest = 0
-    for byte in untrusted:
-        if byte in b"[{":
+    for bracket in _TEXT.sub(b"", untrusted).translate(None, _NO_BRACKETS):
+        if bracket in b"[{":
             depth += 1
             deepest = max(deepest, depth)
-        elif byte in b"]}":
+        else:
             depth -= 1
     return deepest
 

@@ -97,6 +97,8 @@ def real_of(value: Any, where: str) -> Fraction:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
         malformed(where, _REAL)
+    if isinstance(value, int) and abs(value) >= 10**30:
+        malformed(where, _REAL)
     text = str(value)
     if len(text) > 80 or not _NUMBER.fullmatch(text):
         malformed(where, _REAL)

@@ -21,5 +21,7 @@ STATEMENT_LIMIT_BYTES = 64 * 1024
 """Largest signed statement or JSON body, but for the two below."""
 MANIFEST_LIMIT_BYTES = 4 * 1024 * 1024
 """A manifest names up to thousands of features."""
-COMPONENTS_LIMIT_BYTES = 256 * 1024 * 1024
-"""Published components, one sealed copy an owner."""
+RELEASE_LIMIT_BYTES = 48 * 1024 * 1024
+"""A release without its chunks: what its owners signed, and its events."""
+COMPONENTS_LIMIT_BYTES = 64 * 1024 * 1024
+"""Published components, one sealed copy an owner: as many of the leading ones as fit."""

@@ -32,6 +32,8 @@ BODY_BYTES_PER_SECOND = 16 * 1024
 UNDECLARED_BODY_SECONDS = 30.0
 MOST_BODY_SECONDS = 600.0
 
+_PIECE_BYTES = 256 * 1024
+
 
 _T = TypeVar("_T")
 
@@ -56,10 +58,7 @@ async def read_large_body(request: Request, media_type: str, max_bytes: int) -> 
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != media_type:
         raise MessageError("unsupported-media-type", f"this route takes {media_type}", f"send {media_type}")
-    declared = request.headers.get("content-length", "0")
-    if not declared.isascii() or not declared.isdigit():
-        raise MessageError("malformed", "the content length is not a number")
-    if int(declared) > max_bytes:
+    if declared_length(request) > max_bytes:
         raise _too_large(max_bytes)
     body = bytearray()
     async for part in request.stream():
@@ -67,6 +66,18 @@ async def read_large_body(request: Request, media_type: str, max_bytes: int) -> 
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
     return body
+
+
+def declared_length(request: Request) -> int:
+    """The length that the head gives to the body; 0 if none.
+
+    Raises:
+        MessageError: it is no number.
+    """
+    declared = request.headers.get("content-length", "0")
+    if not declared.isascii() or not declared.isdigit() or len(declared) > 20:
+        raise MessageError("malformed", "the content length is not a number")
+    return int(declared)
 
 
 class LargeBodies:
@@ -179,6 +190,13 @@ class BoundedStream(StreamingResponse):
     async def stream_response(self, send: Send) -> None:
         with anyio.move_on_after(MOST_BODY_SECONDS):
             await super().stream_response(send)
+
+
+async def in_pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    """What is sent after each other, so that no more than a piece of it waits in the connection's buffer."""
+    for part in parts:
+        for start in range(0, len(part), _PIECE_BYTES):
+            yield part[start : start + _PIECE_BYTES]
 
 
 class InFlightLimit:

@@ -11,7 +11,12 @@ import httpx
 from dpdpca_protocol.errors import AuthenticationError, UsageError
 from dpdpca_protocol.messages.study_messages import Enrolment, ProxyCard
 from dpdpca_protocol.wire.canonical import canonical_json
-from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, COMPONENTS_LIMIT_BYTES, MANIFEST_LIMIT_BYTES
+from dpdpca_protocol.wire.http import (
+    CHUNK_MEDIA_TYPE,
+    COMPONENTS_LIMIT_BYTES,
+    MANIFEST_LIMIT_BYTES,
+    RELEASE_LIMIT_BYTES,
+)
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_runtime.http.answers import (
@@ -32,6 +37,8 @@ from dpdpca_runtime.http.retry import Patience
 
 _LIST_LIMIT_BYTES = 16 * 1024 * 1024
 """Answers that grow with the number of parties, studies or events."""
+_RELEASE_GROWTH_BYTES = 256 * 1024 * 1024
+"""Of a release as Python's objects: mostly digests of 66 letters."""
 
 
 class ProxyClient:
@@ -212,8 +219,8 @@ class ProxyClient:
         self._exchange.send(Call("POST", _path(study, "count"), statement.encoded))
 
     def release(self, study: StudyId) -> ReleaseBundle:
-        answer = self._exchange.send(Call("GET", _path(study, "release"), limit_bytes=COMPONENTS_LIMIT_BYTES))
-        return ReleaseBundle.parse(parse_answer(answer))
+        answer = self._exchange.send(Call("GET", _path(study, "release"), limit_bytes=RELEASE_LIMIT_BYTES))
+        return ReleaseBundle.parse(parse_answer(answer, _RELEASE_GROWTH_BYTES))
 
     def release_chunk(self, study: StudyId, index: int, length_bytes: int) -> bytes:
         """Chunk `index` of the release, of at most `length_bytes`; its digest is the caller's to check."""

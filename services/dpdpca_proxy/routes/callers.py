@@ -22,7 +22,7 @@ from dpdpca_proxy.enrolment import party_of, remember_nonce
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.parties import PartyRow
 from dpdpca_runtime.asgi.identity import ReceivedHead, SignatureVerifier, SignedHead
-from dpdpca_runtime.asgi.limits import read_body
+from dpdpca_runtime.asgi.limits import LargeBodies, declared_length, read_body
 
 ANY_ROLE = frozenset({"owner", "user"})
 OWNER = frozenset({"owner"})
@@ -67,7 +67,7 @@ async def signed_request(
 
 @asynccontextmanager
 async def large_request(
-    request: Request, roles: frozenset[str], most_bytes: Callable[[PartyRow], int]
+    request: Request, roles: frozenset[str], most_bytes: Callable[[PartyRow], int], large: LargeBodies
 ) -> AsyncIterator[SignedRequest]:
     """As `signed_request`, where bodies are large: nothing of one is read that could not be of use.
 
@@ -75,6 +75,7 @@ async def large_request(
         request: untrusted.
         roles: who may use the route.
         most_bytes: how large the body may be, or why the caller may not send one now; called in a thread.
+        large: where it finds room, for its declared length if it has one.
 
     Raises:
         UnavailableError: `busy`, no room for it at the moment.
@@ -82,7 +83,7 @@ async def large_request(
     """
     known = await _known_head(request, roles)
     size = await run_in_threadpool(most_bytes, known.caller)
-    with request.app.state.large.room(known.caller.party, size):
+    with large.room(known.caller.party, min(size, declared_length(request) or size)):
         body = await read_body(request, JSON_MEDIA_TYPE, size)
         await run_in_threadpool(_accept, proxy_of(request), known, body)
         yield SignedRequest(known.caller, body)

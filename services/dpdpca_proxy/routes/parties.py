@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.canonical import canonical_json, named_list, parse_canonical
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import PartyId
@@ -70,7 +70,7 @@ async def rotate(request: Request, party: PartyPath) -> Response:
 
 
 def _rotations(statements: list[bytes]) -> Response:
-    return json_response(canonical_json({"rotations": [parse_canonical(each) for each in statements]}))
+    return json_response(b"{" + named_list("rotations", statements) + b"}")
 
 
 def _shown(row: PartyRow) -> dict[str, str | None]:

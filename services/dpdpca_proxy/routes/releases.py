@@ -5,7 +5,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
+from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_proxy.releases import (
     answer_count,
     challenge_of,
@@ -27,6 +27,7 @@ from dpdpca_proxy.routes.callers import (
     signed_request,
     study_id,
 )
+from dpdpca_runtime.asgi.limits import BoundedStream, in_pieces
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["releases"])
 
@@ -83,7 +84,9 @@ async def read_release_chunk(request: Request, study: StudyPath, position: Posit
 )
 async def publish_components(request: Request, study: StudyPath) -> Response:
     proxy, name = proxy_of(request), study_id(study)
-    async with large_request(request, USER, lambda caller: publication_limit(proxy, caller, name)) as signed:
+    async with large_request(
+        request, USER, lambda caller: publication_limit(proxy, caller, name), request.app.state.large
+    ) as signed:
         await to_thread.run_sync(
             publish, proxy, signed.caller, name, signed.body, limiter=request.app.state.heavy
         )
@@ -93,6 +96,9 @@ async def publish_components(request: Request, study: StudyPath) -> Response:
 @router.get("/components", summary="The components that were published to the cohort")
 async def read_components(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, ANY_ROLE)
-    return json_response(
-        await run_in_threadpool(components_of, proxy_of(request), signed.caller, study_id(study))
+    statement = await run_in_threadpool(components_of, proxy_of(request), signed.caller, study_id(study))
+    return BoundedStream(
+        in_pieces(b'{"components":', statement, b"}"),
+        media_type=JSON_MEDIA_TYPE,
+        headers={"Cache-Control": "no-store", "Content-Length": str(len(statement) + 15)},
     )

@@ -18,6 +18,7 @@ from dpdpca_proxy.routes.callers import (
     PositionPath,
     StudyPath,
     json_response,
+    large_request,
     proxy_of,
     signed_request,
     study_id,
@@ -82,10 +83,17 @@ async def read_share(request: Request, study: StudyPath) -> Response:
     openapi_extra=statement_body("A share statement signed by the owner."),
 )
 async def complete_share(request: Request, study: StudyPath) -> Response:
-    signed = await signed_request(request, OWNER, max_bytes=SHARE_STATEMENT_LIMIT_BYTES)
-    receipt = await run_in_threadpool(
-        complete, proxy_of(request), signed.caller, study_id(study), signed.body
-    )
+    async with large_request(
+        request, OWNER, lambda caller: SHARE_STATEMENT_LIMIT_BYTES, request.app.state.statements
+    ) as signed:
+        receipt = await to_thread.run_sync(
+            complete,
+            proxy_of(request),
+            signed.caller,
+            study_id(study),
+            signed.body,
+            limiter=request.app.state.heavy,
+        )
     return json_response(receipt)
 
 

@@ -1,10 +1,11 @@
 """Studies: open one, read them, close, cancel."""
 
+from anyio import to_thread
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
+from dpdpca_protocol.wire.canonical import canonical_json, named_list
 from dpdpca_protocol.wire.http import MANIFEST_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
 from dpdpca_proxy.routes.bodies import statement_body
 from dpdpca_proxy.routes.callers import (
@@ -12,6 +13,7 @@ from dpdpca_proxy.routes.callers import (
     USER,
     StudyPath,
     json_response,
+    large_request,
     proxy_of,
     signed_request,
     study_id,
@@ -36,8 +38,12 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
     openapi_extra=statement_body("The manifest as a statement signed by the data user."),
 )
 async def open_study(request: Request) -> Response:
-    signed = await signed_request(request, USER, max_bytes=MANIFEST_LIMIT_BYTES)
-    accepted = await run_in_threadpool(accept_manifest, proxy_of(request), signed.caller, signed.body)
+    async with large_request(
+        request, USER, lambda caller: MANIFEST_LIMIT_BYTES, request.app.state.statements
+    ) as signed:
+        accepted = await to_thread.run_sync(
+            accept_manifest, proxy_of(request), signed.caller, signed.body, limiter=request.app.state.heavy
+        )
     text = accepted.study.hex()
     response = json_response(canonical_json({"study": text}), 201 if accepted.is_new else 200)
     response.headers["Location"] = f"/v1/studies/{text}"
@@ -69,7 +75,7 @@ async def read_manifest(request: Request, study: StudyPath) -> Response:
 async def read_transcript(request: Request, study: StudyPath) -> Response:
     await signed_request(request, ANY_ROLE)
     events = await run_in_threadpool(transcript_of, proxy_of(request), study_id(study))
-    return json_response(canonical_json({"events": [parse_canonical(event) for event in events]}))
+    return json_response(b"{" + named_list("events", events) + b"}")
 
 
 @router.post(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_models import made_model, made_people
+from plain_study import made_people, plain_model
 
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -26,7 +26,7 @@ def people() -> dict[str, list[Any]]:
 @pytest.fixture(scope="session")
 def make_model(real_key: SecretKey, people: dict[str, list[Any]]) -> Callable[..., Model]:
     """make_model(**changes of the draft): the model of a study on `people`."""
-    return partial(made_model, real_key, people)
+    return partial(plain_model, real_key, people)
 
 
 @pytest.fixture(scope="session")

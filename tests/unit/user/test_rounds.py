@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_user.planning.choice import first_round
 from dpdpca_user.planning.rounds import check_base, round_draft
@@ -40,3 +40,21 @@ def test_scales_are_not_asked_for_where_one_is_common() -> None:
         check_base(base, scales=True)
     with pytest.raises(PolicyError, match="unit of its own"):
         round_draft(base, SCALES)
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        None,
+        {"a": 1},
+        [1],
+        [{"name": "a"}],
+        [{"name": "a", "lower": 0}],
+        [{"name": "a", "levels": 3}],
+        [{"name": "a", "levels": ["x"] * 1001}],
+        [{"name": "a", "lower": 0, "upper": 1}] * 10_001,
+    ],
+)
+def test_what_has_no_features_is_the_base_of_no_chain(features: Any) -> None:
+    with pytest.raises((MessageError, PolicyError)):
+        check_base({"features": features})

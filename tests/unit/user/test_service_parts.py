@@ -9,29 +9,37 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
+from model_service import made_model
 
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
     IntegrityError,
+    LimitError,
     MessageError,
     PolicyError,
     UnavailableError,
     UsageError,
 )
+from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
+from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.terms.parties import Party, ProxyParty
-from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.files import write_private
 from dpdpca_runtime.workers import BackgroundProcesses
-from dpdpca_user.planning.lint import lint, parse_draft
+from dpdpca_user.planning.lint import MOST_PARTS, lint, parse_draft
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.service import open_service
 from dpdpca_user_service.settings import load_settings
 from dpdpca_user_service.stages import ENDED, STAGES, Stage, check_move
+from dpdpca_user_service.steps import publishable
 from dpdpca_user_service.store.database import Database
 from dpdpca_user_service.store.studies import StudyStore
 from dpdpca_user_service.work import make_key, open_count
@@ -269,6 +277,60 @@ def test_a_draft_that_does_not_parse_is_not_repeated() -> None:
         with pytest.raises(MessageError) as refusal:
             parse_draft(content, media_type)
         assert "secret" not in str(refusal.value)
+
+
+def test_so_many_owners_are_not_made_up() -> None:
+    party, proxy = Party("u", b"\1" * 32, b"\1" * 32), ProxyParty("p", "https://p", b"\2" * 32, b"\2" * 32)
+    with pytest.raises(PolicyError, match="more than 10000"):
+        lint(DRAFT | {"min_owners": 10**12}, party, proxy, datetime(2030, 1, 1, tzinfo=UTC), 3072)
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type"),
+    [
+        (b'{"a": 1, "a": 1}', "application/json"),
+        (b'{"a": {"b": 1, "b": 2}}', "application/json"),
+        (b'{"a": 1' + b"0" * 1000 + b"}", "application/json"),
+        (b"a = 0x" + b"f" * 1000, "application/toml"),
+        (b"a = 1." + b"0" * 1000, "application/toml"),
+    ],
+)
+def test_drafts_that_a_parser_would_take_are_refused(content: bytes, media_type: str) -> None:
+    with pytest.raises(MessageError):
+        parse_draft(content, media_type)
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/toml"])
+def test_a_draft_holds_no_more_than_drafts_do(media_type: str) -> None:
+    content = b"a = [" if media_type.endswith("toml") else b'{"a": ['
+    content += b"[]," * (MOST_PARTS // 2 - 2) + b"0]" + b"}" * media_type.endswith("json")
+    assert len(parse_draft(content, media_type)["a"]) == MOST_PARTS // 2 - 1
+    with pytest.raises(LimitError, match="200000 entries"):
+        parse_draft(content.replace(b"0]", b"[], [], [], 0]"), media_type)
+
+
+def test_as_many_components_are_published_as_have_room() -> None:
+    features = [{"name": f"f{index}", "lower": -1, "upper": 1} for index in range(60)]
+    model = made_model(features)
+    study, whole = model.study, model.components
+    assert publishable(study, whole, 3) == encode_components(study, whole)
+    for owners in (600, 2000, 5000):
+        plain = publishable(study, whole, owners)
+        told = parse_components(plain, study)
+        assert np.array_equal(told.vectors, whole.vectors[: told.component_count])
+        sealed = {
+            PartyId.of(b"%d" % index): bytes(len(plain) + SEALING_OVERHEAD_BYTES) for index in range(owners)
+        }
+        assert (
+            len(SealedComponents(study, sealed).sign(IdentityKey.generate()).encoded)
+            <= COMPONENTS_LIMIT_BYTES
+        )
+        more = encode_components(study, whole.leading(told.component_count + 1))
+        if told.component_count < 60:
+            assert owners * 2 * len(more) > 0.97 * COMPONENTS_LIMIT_BYTES
+    assert told.component_count < 10
+    with pytest.raises(LimitError, match="no room"):
+        publishable(study, whole, 100_000)
 
 
 def test_a_store_of_the_first_version_goes_on_with_its_studies(

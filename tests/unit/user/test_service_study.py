@@ -336,7 +336,7 @@ def verified(user: UserWorld, row: StudyRow) -> list[str]:
 
     evidence, proxy = evidence_of(user.service, row.id), user.world.proxy_key
     return list(
-        verify_evidence(row.known_study, evidence, chunk, [proxy], [ours], least_modulus_bits=TOY_BITS)
+        verify_evidence(row.known_study, evidence, chunk, [proxy], [ours], key_rules=KeyRules(TOY_BITS))
     )
 
 
@@ -365,7 +365,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     user.deliver_all(row)
     row = user.advance_to(row, Stage.PUBLISHED)
     assert row.study is not None
-    evidence = evidence_of(user.service, row.id)
+    evidence = json.loads(evidence_of(user.service, row.id))
     proxy, ours = user.world.proxy_key, user.world.user.public.ed25519
 
     def chunk(index: int) -> bytes:
@@ -454,7 +454,7 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
     row = user.advance_to(row, Stage.PUBLISHED)
     given = verify_evidence(
         row.known_study,
-        evidence_of(user.service, row.id),
+        json.loads(evidence_of(user.service, row.id)),
         lambda index: user.service.store.chunk(row, index) or b"",
         [user.world.proxy_key],
         [user.world.user.public.ed25519],
@@ -468,7 +468,7 @@ def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: Us
     row = user.advance_to(user.create(release="joint", publish=False), Stage.OPEN)
     user.deliver_all(row)
     row = user.advance_to(row, Stage.FITTED)
-    evidence = evidence_of(user.service, row.id)
+    evidence = json.loads(evidence_of(user.service, row.id))
 
     def said_of(log: list[dict[str, Any]]) -> str:
         given = verify_evidence(

@@ -39,14 +39,13 @@ def made_people(count: int = 4000) -> dict[str, list[Any]]:
     }
 
 
-def made_model(
+def plain_model(
     key: SecretKey,
     people: dict[str, list[Any]],
     *,
     user: str = "Institute",
     proxy: str = "Relay",
     owners: Sequence[str] = ("Hospital <A>", "Hospital <B>", "Hospital <C>"),
-    least_modulus_bits: int = 2048,
     **changes: Any,
 ) -> Model:
     """The model of a study on `people`, its parties under these names."""
@@ -69,7 +68,6 @@ def made_model(
         [Participant(name, IdentityKey.generate().public.ed25519) for name in owners],
         key.public,
         prove_key(key, identity.public.ed25519),
-        least_modulus_bits=least_modulus_bits,
     )
     figures = manifest.figures
     moments = SecondMoments(figures.encoded_features, figures.record_bound)
