@@ -45,6 +45,8 @@ _LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
 
 _STATEMENTS_BYTES = 64 * 1024 * 1024
 """Of manifests and shares' statements that are on their way."""
+_STATEMENTS_AT_ONCE = 4
+"""From one caller."""
 
 _PAGE = Path(__file__).parent / "page"
 _PAGE_HEADERS = {
@@ -113,7 +115,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
-    app.state.large, app.state.statements = LargeBodies(_LARGE_BODIES_BYTES), LargeBodies(_STATEMENTS_BYTES)
+    app.state.large = LargeBodies(_LARGE_BODIES_BYTES)
+    app.state.statements = LargeBodies(_STATEMENTS_BYTES, at_once=_STATEMENTS_AT_ONCE)
     app.state.probed_at = time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, studies, shares, releases, events):

@@ -54,10 +54,10 @@ class HoldingWorker(InlineWorker):
         self.held: str | None = None
         self.noise: list[list[int]] = []
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
         if function.__name__ == self.held:
             raise HeldError
-        outcome = super().call(function, *args)
+        outcome = super().call(function, *args, **options)
         if function is make_release:
             _, _, noise = args[0].read_bytes(draw_name(args[0].study, args[4])).partition(b"\n")
             self.noise.append(np.frombuffer(noise, dtype="<i8").tolist())

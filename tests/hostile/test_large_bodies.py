@@ -157,3 +157,12 @@ def test_the_room_for_large_bodies_is_bounded() -> None:
         1 / 0  # noqa: B018 # leaves the context by an error
     with large.room("a", 100):
         pass
+
+
+def test_one_caller_may_have_several_places() -> None:
+    large = LargeBodies(100, at_once=2)
+    with large.room("a", 10), large.room("a", 10), large.room("b", 10):
+        with pytest.raises(UnavailableError), large.room("a", 10):
+            pass
+        with large.room("b", 10):
+            pass

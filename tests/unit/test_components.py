@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_protocol.errors import IntegrityError, UsageError
+from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.privacy.mechanisms import Calibration, Gaussian, NoiseLaw
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import (
@@ -225,5 +225,5 @@ def test_a_release_that_honest_records_cannot_make_is_refused() -> None:
         "covariance": NoisyScatter(n, ((top // 9, top // 2, 0), (top // 2, top // 9, 0), (0, 0, 0)), None),
     }
     for word, noisy in implausible.items():
-        with pytest.raises(IntegrityError, match=word):
+        with pytest.raises(CryptographicError, match=word):
             check_scatter(noisy, figures)

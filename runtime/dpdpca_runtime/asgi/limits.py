@@ -81,14 +81,18 @@ def declared_length(request: Request) -> int:
 
 
 class LargeBodies:
-    """Room for large bodies: a caller sends one at a time, and all together reserve at most `most_bytes`.
+    """Room for large bodies, so many bytes at a time.
 
     Whoever finds no room is refused at once, before a byte of its body is read.
+
+    Args:
+        most_bytes: that all callers together reserve.
+        at_once: bodies that one caller may send at the same time.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
-        self._reserved: dict[Hashable, int] = {}
+    def __init__(self, most_bytes: int, at_once: int = 1) -> None:
+        self._most, self._at_once = most_bytes, at_once
+        self._reserved: list[tuple[Hashable, int]] = []
 
     @contextmanager
     def room(self, caller: Hashable, size: int) -> Iterator[None]:
@@ -97,15 +101,16 @@ class LargeBodies:
         Raises:
             UnavailableError: `busy`.
         """
-        if caller in self._reserved or sum(self._reserved.values()) + size > self._most:
+        callers, sizes = [known for known, _ in self._reserved], [known for _, known in self._reserved]
+        if callers.count(caller) >= self._at_once or sum(sizes) + size > self._most:
             raise UnavailableError(
                 "busy", "other large bodies are on their way here", "try again", retry_after_seconds=2
             )
-        self._reserved[caller] = size
+        self._reserved.append((caller, size))
         try:
             yield
         finally:
-            del self._reserved[caller]
+            self._reserved.remove((caller, size))
 
 
 class Places:

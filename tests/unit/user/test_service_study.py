@@ -334,7 +334,7 @@ def verified(user: UserWorld, row: StudyRow) -> list[str]:
     def chunk(index: int) -> bytes:
         return user.service.store.chunk(row, index) or b""
 
-    evidence, proxy = evidence_of(user.service, row.id), user.world.proxy_key
+    evidence, proxy = json.loads(evidence_of(user.service, row.id)), user.world.proxy_key
     return list(
         verify_evidence(row.known_study, evidence, chunk, [proxy], [ours], key_rules=KeyRules(TOY_BITS))
     )
