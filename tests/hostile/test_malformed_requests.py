@@ -19,7 +19,7 @@ from proxy_world import dump, values_of, wait_for
 from quick_folder import quick_folder
 
 REQUESTS = 10_000
-_WARM = 1_500
+_WARM = 3_000
 _SENDERS = 4
 _SEED = 20261127
 _ANSWER_SECONDS = 20.0
