@@ -7,17 +7,18 @@ whoever sees the fitted attributes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.records.encoding import RecordEncoder
-from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.release.release import NoisyScatter, triangle_index
+from dpdpca_protocol.reference import run_study
+from dpdpca_protocol.release.ciphers import UNENCRYPTED
+from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, Floats, fit_components
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import (
@@ -25,10 +26,8 @@ from dpdpca_protocol.terms.features import (
     Feature,
     check_clip_norm,
     check_resolution,
-    feature_units,
 )
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
-from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import Terms
 from dpdpca_user.estimator import NoisyPCA, ParameterError, positive_parameter
@@ -43,23 +42,16 @@ _DEFAULT_CLIP = 0.35
 
 @dataclass(frozen=True, slots=True)
 class LocalTerms:
-    """What encoding and components need to know of a manifest, for a table that has none."""
+    """What a study depends on, for a table that has no manifest."""
 
     features: tuple[Feature, ...]
     figures: Figures
     clip_norm: Fraction
+    fraction_bits: int
     scaling: str
     missing: str = "reject"
     nonnegative: bool = False
     release: ReleaseKind = ReleaseKind.JOINT
-
-    @property
-    def feature_units(self) -> tuple[tuple[Fraction, Fraction], ...]:
-        return feature_units(self.features, self.scaling)
-
-    @property
-    def encoded_names(self) -> tuple[str, ...]:
-        return tuple(feature.name for feature in self.features)
 
 
 class DPPCA(NoisyPCA):
@@ -86,6 +78,8 @@ class DPPCA(NoisyPCA):
     Example:
         >>> DPPCA(n_components=2, bounds=(0, 1), epsilon=1.0).fit(rows).components_  # doctest: +SKIP
     """
+
+    _noise = EXACT  # tests of what noise would hide take it out
 
     def __init__(
         self,
@@ -124,25 +118,14 @@ class DPPCA(NoisyPCA):
         n, d = rows.shape
         terms = self._terms(n, d)
         privacy = self._privacy(terms, n)
-        # RecordEncoder and EncodedSpace read only what LocalTerms has.
-        manifest = cast(Manifest, terms)
-        batch = RecordEncoder(manifest).encode(
-            {name: rows[:, j] for j, name in enumerate(terms.encoded_names)}
-        )
-        moments = SecondMoments(d, terms.figures.record_bound)
-        moments.add(batch.z)
-        noise = self._draw_noise(terms.figures)
-        noisy = _noisy_scatter(
-            d, [value + drawn for value, drawn in zip(moments.values(), noise, strict=True)]
-        )
+        records = {feature.name: rows[:, j] for j, feature in enumerate(terms.features)}
+        noisy = run_study(terms, [records], OS_RANDOMNESS, self._noise, UNENCRYPTED)
+        assert isinstance(noisy, NoisyScatter)
         k = self._wanted(d)
-        components = fit_components(noisy, terms.figures, EncodedSpace.of(manifest))
+        components = fit_components(noisy, terms.figures, EncodedSpace.of(terms))
         reliability = assess_release(noisy, terms.figures, components, OS_RANDOMNESS)
         self._adopt(components, k, privacy, reliability, self.metric)
         return self
-
-    def _draw_noise(self, figures: Figures) -> list[int]:
-        return figures.mechanism.draw(1)
 
     def _wanted(self, d: int) -> int | None:
         k = self.n_components
@@ -189,7 +172,7 @@ class DPPCA(NoisyPCA):
             )
         except PolicyError as error:
             raise ParameterError("bad-argument", error.problem, error.next_step) from error
-        return LocalTerms(features, figures, clip_norm, self.scaling)
+        return LocalTerms(features, figures, clip_norm, fraction_bits, self.scaling)
 
     def _features(self, d: int) -> tuple[Feature, ...]:
         lower, upper = self._bounds(d)
@@ -239,18 +222,6 @@ class DPPCA(NoisyPCA):
             "study": None,
             **privacy_figures(terms.figures),
         }
-
-
-def _noisy_scatter(d: int, values: Sequence[int]) -> NoisyScatter:
-    """N, ṽ and R̃ in joint order → N·S̃ = N·R̃ − ṽṽᵀ, in integers."""
-    count, total, triangle = values[0], values[1 : 1 + d], values[1 + d :]
-    scaled = tuple(
-        tuple(
-            count * triangle[triangle_index(d, min(i, j), max(i, j))] - total[i] * total[j] for j in range(d)
-        )
-        for i in range(d)
-    )
-    return NoisyScatter(count, scaled, tuple(total))
 
 
 def _per_feature(values: Any, d: int, what: str) -> NDArray[np.float64]:

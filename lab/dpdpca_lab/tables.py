@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,8 @@ from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import Feature, check_resolution, feature_units
+from dpdpca_protocol.terms.features import Feature, check_resolution
 from dpdpca_protocol.terms.figures import default_fraction_bits
-from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.estimator import ParameterError, check_numbers
 
 Floats = NDArray[np.float64]
@@ -50,26 +49,15 @@ class EncodedTable:
         total = self.moments.sum.astype(np.float64)
         return self.second_moment - np.outer(total, total) / self.moments.count
 
-    def scaled(self, rows: Floats) -> Floats:
-        """(n, d) rows in original units → half-ranges from the centre. Neither bounded nor rounded."""
-        return (rows - self.centre) / self.half_range
-
-
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    record_bound: int
-    encoded_features: int
-    grid: int
-
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What `RecordEncoder` reads of a manifest."""
+    """The terms of encoding for a table that has no manifest."""
 
     features: tuple[Feature, ...]
-    figures: _Grid
     clip_norm: Fraction
-    feature_units: tuple[tuple[Fraction, Fraction], ...]
+    fraction_bits: int
+    scaling: str = "range"
     missing: str = "reject"
     nonnegative: bool = False
     release: ReleaseKind = ReleaseKind.JOINT
@@ -102,22 +90,17 @@ def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> Enco
         for j, (low, high) in enumerate(zip(lower.tolist(), upper.tolist(), strict=True))
     )
     try:
-        grid = 1 << default_fraction_bits(d, norm)
-        check_resolution(features, "range", grid)
+        fraction_bits = default_fraction_bits(d, norm)
+        check_resolution(features, "range", 1 << fraction_bits)
     except PolicyError as error:
         raise ParameterError("bad-argument", error.problem, error.next_step) from error
-    bound = int((norm * grid) ** 2)
-    terms = _Terms(
-        features,
-        _Grid(bound, d, grid),
-        norm,
-        feature_units(features, "range"),
-    )
-    encoder = RecordEncoder(cast(Manifest, terms))
+    terms = _Terms(features, norm, fraction_bits)
+    encoder = RecordEncoder(terms)
     z = encoder.encode({feature.name: values[:, j] for j, feature in enumerate(features)}).z
-    moments = SecondMoments(d, bound)
+    moments = SecondMoments(d, encoder.record_bound)
     moments.add(z)
-    return EncodedTable(z, moments, bound, grid, (lower + upper) / 2, (upper - lower) / 2)
+    grid = 1 << terms.fraction_bits
+    return EncodedTable(z, moments, encoder.record_bound, grid, (lower + upper) / 2, (upper - lower) / 2)
 
 
 def _bounds(bounds: Any, d: int) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ from math import isqrt
 
 import gmpy2
 import pytest
+import streamed
 from gmpy2 import mpz
 from promises import Promise
 
@@ -87,9 +88,7 @@ def masked(
         noise = drawn_noise(count)
     layout = layout_of(secret.public)
     aggregate = encrypted_aggregate(secret.public, records)
-    released = release.make_masked_release(
-        secret.public, layout, aggregate, count, mask, noise, OS_RANDOMNESS
-    )
+    released = streamed.masked_release(secret.public, layout, aggregate, count, mask, noise)
     return released, mask, list(noise)
 
 
@@ -295,9 +294,7 @@ def test_uniform_residues_hide_the_mask_from_a_smooth_key(promise: Promise) -> N
     mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
     noise = drawn_noise(COUNT)
     aggregate = aggregate_in_the_group_of_h(secret, factors)
-    released = release.make_masked_release(
-        secret.public, layout, aggregate, COUNT, mask, noise, OS_RANDOMNESS
-    )
+    released = streamed.masked_release(secret.public, layout, aggregate, COUNT, mask, noise)
     assert mask_from_randomness(secret, factors, released) != mask[1]
     promise("P13", counted="1 release to a key that reads randomizers", result="mask not read")
 
@@ -309,8 +306,8 @@ def test_products_over_a_pool_hide_the_mask_from_a_smooth_key(promise: Promise) 
     for _ in range(3):
         mask = release.draw_mask(D, MASK_BITS, OS_RANDOMNESS)
         aggregate = aggregate_in_the_group_of_h(secret, factors)
-        released = release.make_masked_release(
-            public, layout, aggregate, COUNT, mask, drawn_noise(COUNT), OS_RANDOMNESS, Speed(pool)
+        released = streamed.masked_release(
+            public, layout, aggregate, COUNT, mask, drawn_noise(COUNT), Speed(pool=pool)
         )
         assert mask_from_randomness(secret, factors, released) != mask[1]
     promise("P13", counted="3 releases over a pool to a key that reads randomizers", result="mask not read")
@@ -330,9 +327,7 @@ def test_powers_of_h_would_show_the_mask_to_a_smooth_key(
 
     monkeypatch.setattr(masked_release, "uniform_residue", power_of_h)
     aggregate = aggregate_in_the_group_of_h(secret, factors)
-    released = release.make_masked_release(
-        secret.public, layout, aggregate, COUNT, mask, noise, OS_RANDOMNESS
-    )
+    released = streamed.masked_release(secret.public, layout, aggregate, COUNT, mask, noise)
     assert mask_from_randomness(secret, factors, released) == mask[1]
     promise("P13", counted="the same attack on powers of h (planted)", result="mask read exactly")
 

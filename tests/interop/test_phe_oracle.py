@@ -20,6 +20,7 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.paillier.cipher import Encryptor, check_ciphertexts, raw_encrypt
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.suite import PaillierSuite
 
 OURS = generate_secret_key(520, OS_RANDOMNESS, rules=KeyRules(520))
@@ -70,12 +71,13 @@ def test_an_owner_with_phe_alone_makes_valid_vectors() -> None:
     suite = PaillierSuite(OURS.public, 20)
     values = list(range(-30, 30))
     with_phe = PheEncryptor(OURS.public)
-    share = suite.encrypt_vector(values, with_phe)
+    plains = list(suite.plaintexts(values, 60))
+    share = with_phe.encrypt_many(plains)
     check_ciphertexts(OURS.public, share)
     with ThreadPoolExecutor(2) as executor:
-        another = suite.encrypt_vector(values, with_phe, executor)
-    third = suite.encrypt_vector(values, suite.encryptor(60))
-    assert suite.decrypt_vector(OURS, suite.add_vectors([share, another, third]), 60) == [
+        another = with_phe.encrypt_many(plains, executor)
+    third = Encryptor(OURS.public, len(plains)).encrypt_many(plains)
+    assert suite.decrypt_vector(OURS, multiply_shares([share, another, third], OURS.public), 60) == [
         3 * value for value in values
     ]
     assert OURS.decrypt(with_phe.encrypt(-1)) == -1

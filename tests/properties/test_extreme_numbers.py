@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from dpdpca_protocol.errors import MessageError, PolicyError
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.result.components import EncodedSpace
 from dpdpca_protocol.terms.features import longest_norm_squared
-from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user import DPPCA
 from dpdpca_user.estimator import ParameterError
@@ -140,9 +140,13 @@ budgets = st.sampled_from([5e-324, 1e-300, 1e-9, 0.1, 1, 2.0, 55.0, 1e3, 1e300, 
 class Watched(DPPCA):
     """Notes when it comes to the noise, which is the real one."""
 
-    def _draw_noise(self, figures: Figures) -> list[int]:
+    @property
+    def _noise(self) -> Samplers:
+        return Samplers(gaussian=self._drawn)
+
+    def _drawn(self, variance: Fraction, count: int, bound: int) -> list[int]:
         self.drawn = True
-        return super()._draw_noise(figures)
+        return EXACT.gaussian(variance, count, bound)
 
 
 @st.composite

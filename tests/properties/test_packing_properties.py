@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from streamed import encrypted, with_noise
 
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, pack, slots_for, symmetric_rows, unpack
@@ -16,6 +17,7 @@ from dpdpca_protocol.paillier.cipher import (
 )
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.suite import PaillierSuite
 
 SECRET = generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
@@ -65,7 +67,7 @@ def test_sums_of_packed_lists_are_packed_sums(
         for _ in range(owners)
     ]
     layout = FlatLayout(length, slot_bits, slots)
-    packed = [layout.pack_all(values) for values in lists]
+    packed = [list(layout.pack_stream(values)) for values in lists]
     total = [sum(plains) for plains in zip(*packed, strict=True)]
     assert layout.unpack_all(total) == [sum(column) for column in zip(*lists, strict=True)]
 
@@ -122,7 +124,7 @@ def test_a_vector_summed_under_encryption_is_the_sum(
         for _ in range(owners + 1)
     ]
     *shares, noise = lists
-    total = suite.add_vectors(suite.encrypt_vector(values, ENCRYPTOR) for values in shares)
-    noisy = suite.add_plain_vector(total, noise)
+    total = multiply_shares((encrypted(suite, values, ENCRYPTOR) for values in shares), PUBLIC)
+    noisy = with_noise(suite, total, noise)
     expected = [sum(column) for column in zip(*lists, strict=True)]
     assert suite.decrypt_vector(SECRET, noisy, length) == expected

@@ -3,8 +3,10 @@
 from flat_releases import open_joint_release
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streamed import encrypted, masked_release, with_noise
 
 from dpdpca_protocol.layout.packing import BlockLayout, slots_for
+from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
@@ -12,8 +14,6 @@ from dpdpca_protocol.release.release import (
     answer_count,
     check_count,
     draw_mask,
-    make_flat_release,
-    make_masked_release,
     open_masked_release,
     triangle_index,
 )
@@ -61,16 +61,14 @@ def test_joint_release_is_the_pooled_moments_plus_the_noise(
 ) -> None:
     d, owners = cohort
     suite = PaillierSuite(toy_key.public, data.draw(st.integers(24, 200), label="slot width"))
-    value_count = 1 + d + d * (d + 1) // 2
-    encryptor = suite.encryptor(value_count)
     shares = []
     for records in owners:
         n, v, r = moments(d, records)
         upper = [r[i][j] for i in range(d) for j in range(i, d)]
-        shares.append(suite.encrypt_vector([n, *v, *upper], encryptor))
+        shares.append(encrypted(suite, [n, *v, *upper]))
     sum_noise = data.draw(st.lists(st.integers(-9999, 9999), min_size=d, max_size=d))
     noise = data.draw(noise_for(d, 99999))
-    released = make_flat_release(suite, multiply_shares(shares, toy_key.public), [0, *sum_noise, *noise])
+    released = with_noise(suite, multiply_shares(shares, toy_key.public), [0, *sum_noise, *noise])
 
     opened = open_joint_release(suite, toy_key, released, d, max_records=100)
     pooled = [z for records in owners for z in records]
@@ -92,8 +90,7 @@ def test_masked_release_is_the_scaled_scatter_plus_the_noise_exactly(
     d, owners = cohort
     slot_bits = 2 * MASK_BITS + data.draw(st.integers(2, 100), label="spare bits")
     layout = BlockLayout(d, slot_bits, slots_for(toy_key.public.bits, slot_bits))
-    suite = PaillierSuite(toy_key.public, slot_bits)
-    encryptor = suite.encryptor(layout.ciphertext_count)
+    encryptor = Encryptor(toy_key.public, layout.ciphertext_count)
     shares = [encryptor.encrypt_many(list(layout.pack_share(*moments(d, records)))) for records in owners]
     aggregate = multiply_shares(shares, toy_key.public)
 
@@ -103,7 +100,7 @@ def test_masked_release_is_the_scaled_scatter_plus_the_noise_exactly(
     check_count(toy_key.public, aggregate[0], count, rho)
     mask = draw_mask(d, MASK_BITS, OS_RANDOMNESS)
     noise = data.draw(noise_for(d, 10**9))
-    released = make_masked_release(toy_key.public, layout, aggregate, count, mask, noise, OS_RANDOMNESS)
+    released = masked_release(toy_key.public, layout, aggregate, count, mask, noise)
     assert len(set(released) | set(aggregate)) == len(released) + len(aggregate)
 
     opened = open_masked_release(toy_key, layout, released, count)
@@ -121,7 +118,6 @@ def test_noise_that_owners_bring_adds_up_and_leaves_the_count_exact(
     d, owners = cohort
     suite = PaillierSuite(toy_key.public, data.draw(st.integers(30, 200), label="slot width"))
     size = d + d * (d + 1) // 2
-    encryptor = suite.encryptor(1 + size)
     parts = st.lists(st.integers(-99999, 99999), min_size=size, max_size=size)
     shares, total = [], [0] * size
     for records in owners:
@@ -130,7 +126,7 @@ def test_noise_that_owners_bring_adds_up_and_leaves_the_count_exact(
         own = data.draw(parts)
         noisy = [x + g for x, g in zip(exact, own, strict=True)]
         total = [a + b for a, b in zip(total, noisy, strict=True)]
-        shares.append(suite.encrypt_vector([n, *noisy], encryptor))
+        shares.append(encrypted(suite, [n, *noisy]))
     released = multiply_shares(shares, toy_key.public)
     opened = open_joint_release(suite, toy_key, released, d, max_records=100)
     assert opened.count == sum(len(records) for records in owners)

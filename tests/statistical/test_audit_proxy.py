@@ -9,6 +9,7 @@ import secrets
 
 import numpy as np
 import pytest
+from streamed import encrypted
 
 from dpdpca_lab.audit.game import ALPHA, audit
 from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
@@ -16,6 +17,7 @@ from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Views, intege
 from dpdpca_lab.audit.report import Claim
 from dpdpca_protocol.layout.packing import unpack
 from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
+from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy import worker
@@ -61,7 +63,7 @@ class MaskedThroughTheProxy(MaskedRelease):
 
     def play(self, totals, runs):
         suite = PaillierSuite(self.proxy.secret.public, self.figures.slot_bits)
-        encryptor = suite.encryptor(self.layout.ciphertext_count)
+        encryptor = Encryptor(suite.public, self.layout.ciphertext_count)
         share = list(self.layout.pack_share(totals.count, totals.sum, totals.second_moment))
         product = self.proxy.store(encryptor.encrypt_many(share))
         values, veiled = [], []
@@ -88,7 +90,7 @@ class JointThroughTheProxy(JointRelease):
     def play(self, totals, runs):
         suite = PaillierSuite(self.proxy.secret.public, self.figures.slot_bits)
         plain = [totals.count, *self.truth(totals)]
-        product = self.proxy.store(suite.encrypt_vector(plain, suite.encryptor(len(plain))))
+        product = self.proxy.store(encrypted(suite, plain))
         values = []
         for _ in range(runs):
             packed = self.proxy.release(self.figures, None, product)

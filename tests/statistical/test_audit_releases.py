@@ -258,10 +258,9 @@ class FreshLeft(MaskedRelease):
     def draw_noise(self, count, runs):
         return np.hstack([super().draw_noise(count, runs), super().draw_noise(count, runs)])
 
-    def place_noise(self, i, columns):
-        size = self.d * (self.d + 1) // 2
-        honest = super().place_noise(i, columns)
-        return [draw + (size if j < i else 0) for draw, j in zip(honest, columns, strict=True)]
+    def place_noise(self, drawn):
+        honest, fresh = (super(FreshLeft, self).place_noise(part) for part in np.split(drawn, 2))
+        return [[fresh[i][j] if j < i else honest[i][j] for j in range(self.d)] for i in range(self.d)]
 
 
 def test_fresh_noise_left_of_the_diagonal_is_seen(masked):

@@ -56,6 +56,7 @@ AREAS: dict[str, tuple[Target, ...]] = {
         Target("paillier/products.py", ("unit/test_products.py", *_RELEASES[:1]), _SPEED_OF_PRODUCTS),
     ),
     "masking": (
+        Target("reference.py", ("unit/test_reference.py",)),
         Target("release/masked.py", _RELEASES, _SPEED_OF_MASKED),
         Target(
             "release/release.py", ("unit/test_release.py", *_RELEASES[1:], "hostile/test_release_attacks.py")

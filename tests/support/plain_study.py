@@ -7,10 +7,11 @@ from typing import Any
 
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.records.encoding import RecordEncoder
-from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.release.release import NoisyScatter, triangle_index
+from dpdpca_protocol.reference import run_study
+from dpdpca_protocol.release.ciphers import UNENCRYPTED
+from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -70,20 +71,8 @@ def plain_model(
         prove_key(key, identity.public.ed25519),
     )
     figures = manifest.figures
-    moments = SecondMoments(figures.encoded_features, figures.record_bound)
-    moments.add(RecordEncoder(manifest).encode(people).z)
-    d = figures.encoded_features
-    if manifest.release == "joint":
-        noise = figures.mechanism.draw(1)
-    else:
-        noise = [0] * (1 + d) + figures.mechanism.draw(1)
-    n, *rest = [value + drawn for value, drawn in zip(moments.values(), noise, strict=True)]
-    total, triangle = rest[:d], rest[d:]
-    scaled = tuple(
-        tuple(n * triangle[triangle_index(d, min(i, j), max(i, j))] - total[i] * total[j] for j in range(d))
-        for i in range(d)
-    )
-    noisy = NoisyScatter(n, scaled, tuple(total) if manifest.release == "joint" else None)
+    noisy = run_study(manifest, [people], OS_RANDOMNESS, EXACT, UNENCRYPTED)
+    assert isinstance(noisy, NoisyScatter)
     components = fit_components(noisy, figures, EncodedSpace.of(manifest), owners=len(owners))
     return Model(
         manifest.study_id,

@@ -20,6 +20,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 from gmpy2 import mpz
+from streamed import encrypted
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
@@ -306,7 +307,7 @@ class OpenStudy:
         ciphertexts: list[mpz]
         if self.manifest.release == "joint":
             noisy = [x + g for x, g in zip(values.flat, figures.own_noise(), strict=True)]
-            ciphertexts = PaillierSuite(public, figures.slot_bits).encrypt_vector(noisy, encryptor)
+            ciphertexts = encrypted(PaillierSuite(public, figures.slot_bits), noisy, encryptor)
         else:
             layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
             rows = symmetric_rows(self.d, values.upper)

@@ -156,5 +156,5 @@ def share_values(study: OpenStudy, seed: int, count: int = 200) -> Values:
     figures = study.manifest.figures
     moments = SecondMoments(figures.encoded_features, figures.record_bound)
     moments.add(RecordEncoder(study.manifest).encode(columns).z)
-    n, *rest = moments.values()
+    n, *rest = moments.stream()
     return Values(n, rest[: study.d], rest[study.d :])

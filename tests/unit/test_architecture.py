@@ -49,6 +49,7 @@ ROOMS_FROM_THE_GROUND = (
     ("messages", "release"),
     ("terms",),
     ("records", "result"),
+    ("reference",),
 )
 """Rooms of the core by floor. None uses another of its own floor or one above."""
 

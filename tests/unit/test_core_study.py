@@ -1,104 +1,125 @@
-"""The whole core in one process with the noise left out: what remains is plain PCA of the pooled records.
+"""What roles stream is what the reference releases, in batches, groups and slices, with a pool or without."""
 
-Leaving the noise out is possible here because releases take their noise as an argument; no setting of the
-product reaches it.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import add
 from typing import Any
 
 import numpy as np
 import pytest
-from flat_releases import open_joint_release
 from gmpy2 import mpz
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
+from reference_data import Seeded
+from scripted import STEPS
+from small_studies import KINDS, OWNERS
 
-from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.paillier.cipher import Encryptor, rerandomize
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.paillier.residues import pool_size, uniform_residues
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.pairing import KeyStream, differences, shuffled
 from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.reference import run_study
 from dpdpca_protocol.release.aggregate import multiply_shares
+from dpdpca_protocol.release.ciphers import UNENCRYPTED
+from dpdpca_protocol.release.masked import Speed, masked_ciphertexts
 from dpdpca_protocol.release.release import (
-    NoisyScatter,
     answer_count,
+    check_count,
     draw_mask,
-    make_flat_release,
-    make_masked_release,
+    flat_scatter,
+    noise_row,
+    open_flat_release,
     open_masked_release,
 )
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.result.components import EncodedSpace, fit_components
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.figures import NoiseBy
 from dpdpca_protocol.terms.manifest import Manifest
 
-Floats = NDArray[np.float64]
-FEATURES = [
-    {"name": "a", "lower": -10, "upper": 30},
-    {"name": "b", "lower": 0, "upper": 1, "centre": "0.25"},
-    {"name": "c", "lower": 1000, "upper": 5000},
-    {"name": "d", "lower": "-0.5", "upper": 0.5},
-]
+Integers = NDArray[np.int64]
 
 
-def records(seed: int, count: int) -> Floats:
-    rng = np.random.default_rng(seed)  # noqa: TID251 - made-up records, not noise, masks or keys
-    latent = rng.normal(size=(count, 2))
-    raw = latent @ rng.normal(size=(2, 4)) + 0.3 * rng.normal(size=(count, 4)) + rng.normal(size=4)
-    return raw * [6, 0.2, 700, 0.2] + [8, 0.4, 3000, 0.05]  # some lie out of bounds and are clipped
-
-
-@pytest.mark.parametrize("release", ["joint", "masked"])
-@pytest.mark.parametrize("scaling", ["range", "common"])
-def test_noiseless_core_equals_pca_of_the_pooled_encoded_records(
-    make_manifest: Callable[..., Manifest], toy_key: SecretKey, release: str, scaling: str
-) -> None:
-    manifest = make_manifest(
-        features=FEATURES, release=release, scaling=scaling, clip_norm="1.2", max_records=500
-    )
-    figures = manifest.figures
-    suite = PaillierSuite(toy_key.public, manifest.slot_bits)
-    layout = BlockLayout(4, figures.slot_bits, figures.slots)
-    encryptor = Encryptor(toy_key.public, figures.ciphertext_count)
-    pooled: list[NDArray[np.int64]] = []
-    shares: list[Sequence[mpz]] = []
-    for seed, count in enumerate((60, 25, 90)):
-        raw = records(seed, count)
-        columns: dict[str, Any] = {name: raw[:, j] for j, name in enumerate("abcd")}
-        z = RecordEncoder(manifest).encode(columns).z
-        pooled.append(z)
-        moments = SecondMoments(4, figures.record_bound)
-        moments.add(z)
-        if release == "joint":
-            shares.append(suite.encrypt_vector(moments.values(), encryptor))
-        else:
-            count_, sums, upper = moments.values()[0], moments.values()[1:5], moments.values()[5:]
-            plains = layout.pack_share(count_, sums, symmetric_rows(4, upper))
-            shares.append(encryptor.encrypt_many(list(plains)))
-        assert len(shares[-1]) == figures.ciphertext_count
-    aggregate = multiply_shares(shares, toy_key.public)
-    silence = [0] * 10
-
-    opened: NoisyScatter
-    if release == "joint":
-        released = make_flat_release(suite, aggregate, [0] * figures.value_count)
-        opened = open_joint_release(suite, toy_key, released, 4, manifest.max_records)
+def owner_share(
+    manifest: Manifest, columns: dict[str, Any], secret: SecretKey, randomness: Randomness
+) -> list[mpz]:
+    """As an owner makes it: records in batches of two, ciphertexts in slices by threads."""
+    figures, public = manifest.figures, secret.public
+    encoder, sums, batches = RecordEncoder(manifest), new_sums(figures), []
+    for start in range(0, len(columns["a"]), 2):
+        batches.append(
+            encoder.encode({name: column[start : start + 2] for name, column in columns.items()}).z
+        )
+        sums.add(batches[-1])
+    if isinstance(sums, BlockSums) and sums.has_pairs:
+        z = np.concatenate(batches)[shuffled(sum(map(len, batches)), KeyStream(randomness.bytes(32)))]
+        for y in differences(np.array_split(z, 3)):
+            sums.add_pairs(y)
+    values: Iterator[int] = map(add, sums.stream(), figures.own_noise(STEPS))
+    if figures.blocks:
+        plains = PaillierSuite(public, figures.slot_bits).plaintexts(values, figures.value_count)
     else:
-        n, _ = answer_count(toy_key, aggregate[0])
-        mask = draw_mask(4, figures.mask_bits, OS_RANDOMNESS)
-        released = make_masked_release(toy_key.public, layout, aggregate, n, mask, silence, OS_RANDOMNESS)
-        opened = open_masked_release(toy_key, layout, released, n)
+        assert isinstance(sums, SecondMoments)
+        rows: Any = sums.second_moment
+        layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
+        plains = layout.pack_share(sums.count, sums.sum.tolist(), rows)
+    with ThreadPoolExecutor(2) as threads:
+        slices = Encryptor(public, figures.ciphertext_count).encrypt_slices(list(plains), threads)
+        share = [ciphertext for part in slices for ciphertext in part]
+    assert len(share) == figures.ciphertext_count
+    return share
 
-    space = EncodedSpace.of(manifest)
-    components = fit_components(opened, figures, space)
-    encoded = np.concatenate(pooled) / figures.grid * space.unit
-    plain = PCA().fit(encoded)
-    assert opened.count == len(encoded) == 175
-    np.testing.assert_allclose(components.eigenvalues, plain.explained_variance_, rtol=1e-9)
-    signs = np.sign(np.sum(components.vectors * plain.components_, axis=1))[:, None]
-    np.testing.assert_allclose(components.vectors, signs * plain.components_, atol=1e-9)
-    if release == "joint":
-        assert components.mean is not None
-        expected = space.centre + space.half_range * np.concatenate(pooled).mean(axis=0) / figures.grid
-        np.testing.assert_allclose(components.mean, expected, rtol=1e-9)
+
+def product_in_groups(shares: Sequence[Sequence[mpz]], secret: SecretKey) -> list[mpz]:
+    """As a proxy multiplies: some at a time, then the products of these."""
+    first = multiply_shares(shares[:2], secret.public)
+    return multiply_shares(iter([first, *shares[2:]]), secret.public)
+
+
+@pytest.mark.parametrize(
+    ("kind", "with_pool"), [*((kind, False) for kind in KINDS), ("masked", True), ("masked, laplace", True)]
+)
+def test_what_roles_stream_is_what_the_reference_releases(
+    make_manifest: Callable[..., Manifest], toy_key: SecretKey, kind: str, with_pool: bool
+) -> None:
+    manifest = make_manifest(**KINDS[kind])
+    figures, public = manifest.figures, toy_key.public
+    randomness = Seeded(6)
+    shares = [owner_share(manifest, columns, toy_key, randomness) for columns in OWNERS]
+    aggregate = product_in_groups(shares, toy_key)
+
+    opened: Any
+    if manifest.release is ReleaseKind.MASKED:
+        challenge = rerandomize(public, aggregate[0], OS_RANDOMNESS)
+        count, root = answer_count(toy_key, challenge)
+        check_count(public, challenge, count, root)
+        d = figures.encoded_features
+        layout = BlockLayout(d, figures.slot_bits, figures.slots)
+        mask = draw_mask(d, figures.mask_bits, OS_RANDOMNESS)
+        noise = np.array(figures.mechanism.draw(count, STEPS), dtype="<i8")
+        size = pool_size(public, layout.release_count) if with_pool else 0
+        speed = Speed(pool=uniform_residues(public, size, OS_RANDOMNESS))
+        row = partial(noise_row, noise, d)
+        released = list(
+            masked_ciphertexts(public, layout, iter(aggregate), count, mask, row, OS_RANDOMNESS, speed)
+        )
+        assert not set(released) & set(aggregate)
+        with ThreadPoolExecutor(2) as threads:
+            opened = open_masked_release(toy_key, layout, released, count, threads)
+    else:
+        suite = PaillierSuite(public, figures.slot_bits)
+        if figures.noise_by is NoiseBy.PROXY:
+            drawn = iter(figures.mechanism.draw(1, STEPS))
+            released = list(suite.add_plain_stream(iter(aggregate), drawn, figures.value_count))
+        else:
+            released = aggregate
+        with ThreadPoolExecutor(2) as threads:
+            opened = open_flat_release(suite, toy_key, released, figures.blocks, threads)
+        if manifest.release is not ReleaseKind.PRE_STUDY:
+            opened = flat_scatter(opened, figures.encoded_features)
+
+    assert opened == run_study(manifest, OWNERS, Seeded(6), STEPS, UNENCRYPTED)

@@ -63,7 +63,7 @@ def test_extremes_of_every_width_are_what_shifting_one_by_one_gives(slot_bits: i
 
 def test_the_flat_layout_cuts_into_whole_plaintexts_and_a_rest() -> None:
     layout = FlatLayout(7, 8, 3)
-    plains = layout.pack_all([1, 2, 3, -4, -5, -6, 7])
+    plains = list(layout.pack_stream([1, 2, 3, -4, -5, -6, 7]))
     assert layout.plaintext_count == len(plains) == 3
     assert plains == [pack([1, 2, 3], 8), pack([-4, -5, -6], 8), 7]
     assert layout.unpack_all(plains) == [1, 2, 3, -4, -5, -6, 7]
@@ -74,7 +74,9 @@ def test_the_flat_layout_cuts_into_whole_plaintexts_and_a_rest() -> None:
 def test_lists_of_another_length_are_a_mistake_of_the_caller() -> None:
     flat, block = FlatLayout(7, 8, 3), BlockLayout(3, 8, 2)
     with pytest.raises(UsageError):
-        flat.pack_all([1])
+        list(flat.pack_stream([1]))
+    with pytest.raises(UsageError):
+        list(flat.pack_stream(range(8)))
     with pytest.raises(UsageError):
         flat.unpack_all([1])
     with pytest.raises(UsageError):

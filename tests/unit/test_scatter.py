@@ -50,19 +50,20 @@ def test_chunks_and_batches_make_no_difference(monkeypatch):
     parts = SecondMoments(3, 300**2 * 3)
     for part in np.array_split(rows, 7):
         parts.add(part)
-    assert parts.values() == whole.values()
+    assert list(parts.stream()) == list(whole.stream())
 
 
 def test_values_are_in_the_order_of_the_joint_release():
     moments = filled([[1, 2, 3], [-1, 0, 5]], 100)
-    assert moments.values() == [2, 0, 2, 8, 2, 2, -2, 4, 6, 34]
-    assert all(type(value) is int for value in moments.values())
+    values = list(moments.stream())
+    assert values == [2, 0, 2, 8, 2, 2, -2, 4, 6, 34]
+    assert all(type(value) is int for value in values)
 
 
 def test_no_records_are_no_error():
     moments = SecondMoments(2, 10)
     moments.add(np.zeros((0, 2), dtype=np.int64))
-    assert moments.values() == [0] * 6
+    assert list(moments.stream()) == [0] * 6
 
 
 def test_a_record_above_the_bound_is_refused():

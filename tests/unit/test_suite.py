@@ -1,10 +1,13 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from streamed import encrypted, with_noise
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
+from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.suite import PaillierSuite
 
 VALUES = [(-3) ** i % 1000 - 500 for i in range(50)]
@@ -21,10 +24,9 @@ def suite(secret: SecretKey) -> PaillierSuite:
 
 
 def test_vectors_add_up_and_take_noise(secret: SecretKey, suite: PaillierSuite) -> None:
-    encryptor = suite.encryptor(len(VALUES))
-    vectors = [suite.encrypt_vector(VALUES, encryptor) for _ in range(3)]
-    assert len(vectors[0]) == suite.ciphertext_count(50) == 4
-    noisy = suite.add_plain_vector(suite.add_vectors(vectors), range(-25, 25))
+    vectors = [encrypted(suite, VALUES) for _ in range(3)]
+    assert len(vectors[0]) == suite.layout(50).plaintext_count == 4
+    noisy = with_noise(suite, multiply_shares(vectors, secret.public), range(-25, 25))
     expected = [3 * value + noise for value, noise in zip(VALUES, range(-25, 25), strict=True)]
     assert suite.decrypt_vector(secret, noisy, 50) == expected
 
@@ -36,15 +38,15 @@ def test_one_slot_or_one_ciphertext_is_enough(bits: int, slot_bits: int, count: 
     suite = PaillierSuite(secret.public, slot_bits)
     values, half = VALUES[:count], 1 << (slot_bits - 1)
     for extreme in (values, [half - 1 - 500] * count, [-half + 500] * count):
-        encrypted = suite.encrypt_vector(extreme, suite.encryptor(count))
-        assert len(encrypted) == suite.ciphertext_count(count)
-        noisy = suite.add_plain_vector(encrypted, [500] * count)
+        ciphertexts = encrypted(suite, extreme)
+        assert len(ciphertexts) == suite.layout(count).plaintext_count
+        noisy = with_noise(suite, ciphertexts, [500] * count)
         assert suite.decrypt_vector(secret, noisy, count) == [value + 500 for value in extreme]
 
 
 def test_plaintexts_of_a_stream_are_those_of_the_vector(secret: SecretKey, suite: PaillierSuite) -> None:
     plains = list(suite.plaintexts(iter(VALUES), 50))
-    encryptor = suite.encryptor(50)
+    encryptor = Encryptor(secret.public, len(plains))
     with ThreadPoolExecutor(2) as executor:
         parts = list(encryptor.encrypt_slices(plains, executor))
         ciphertexts = [ciphertext for part in parts for ciphertext in part]
@@ -55,15 +57,18 @@ def test_plaintexts_of_a_stream_are_those_of_the_vector(secret: SecretKey, suite
 
 
 def test_shapes_and_keys_must_fit(secret: SecretKey, suite: PaillierSuite) -> None:
-    encryptor = suite.encryptor(2)
-    short, long = suite.encrypt_vector([1, 2], encryptor), suite.encrypt_vector(VALUES, encryptor)
+    short, long = encrypted(suite, [1, 2]), encrypted(suite, VALUES)
     other = generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
     with pytest.raises(UsageError):
-        suite.add_vectors([])
+        multiply_shares([], secret.public)
     with pytest.raises(UsageError):
-        suite.add_vectors([short, long])
-    with pytest.raises(UsageError):
-        suite.add_plain_vector(short, VALUES)
+        multiply_shares([short, long], secret.public)
+    for ciphertexts, values in ((short, VALUES), (long, [1, 2])):
+        with pytest.raises(ValueError, match="argument 2"):
+            with_noise(suite, ciphertexts, values)
+    for wrong in (49, 51):
+        with pytest.raises(UsageError):
+            list(suite.add_plain_stream(long, VALUES, wrong))
     with pytest.raises(UsageError):
         suite.decrypt_vector(secret, short, 50)
     with pytest.raises(UsageError):
@@ -72,5 +77,5 @@ def test_shapes_and_keys_must_fit(secret: SecretKey, suite: PaillierSuite) -> No
 
 def test_a_value_that_does_not_fit_a_slot_is_not_encrypted(suite: PaillierSuite) -> None:
     with pytest.raises(CryptographicError) as caught:
-        suite.encrypt_vector([1 << 15], suite.encryptor(1))
+        encrypted(suite, [1 << 15])
     assert caught.value.slug == "slot-overflow"

@@ -12,7 +12,7 @@ from dpdpca_owner.records.notes import notes_on
 from dpdpca_owner.records.open import DataLocation, open_source, read_batches
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.block_sums import BlockSums
+from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder
 from dpdpca_protocol.records.pairing import differences, pairing_seed
 from dpdpca_protocol.records.scatter import SecondMoments
@@ -63,7 +63,7 @@ def read_contribution(
         InputError: the data does not fit the manifest, holds no record that counts, or more than it allows.
     """
     encoder = RecordEncoder(manifest)
-    sums = new_sums(manifest)
+    sums = new_sums(manifest.figures)
     shuffle = None
     if isinstance(sums, BlockSums) and sums.has_pairs:
         seed = pairing_seed(key, manifest.study_id)
@@ -98,14 +98,6 @@ def read_contribution(
     columns_used = tuple(column_key(source.names[place]) for place in found)
     notes = notes_on(source.names, found, manifest, sums, report)
     return Contribution(columns_used, sums, report, notes, fingerprint.content)
-
-
-def new_sums(manifest: Manifest) -> SecondMoments | BlockSums:
-    """Empty sums of what the study asks for."""
-    figures = manifest.figures
-    if manifest.rules.clips_records:
-        return SecondMoments(figures.encoded_features, figures.record_bound)
-    return BlockSums(figures)
 
 
 def _add_pairs(sums: BlockSums, shuffle: Shuffle) -> None:

@@ -11,16 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dpdpca_protocol.layout.blocks import cut_blocks
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.columns import Column
-from dpdpca_protocol.records.encoding import RecordEncoder
-from dpdpca_protocol.records.pairing import KeyStream, differences, shuffled
-from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.release.release import NoisyScatter, flat_scatter
+from dpdpca_protocol.reference import Records, run_study
+from dpdpca_protocol.release.ciphers import UNENCRYPTED
+from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, fit_components
-from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.choice import NextRound, next_round
@@ -29,11 +26,9 @@ from dpdpca_user.planning.rounds import begin_chain, is_categorical, round_draft
 from dpdpca_user.results.deviates import normal_deviates, uniforms
 from dpdpca_user.results.tables import rows_of_table
 
-Records = Mapping[str, Column]
 _FACTORS = (0.25, 0.15, 0.1, 0.06)
 _OWN_NOISE = 0.1
 _OFF_CENTRE = 0.25
-_SEED_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,33 +86,11 @@ def play_chain(
 def play_round(
     manifest: Manifest, owners: Sequence[Records], randomness: Randomness
 ) -> PreStudyResult | NoisyScatter:
-    """What one flat study of these records releases, in exact integers with the study's own noise."""
-    figures = manifest.figures
-    shares = [owner_sums(manifest, records, randomness) for records in owners]
-    totals = [sum(entries) for entries in zip(*shares, strict=True)]
-    noise = figures.mechanism.draw(max(totals[0], 1))
-    values = [value + drawn for value, drawn in zip(totals, noise, strict=True)]
-    released = cut_blocks(figures.blocks, values)
-    if manifest.release is ReleaseKind.PRE_STUDY:
-        return PreStudyResult.of(manifest, with_own_noise(released, figures))
-    return flat_scatter(released, figures.encoded_features)
-
-
-def owner_sums(manifest: Manifest, records: Records, randomness: Randomness) -> list[int]:
-    """What one owner with these records would encrypt for a flat study, value by value."""
-    figures = manifest.figures
-    z = RecordEncoder(manifest).encode(records).z
-    if manifest.release is ReleaseKind.JOINT:
-        moments = SecondMoments(figures.encoded_features, figures.record_bound)
-        moments.add(z)
-        return list(moments.stream())
-    sums = BlockSums(figures)
-    sums.add(z)
-    if sums.has_pairs:
-        order = shuffled(len(z), KeyStream(randomness.bytes(_SEED_BYTES)))
-        for y in differences([z[order]]):
-            sums.add_pairs(y)
-    return list(sums.stream())
+    """What one study of these records releases, in exact integers with the study's own noise."""
+    released = run_study(manifest, owners, randomness, EXACT, UNENCRYPTED)
+    if isinstance(released, NoisyScatter):
+        return released
+    return PreStudyResult.of(manifest, with_own_noise(released, manifest.figures))
 
 
 def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:

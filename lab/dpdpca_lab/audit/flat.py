@@ -6,7 +6,6 @@ two neighbours, so one order says as much as all of them.
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -16,19 +15,20 @@ from dpdpca_lab.audit.neighbours import Neighbours, distance, reach_of
 from dpdpca_lab.audit.releases import (
     Coordinate,
     DrawnAhead,
-    Integers,
     Law,
     Totals,
     Views,
+    flat_views,
     integers,
+    narrowed,
     triangle,
 )
-from dpdpca_protocol.layout.blocks import BlockName, block_length
+from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms import BlockGaussian
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.encoding import RecordEncoder, cut_to_bound
 from dpdpca_protocol.records.pairing import differences
+from dpdpca_protocol.reference import owner_sums
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 
@@ -51,21 +51,14 @@ class FlatRelease:
     law = Law.GAUSSIAN
 
     def __init__(self, figures: Figures, d: int | None = None) -> None:
-        self.d = figures.encoded_features if d is None else d
-        setting = replace(figures.mechanism.setting, encoded_features=self.d)
-        self.mechanism = replace(figures.mechanism, setting=setting)
-        blocks = tuple(replace(block, length=block_length(block.name, self.d)) for block in figures.blocks)
-        self.figures = replace(figures, encoded_features=self.d, mechanism=self.mechanism, blocks=blocks)
+        self.figures = narrowed(figures, d)
+        self.d = self.figures.encoded_features
+        self.mechanism = self.figures.mechanism
         self.sample = DrawnAhead().samplers
 
     def totals(self, z: Records) -> Totals:
         """The totals of uncut records, paired as they stand."""
-        sums = BlockSums(self.figures)
-        sums.add(z)
-        if sums.has_pairs:
-            for y in differences([z]):
-                sums.add_pairs(y)
-        count, *values = sums.stream()
+        count, *values = owner_sums(self.figures, z)
         return Totals(count, (), (), tuple(values))
 
     def granularity(self, count: int) -> int | None:
@@ -89,8 +82,7 @@ class FlatRelease:
 
     def play(self, totals: Totals, runs: int) -> Views:
         noise = integers(self.mechanism.draw(1, self.sample) for _ in range(runs))
-        values: Integers = integers([(totals.count, *totals.values)]) + noise
-        return Views(values[:, 1:], np.empty((runs, 0), dtype=object))
+        return flat_views(self.figures, [totals.count, *totals.values], noise)
 
 
 def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[Neighbours]:

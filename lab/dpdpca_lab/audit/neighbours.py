@@ -87,30 +87,26 @@ def arena_of(manifest: Manifest) -> Arena:
 
 
 def worst_pairs(manifest: Manifest, arena: Arena, count: int) -> list[Neighbours]:
-    """The known worst cases of a study, N = `count`, held by as many owners as it needs at least."""
-    bound, owners = manifest.figures.record_bound, manifest.min_owners
+    """The known worst cases of a study, N = `count`."""
+    bound = manifest.figures.record_bound
     if not arena.encoded:
-        return pairs_on_the_bound(arena.shapes, bound, count, owners)
+        return pairs_on_the_bound(arena.shapes, bound, count)
     pairs = []
     for shape in arena.shapes:
         first, second = (
-            Totals.of(
-                _through_the_encoder(manifest, arena.columns, moved, shape.others, count), bound, owners
-            )
+            Totals.of(_through_the_encoder(manifest, arena.columns, moved, shape.others, count), bound)
             for moved in (shape.before, shape.after)
         )
         pairs.append(Neighbours(shape.name, True, first, second))
     return pairs
 
 
-def pairs_on_the_bound(
-    shapes: Sequence[Shape], record_bound: int, count: int, owners: int = 1
-) -> list[Neighbours]:
+def pairs_on_the_bound(shapes: Sequence[Shape], record_bound: int, count: int) -> list[Neighbours]:
     """The pairs of these shapes as integer records with Σ z² ≤ K = `record_bound`, N = `count`."""
     pairs = []
     for shape in shapes:
         first, second = (
-            Totals.of(_on_the_bound(record_bound, moved, shape.others, count), record_bound, owners)
+            Totals.of(_on_the_bound(record_bound, moved, shape.others, count), record_bound)
             for moved in (shape.before, shape.after)
         )
         pairs.append(Neighbours(shape.name, False, first, second))

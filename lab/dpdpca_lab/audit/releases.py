@@ -1,8 +1,8 @@
-"""Releases in plain integers, many at a time: what the data user decrypts, without the encryption.
+"""Releases in plain integers, many times over: what the data user decrypts, without the encryption.
 
-Encryption is left out because the cryptosystem is exact: what is decrypted is the integer that was computed,
-whatever the randomness (tests/unit/lab/test_audit_releases.py runs both side by side). Noise and mask come
-from the functions that the proxy calls, the places of the noise from the function that places it.
+The reference makes them (`dpdpca_protocol.reference`); noise and mask come from the functions that the proxy
+calls. Encryption is left out because the cryptosystem is exact: what is decrypted is the integer that was
+computed, whatever the randomness (tests/unit/lab/test_audit_releases.py runs both side by side).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.layout.blocks import block_length, value_count
+from dpdpca_protocol.layout.packing import symmetric_rows, unpack
 from dpdpca_protocol.privacy.gaussian import discrete_gaussian
 from dpdpca_protocol.privacy.mechanisms import Mechanism, NoiseLaw
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.release.release import draw_mask, noise_row
+from dpdpca_protocol.reference import block_layout, flat_layout, flat_release, masked_release, plaintexts
+from dpdpca_protocol.release.ciphers import UNENCRYPTED
+from dpdpca_protocol.release.release import draw_mask
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 
@@ -52,25 +55,17 @@ class Totals:
     values: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, z: NDArray[np.int64], record_bound: int, owners: int = 1) -> "Totals":
-        """The totals of encoded records that `owners` owners hold in turns.
+    def of(cls, z: NDArray[np.int64], record_bound: int) -> "Totals":
+        """The totals of encoded records, whoever holds them.
 
         Args:
-            z: (N, d) int64, Σ z² ≤ K in every row; checked by each owner's `SecondMoments`.
+            z: (N, d) int64, Σ z² ≤ K in every row; checked.
             record_bound: K.
-            owners: L.
         """
-        d = z.shape[1]
-        shares = [SecondMoments(d, record_bound) for _ in range(min(owners, len(z)))]
-        for index, share in enumerate(shares):
-            share.add(np.ascontiguousarray(z[index :: len(shares)]))
-        sums = np.array([share.sum for share in shares], dtype=object).sum(axis=0)
-        moments = np.array([share.second_moment for share in shares], dtype=object).sum(axis=0)
-        return cls(
-            sum(share.count for share in shares),
-            tuple(int(value) for value in sums),
-            tuple(tuple(int(value) for value in row) for row in moments),
-        )
+        moments = SecondMoments(z.shape[1], record_bound)
+        moments.add(z)
+        rows = moments.second_moment.tolist()
+        return cls(moments.count, tuple(moments.sum.tolist()), tuple(map(tuple, rows)))
 
 
 class Law(StrEnum):
@@ -168,11 +163,9 @@ class _Played:
     """What both releases have in common: the study's mechanism on the features that are played."""
 
     def __init__(self, figures: Figures, d: int | None = None) -> None:
-        self.figures = figures
-        self.d = _features(figures, d)
-        # Laws and scales of single entries do not depend on how many others there are.
-        setting = replace(figures.mechanism.setting, encoded_features=self.d)
-        self.mechanism = replace(figures.mechanism, setting=setting)
+        self.figures = narrowed(figures, d)
+        self.d = self.figures.encoded_features
+        self.mechanism = self.figures.mechanism
         self.law = Law.of(self.mechanism)
         self.sample = DrawnAhead().samplers
 
@@ -209,8 +202,8 @@ class JointRelease(_Played):
         return (*totals.sum, *upper(totals.second_moment))
 
     def play(self, totals: Totals, runs: int) -> Views:
-        values = integers([[totals.count, *self.truth(totals)]]) + self.draw_noise(totals.count, runs)
-        return Views(values[:, 1:], np.empty((runs, 0), dtype=object))
+        values = [totals.count, *self.truth(totals)]
+        return flat_views(self.figures, values, self.draw_noise(totals.count, runs))
 
 
 class MaskedRelease(_Played):
@@ -226,7 +219,7 @@ class MaskedRelease(_Played):
         self, figures: Figures, d: int | None = None, randomness: Randomness = OS_RANDOMNESS
     ) -> None:
         super().__init__(figures, d)
-        self.layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
+        self.layout = block_layout(self.figures)
         self.veil = 1 << figures.mask_bits
         self.randomness = randomness
 
@@ -255,36 +248,34 @@ class MaskedRelease(_Played):
         bits = self.figures.mask_bits
         return integers(draw_mask(self.d, bits, self.randomness) for _ in range(runs))
 
-    def place_noise(self, i: int, columns: range) -> Sequence[int]:
-        """Which draws stand in `columns` of row i."""
-        return noise_row(range(self.d * (self.d + 1) // 2), self.d, i, columns)
-
-    def masked(self, totals: Totals, mask: Integers, noise: Integers) -> tuple[Integers, Integers]:
-        """The plaintext twin of `make_masked_release`.
-
-        Args:
-            totals: N, v and R.
-            mask: (runs, d), b.
-            noise: (runs, d(d+1)/2), H as upper triangles by rows, at the scale of N·S.
-
-        Returns:
-            v′ (runs, d), and T (runs, d, d) where the release holds it, 0 elsewhere.
-        """
-        n, v, r = totals.count, totals.sum, totals.second_moment
-        rows: Integers = np.zeros((len(mask), self.d, self.d), dtype=object)
-        for i in range(self.d):
-            for _, columns in self.layout.blocks(i):
-                for j, draw in zip(columns, self.place_noise(i, columns), strict=True):
-                    b_i, b_j = mask[:, i], mask[:, j]
-                    rows[:, i, j] = n * r[i][j] + v[i] * b_j + b_i * v[j] + b_i * b_j + noise[:, draw]
-        return mask + integers([v]), rows
+    def place_noise(self, drawn: Sequence[int]) -> Sequence[Sequence[int]]:
+        """H, d × d, of the draws for one release."""
+        return symmetric_rows(self.d, drawn)
 
     def play(self, totals: Totals, runs: int) -> Views:
         n = totals.count
-        sums, rows = self.masked(totals, self.draw_mask(runs), self.draw_noise(n, runs))
+        aggregate = plaintexts(self.figures, [n, *totals.sum, *upper(totals.second_moment)])
         entries = [(i, j) for i in range(self.d) for j in range(i, self.d)] + self._left()
-        columns = [rows[:, i, j] - sums[:, i] * sums[:, j] for i, j in entries]
-        return Views(np.stack(columns, axis=1), sums)
+        values, veiled = [], []
+        for b, drawn in zip(self.draw_mask(runs), self.draw_noise(n, runs), strict=True):
+            H = self.place_noise(drawn)
+            released = masked_release(self.figures, aggregate, n, b, H, UNENCRYPTED)
+            sums, rows = released[: self.d], self._rows(released[self.d :])
+            values.append([rows[i, j] - sums[i] * sums[j] for i, j in entries])
+            veiled.append(sums)
+        return Views(integers(values), integers(veiled))
+
+    def _rows(self, blocks: Sequence[int]) -> dict[tuple[int, int], int]:
+        """T where the release holds it, copies left of the diagonal included; nothing is compared."""
+        remaining = iter(blocks)
+        return {
+            (i, j): entry
+            for i in range(self.d)
+            for _, columns in self.layout.blocks(i)
+            for j, entry in zip(
+                columns, unpack(next(remaining), self.figures.slot_bits, len(columns)), strict=True
+            )
+        }
 
     def _left(self) -> list[tuple[int, int]]:
         """The entries left of the diagonal that the release holds, as copies."""
@@ -298,10 +289,37 @@ def release_of(figures: Figures, d: int | None = None) -> JointRelease | MaskedR
     return JointRelease(figures, d) if figures.release is ReleaseKind.JOINT else MaskedRelease(figures, d)
 
 
-def _features(figures: Figures, d: int | None) -> int:
-    if d is not None and not 1 <= d <= figures.encoded_features:
+def narrowed(figures: Figures, d: int | None) -> Figures:
+    """The figures with d features, at most the study's; all if None.
+
+    Laws and scales of single entries do not depend on how many others there are, but for octaves, whose noise
+    is then that of a study of d features.
+    """
+    if d is None:
+        return figures
+    if not 1 <= d <= figures.encoded_features:
         raise UsageError("bad-argument", "an audit plays with some of the study's features")
-    return figures.encoded_features if d is None else d
+    blocks = tuple(replace(block, length=block_length(block.name, d)) for block in figures.blocks)
+    return replace(
+        figures,
+        encoded_features=d,
+        mechanism=replace(figures.mechanism, setting=replace(figures.mechanism.setting, encoded_features=d)),
+        blocks=blocks,
+        value_count=value_count(blocks) if blocks else 1 + d + d * (d + 1) // 2,
+    )
+
+
+def flat_views(figures: Figures, values: Sequence[int], noise: Integers) -> Views:
+    """What the data user sees of flat releases of the same values, the count left out.
+
+    Args:
+        figures: say how values are packed.
+        values: the totals in the order of a share, the count first.
+        noise: (runs, len(values)).
+    """
+    aggregate, layout = plaintexts(figures, values), flat_layout(figures)
+    seen = [layout.unpack_all(flat_release(figures, aggregate, drawn, UNENCRYPTED)) for drawn in noise]
+    return Views(integers(seen)[:, 1:], np.empty((len(noise), 0), dtype=object))
 
 
 def triangle(name: str, d: int, diagonal: float, off_diagonal: float) -> list[Coordinate]:

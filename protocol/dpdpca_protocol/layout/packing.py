@@ -83,16 +83,11 @@ class FlatLayout:
     def plaintext_count(self) -> int:
         return -(-self.value_count // self.slots)
 
-    def pack_all(self, values: Sequence[int]) -> list[int]:
-        """The plaintexts of `value_count` values. Raises CryptographicError like `pack`."""
-        if len(values) != self.value_count:
-            raise UsageError("wrong-length", f"{len(values)} values instead of {self.value_count}")
-        return list(self.pack_stream(values))
-
     def pack_stream(self, values: Iterable[int]) -> Iterator[int]:
-        """The same, one at a time, from values that are made as they are asked for.
+        """The plaintexts of `value_count` values, one at a time, as the values are made.
 
         Raises:
+            CryptographicError: like `pack`.
             UsageError: at the end, if they were not `value_count`.
         """
         remaining, count = iter(values), 0
@@ -206,8 +201,11 @@ class BlockLayout:
         return sums, matrix
 
 
-def symmetric_rows(d: int, upper: Sequence[int]) -> list[list[int]]:
-    """The symmetric d×d matrix with this upper triangle, given by rows."""
+def symmetric_rows(d: int, upper: Iterable[int]) -> list[list[int]]:
+    """The symmetric d×d matrix with this upper triangle, given by rows.
+
+    Mirrored entries are one object, which halves the memory of a large matrix.
+    """
     matrix = [[0] * d for _ in range(d)]
     entries = iter(upper)
     for row in range(d):

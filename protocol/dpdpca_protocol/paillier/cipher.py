@@ -29,12 +29,6 @@ def encode_signed(public: PublicKey, value: int) -> mpz:
     return value % public.modulus
 
 
-def decode_signed(public: PublicKey, residue: int) -> mpz:
-    """The integer in (−n/2, n/2] that a residue mod n stands for."""
-    residue = residue % public.modulus
-    return residue - public.modulus if 2 * residue > public.modulus else residue
-
-
 def raw_encrypt(public: PublicKey, plain: int, randomizer: int) -> mpz:
     """(1 + m n)·rⁿ mod n²: textbook encryption with a given unit r."""
     square = public.ciphertext_modulus

@@ -8,15 +8,12 @@ from collections.abc import Iterator
 from math import isqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, OF_PAIRS, BlockName
-from dpdpca_protocol.records.encoding import cut_to_bound
+from dpdpca_protocol.records.encoding import Integers, cut_to_bound
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.terms.figures import Figures
-
-Integers = NDArray[np.int64]
 
 
 def norm_edges(record_bound: int, scale: int = 1) -> Integers:
@@ -118,6 +115,13 @@ class BlockSums:
     def _check(self, z: Integers) -> None:
         if z.ndim != 2 or z.shape[1] != self._d or z.dtype != np.int64:
             raise UsageError("bad-argument", f"records must be int64 of shape (n, {self._d})")
+
+
+def new_sums(figures: Figures) -> SecondMoments | BlockSums:
+    """Empty sums of what a study asks its owners for."""
+    if figures.rules.clips_records:
+        return SecondMoments(figures.encoded_features, figures.record_bound)
+    return BlockSums(figures)
 
 
 def squares(z: Integers) -> Integers:

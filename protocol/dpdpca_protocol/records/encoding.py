@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import Column, levels_of, numbers_of, pick_columns
-from dpdpca_protocol.terms.features import Feature
-from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.features import Feature, feature_units
 from dpdpca_protocol.terms.release_rules import rules_of
+from dpdpca_protocol.terms.terms import EncodingTerms, record_bound
+
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +74,19 @@ class EncodedBatch:
 
 
 class RecordEncoder:
-    """Encodes an owner's records by one manifest, batch by batch; the batches do not depend on each other."""
+    """Encodes an owner's records by the same terms, batch by batch; no batch depends on another."""
 
-    def __init__(self, manifest: Manifest) -> None:
-        figures = manifest.figures
-        self.features = manifest.features
-        self.record_bound = figures.record_bound
-        self.encoded_features = figures.encoded_features
-        self._drops = manifest.missing == "reject"
-        self._nonnegative = manifest.nonnegative
-        self._cuts = rules_of(manifest.release).clips_records
-        self._grid = float(figures.grid)
-        self._clip_norm = float(manifest.clip_norm) - math.sqrt(figures.encoded_features) / (2 * figures.grid)
-        self._units = manifest.feature_units
+    def __init__(self, terms: EncodingTerms) -> None:
+        self.features = terms.features
+        self.record_bound = record_bound(terms.clip_norm, terms.fraction_bits)
+        self.encoded_features = sum(feature.width for feature in terms.features)
+        self._drops = terms.missing == "reject"
+        self._nonnegative = terms.nonnegative
+        self._cuts = rules_of(terms.release).clips_records
+        grid = 1 << terms.fraction_bits
+        self._grid = float(grid)
+        self._clip_norm = float(terms.clip_norm) - math.sqrt(self.encoded_features) / (2 * grid)
+        self._units = feature_units(terms.features, terms.scaling)
 
     def encode(self, columns: Mapping[str, Column], first_record: int = 0) -> EncodedBatch:
         """The integer records of one batch.

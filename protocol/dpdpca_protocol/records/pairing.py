@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from dpdpca_protocol.wire.identifiers import StudyId
 
+SEED_BYTES = 32
+
 _TAG = b"dpdpca/pairing/v1\x00"
 
 
@@ -22,7 +24,7 @@ class KeyStream:
     """Bytes that only the holder of a secret can tell from random ones, always the same for one seed.
 
     Args:
-        seed: 32 bytes.
+        seed: `SEED_BYTES` bytes.
     """
 
     def __init__(self, seed: bytes) -> None:

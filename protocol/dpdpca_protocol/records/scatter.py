@@ -70,12 +70,11 @@ class SecondMoments:
         parts = (self.sum.astype(">i8"), self.second_moment.astype(">i8"))
         return self.count.to_bytes(8, "big") + b"".join(part.tobytes() for part in parts)
 
-    def values(self) -> list[int]:
-        """N, v₁…v_d, then the upper triangle of R by rows: the order of the joint release."""
-        return list(self.stream())
-
     def stream(self) -> Iterator[int]:
-        """The same one at a time: a large R never stands there whole as Python's integers."""
+        """N, v₁…v_d, then the upper triangle of R by rows: the order of the joint release.
+
+        One at a time, so that a large R is never there whole as Python's integers.
+        """
         yield self.count
         yield from self.sum.tolist()
         for index, row in enumerate(self.second_moment):

@@ -4,22 +4,20 @@ The functions take noise and mask as arguments; a mechanism draws the noise. Pap
 Algorithm 1, with the corrections that docs/spec.md lists.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from dpdpca_protocol.errors import CryptographicError, UsageError
+from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.layout.blocks import Block, BlockName, cut_blocks, value_count
-from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.cipher import decrypt_many, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.release.masked import Speed, masked_ciphertexts
 from dpdpca_protocol.release.suite import PaillierSuite
 
 
@@ -61,14 +59,6 @@ def draw_mask(d: int, mask_bits: int, randomness: Randomness) -> list[int]:
     return [randomness.below(2 * half) - half for _ in range(d)]
 
 
-def make_flat_release(suite: PaillierSuite, aggregate: Sequence[mpz], noise: Sequence[int]) -> list[mpz]:
-    """The aggregate with the noise multiplied in.
-
-    The randomness of what leaves is the sum of the owners' α and says nothing about the data.
-    """
-    return suite.add_plain_vector(aggregate, noise)
-
-
 def open_flat_release(
     suite: PaillierSuite,
     secret: SecretKey,
@@ -92,19 +82,14 @@ def flat_scatter(released: Mapping[BlockName, Sequence[int]], d: int) -> NoisySc
     """The scatter in a joint release, N·S̃ = N·R̃ − ṽ ṽᵀ, or in one of pairs, 2·S̃ = P̃."""
     (count,) = released[BlockName.COUNT]
     if BlockName.PAIR_MOMENT in released:
-        moment = released[BlockName.PAIR_MOMENT]
-        return NoisyScatter(count, _symmetric(d, lambda i, j: moment[triangle_index(d, i, j)]), None, True)
-    total, triangle = released[BlockName.SUM], released[BlockName.SECOND_MOMENT]
-    rows = _symmetric(d, lambda i, j: count * triangle[triangle_index(d, i, j)] - total[i] * total[j])
-    return NoisyScatter(count, rows, tuple(total))
+        return NoisyScatter(count, _matrix(d, released[BlockName.PAIR_MOMENT]), None, True)
+    total, moments = released[BlockName.SUM], iter(released[BlockName.SECOND_MOMENT])
+    scaled = (count * next(moments) - total[i] * total[j] for i in range(d) for j in range(i, d))
+    return NoisyScatter(count, _matrix(d, scaled), tuple(total))
 
 
-def _symmetric(d: int, entry: Callable[[int, int], int]) -> tuple[tuple[int, ...], ...]:
-    """The matrix of entry(i, j), i ≤ j; mirrored entries are one object, which halves a large matrix."""
-    rows: list[list[int]] = []
-    for i in range(d):
-        rows.append([row[i] for row in rows] + [entry(i, j) for j in range(i, d)])
-    return tuple(map(tuple, rows))
+def _matrix(d: int, upper: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, symmetric_rows(d, upper)))
 
 
 def check_count_range(count: int, least: int, most: int) -> None:
@@ -135,37 +120,6 @@ def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz)
         )
 
 
-def make_masked_release(
-    public: PublicKey,
-    layout: BlockLayout,
-    aggregate: Iterable[mpz],
-    count: int,
-    mask: Sequence[int],
-    noise: Sequence[int],
-    randomness: Randomness,
-    speed: Speed | None = None,
-) -> list[mpz]:
-    """E[v′] and E[T] with T = N·R + v bᵀ + b vᵀ + b bᵀ + H, each under a fresh uniform n-th residue.
-
-    Args:
-        aggregate: the products over the cohort in share order: N, v₁…v_d, R by rows and blocks.
-        count: N, proved by the data user.
-        mask: b, length d.
-        noise: H as an upper triangle by rows, at the scale of N·S.
-        speed: workers and a pool of residues, where there are such.
-
-    Returns:
-        v′₁…v′_d, then T in R's order.
-    """
-    d = layout.d
-    if len(noise) != d * (d + 1) // 2:
-        raise UsageError("wrong-shape", "the noise does not fit the layout")
-    made = masked_ciphertexts(
-        public, layout, aggregate, count, mask, partial(noise_row, noise, d), randomness, speed or Speed()
-    )
-    return list(made)
-
-
 def noise_row(noise: Sequence[int] | NDArray[np.int64], d: int, i: int, columns: Iterable[int]) -> list[int]:
     """H_ij for `columns` of row i; left of the diagonal H_ji again: fresh or no noise there would leak."""
     return [int(noise[triangle_index(d, min(i, j), max(i, j))]) for j in columns]
@@ -183,6 +137,13 @@ def open_masked_release(
     Raises:
         CryptographicError: T is not symmetric, or a slot overflowed into the rest.
     """
-    masked_sums, rows = layout.unpack_release(decrypt_many(secret, ciphertexts, executor))
-    scatter = _symmetric(layout.d, lambda i, j: rows[i][j] - masked_sums[i] * masked_sums[j])
-    return NoisyScatter(count, scatter, None)
+    return unmask(layout, decrypt_many(secret, ciphertexts, executor), count)
+
+
+def unmask(layout: BlockLayout, plains: Sequence[int], count: int) -> NoisyScatter:
+    """N·S̃ = T − v′ v′ᵀ of a decrypted release. Raises CryptographicError like `open_masked_release`."""
+    v, rows = layout.unpack_release(plains)
+    d = layout.d
+    return NoisyScatter(
+        count, _matrix(d, (rows[i][j] - v[i] * v[j] for i in range(d) for j in range(i, d))), None
+    )

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
 from dpdpca_protocol.release.release import NoisyScatter
+from dpdpca_protocol.terms.features import encoded_names, feature_units
 from dpdpca_protocol.terms.figures import Figures
-from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import EncodingTerms
 
 BELOW_THE_EDGE = "not distinguishable from noise"
 """The words that stand beside every component below its noise edge, wherever one is shown."""
@@ -54,13 +55,13 @@ class EncodedSpace:
     common: bool
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Self:
-        units = manifest.feature_units
+    def of(cls, terms: EncodingTerms) -> Self:
+        units = feature_units(terms.features, terms.scaling)
         return cls(
-            manifest.encoded_names,
+            encoded_names(terms.features),
             np.array([float(origin) for origin, _ in units]),
             np.array([float(divisor) for _, divisor in units]),
-            manifest.scaling == "common",
+            terms.scaling == "common",
         )
 
     @property
@@ -151,10 +152,6 @@ class Components:
     def scores(self, rows: Floats) -> Floats:
         """(n, d) rows in original units → (n, k) coordinates on the components, in the metric's units."""
         return ((rows - self.origin) / self.space.scale) @ self.vectors.T
-
-    def rows(self, scores: Floats) -> Floats:
-        """(n, k) coordinates → (n, d) rows in original units."""
-        return (scores @ self.vectors) * self.space.scale + self.origin
 
 
 def fit_components(

@@ -188,8 +188,18 @@ class Feature:
         return body
 
 
+def encoded_names(features: Sequence[Feature]) -> tuple[str, ...]:
+    """Names of the d encoded columns, in order."""
+    return tuple(name for feature in features for name in feature.encoded_names)
+
+
 def feature_units(features: Sequence[Feature], scaling: str) -> tuple[tuple[Fraction, Fraction], ...]:
-    """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units."""
+    """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units.
+
+    Args:
+        features: of the study.
+        scaling: "range" for a unit of its own for each feature, "common" for the largest half-range.
+    """
     common = max(feature.half_range for feature in features)
     return tuple(
         (feature.origin, common if scaling == "common" else feature.scaled_unit)

@@ -40,6 +40,7 @@ from dpdpca_protocol.privacy.mechanisms import (
     mechanism_for,
 )
 from dpdpca_protocol.privacy.mechanisms.gaussian import tail_bound
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 from dpdpca_protocol.terms.terms import NoiseBy, Terms
@@ -167,14 +168,17 @@ class Figures:
             raise UsageError("bad-argument", "how much noise owners drew depends on how many they were")
         return self.mechanism.law_of(owners)
 
-    def own_noise(self) -> Iterator[int]:
+    def own_noise(self, sample: Samplers = EXACT) -> Iterator[int]:
         """What an owner adds to its own share, value by value; zeros where others draw the noise.
 
         Each call draws anew: a value that was encrypted with one draw must not be encrypted with another
         under the same share version.
+
+        Args:
+            sample: where the integers come from.
         """
         if isinstance(self.mechanism, SharedGaussian):
-            return self.mechanism.share()
+            return self.mechanism.share(sample)
         return repeat(0, self.value_count)
 
 

@@ -14,7 +14,7 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.features import Feature, feature_units
+from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.members import LEAST_COHORT_DISTANCE, MEMBERS
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
@@ -93,7 +93,7 @@ class Manifest:
     @property
     def encoded_names(self) -> tuple[str, ...]:
         """Names of the d encoded columns, in order."""
-        return tuple(name for feature in self.features for name in feature.encoded_names)
+        return encoded_names(self.features)
 
     @property
     def feature_units(self) -> tuple[tuple[Fraction, Fraction], ...]:

@@ -1,12 +1,14 @@
-"""The public terms that a study's figures depend on."""
+"""The public terms that the encoding of records and a study's figures depend on."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from typing import Protocol
 
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 
 
@@ -15,6 +17,46 @@ class NoiseBy(StrEnum):
 
     PROXY = "proxy"
     OWNERS = "owners"
+
+
+class EncodingTerms(Protocol):
+    """What the encoding of records depends on: these members of a manifest, or of a table without one.
+
+    Attributes:
+        features: in the order of their columns.
+        missing: "reject" drops a record with a gap, "midpoint" puts the centre in.
+        scaling: "range" or "common".
+        clip_norm: r.
+        fraction_bits: f; the grid has q = 2^f units.
+        release: what is released; pairs and pre-studies cut what they add up, the others their records.
+        nonnegative: no record may have a coordinate below 0.
+    """
+
+    @property
+    def features(self) -> tuple[Feature, ...]: ...
+
+    @property
+    def missing(self) -> str: ...
+
+    @property
+    def scaling(self) -> str: ...
+
+    @property
+    def clip_norm(self) -> Fraction: ...
+
+    @property
+    def fraction_bits(self) -> int: ...
+
+    @property
+    def release(self) -> ReleaseKind: ...
+
+    @property
+    def nonnegative(self) -> bool: ...
+
+
+def record_bound(clip_norm: Fraction, fraction_bits: int) -> int:
+    """K = ⌊(r q)²⌋, the bound on Σ z² of a record, in grid units²."""
+    return int((clip_norm * 2**fraction_bits) ** 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,4 +116,4 @@ class Terms:
 
     @property
     def record_bound(self) -> int:
-        return int((self.clip_norm * self.grid) ** 2)
+        return record_bound(self.clip_norm, self.fraction_bits)

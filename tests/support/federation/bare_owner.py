@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from streamed import encrypted
+
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.messages.share import ShareStatement, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
@@ -20,7 +22,7 @@ def make_chunks(study: BareStudy, sums: Sums) -> list[bytes]:
     if study.manifest.release == "joint":
         upper = [sums.second_moment[i][j] for i in range(d) for j in range(i, d)]
         suite = PaillierSuite(public, figures.slot_bits)
-        ciphertexts = suite.encrypt_vector([sums.count, *sums.sum, *upper], encryptor)
+        ciphertexts = encrypted(suite, [sums.count, *sums.sum, *upper], encryptor)
     else:
         layout = BlockLayout(d, figures.slot_bits, figures.slots)
         plains = layout.pack_share(sums.count, sums.sum, sums.second_moment)

@@ -1,25 +1,22 @@
-"""The plaintext twins of the releases against the encrypted ones, with the same noise and mask."""
+"""The releases that the audit plays against the encrypted ones, with the same noise and mask."""
 
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from flat_releases import open_joint_release
+from streamed import encrypted, masked_release, with_noise
 
 from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.releases import DrawnAhead, JointRelease, Law, MaskedRelease, Totals, integers
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.packing import unpack
+from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Quantity, Setting, Wishart
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
-from dpdpca_protocol.release.release import (
-    make_flat_release,
-    make_masked_release,
-    open_masked_release,
-    triangle_index,
-)
+from dpdpca_protocol.release.release import open_masked_release, triangle_index
 from dpdpca_protocol.release.suite import PaillierSuite
 
 
@@ -30,15 +27,14 @@ def some_records(d, record_bound, count=7):
     )
 
 
-def test_masked_twin_is_what_the_encrypted_release_decrypts_to(make_manifest, toy_key):
+def test_masked_views_are_what_the_encrypted_release_decrypts_to(make_manifest, toy_key, monkeypatch):
     """v′, every T_ij that the release holds (copies left of the diagonal too), and the decoded N·S̃."""
     figures = make_manifest(release="masked").figures
     assert figures.slots == 2  # with three features the release holds some copies, and not others
     release = MaskedRelease(figures)
     z = some_records(3, figures.record_bound)
-    totals = Totals.of(z, figures.record_bound, owners=3)
-    suite = PaillierSuite(toy_key.public, figures.slot_bits)
-    encryptor = suite.encryptor(release.layout.ciphertext_count)
+    totals = Totals.of(z, figures.record_bound)
+    encryptor = Encryptor(toy_key.public, release.layout.ciphertext_count)
     shares = []
     for owner in range(3):
         part = Totals.of(z[owner::3], figures.record_bound)
@@ -47,30 +43,26 @@ def test_masked_twin_is_what_the_encrypted_release_decrypts_to(make_manifest, to
         )
     aggregate = multiply_shares(shares, toy_key.public)
     mask, noise = release.draw_mask(1), release.draw_noise(totals.count, 1)
-    encrypted = make_masked_release(
-        toy_key.public,
-        release.layout,
-        aggregate,
-        totals.count,
-        [int(b) for b in mask[0]],
-        [int(h) for h in noise[0]],
-        OS_RANDOMNESS,
+    released = masked_release(
+        toy_key.public, release.layout, aggregate, totals.count, list(mask[0]), list(noise[0])
     )
-    sums, rows = release.masked(totals, mask, noise)
-    plains = [int(toy_key.decrypt(c)) for c in encrypted]
-    assert plains[:3] == list(sums[0])
+    monkeypatch.setattr(release, "draw_mask", lambda runs: mask)
+    monkeypatch.setattr(release, "draw_noise", lambda count, runs: noise)
+    views = release.play(totals, 1)
+    plains = [int(toy_key.decrypt(c)) for c in released]
+    assert plains[:3] == list(views.veiled[0])
     blocks = iter(plains[3:])
-    held = set()
+    held = {}
     for i in range(3):
         for _, columns in release.layout.blocks(i):
-            values = unpack(next(blocks), figures.slot_bits, len(columns))
-            assert values == [rows[0, i, j] for j in columns]
-            held |= {(i, j) for j in columns}
-    copies = {c.entry for c in release.coordinates(totals.count) if c.copy_of is not None}
+            entries = unpack(next(blocks), figures.slot_bits, len(columns))
+            held |= {(i, j): t - plains[i] * plains[j] for j, t in zip(columns, entries, strict=True)}
+    coordinates = release.coordinates(totals.count)
+    assert {c.entry: value for c, value in zip(coordinates, views.values[0], strict=True)} == held
+    copies = {c.entry for c in coordinates if c.copy_of is not None}
     assert copies == {(i, j) for i, j in held if j < i} == {(1, 0)}
-    opened = open_masked_release(toy_key, release.layout, encrypted, totals.count)
-    decoded = {(i, j): rows[0, i, j] - sums[0, i] * sums[0, j] for i, j in held}
-    assert all(opened.scaled_scatter[i][j] == value for (i, j), value in decoded.items())
+    opened = open_masked_release(toy_key, release.layout, released, totals.count)
+    assert all(opened.scaled_scatter[i][j] == value for (i, j), value in held.items())
 
 
 def test_masked_views_are_the_decoded_release(make_manifest, monkeypatch):
@@ -89,16 +81,14 @@ def test_masked_views_are_the_decoded_release(make_manifest, monkeypatch):
         assert truth[k] == n * r[i][j] - v[i] * v[j]
 
 
-def test_joint_twin_is_what_the_encrypted_release_decrypts_to(make_manifest, toy_key, monkeypatch):
+def test_joint_views_are_what_the_encrypted_release_decrypts_to(make_manifest, toy_key, monkeypatch):
     figures = make_manifest(release="joint").figures
     release = JointRelease(figures)
-    totals = Totals.of(some_records(3, figures.record_bound), figures.record_bound, owners=2)
+    totals = Totals.of(some_records(3, figures.record_bound), figures.record_bound)
     suite = PaillierSuite(toy_key.public, figures.slot_bits)
     plain = [totals.count, *release.truth(totals)]
     noise = release.draw_noise(totals.count, 1)
-    released = make_flat_release(
-        suite, suite.encrypt_vector(plain, suite.encryptor(len(plain))), [int(x) for x in noise[0]]
-    )
+    released = with_noise(suite, encrypted(suite, plain), list(noise[0]))
     monkeypatch.setattr(release, "draw_noise", lambda count, runs: noise)
     seen = [int(x) for x in release.play(totals, 1).values[0]]
     assert [totals.count, *seen] == suite.decrypt_vector(toy_key, released, len(plain))
@@ -107,10 +97,10 @@ def test_joint_twin_is_what_the_encrypted_release_decrypts_to(make_manifest, toy
     assert opened.scaled_scatter[0][2] == totals.count * seen[3 + 2] - seen[0] * seen[2]
 
 
-def test_totals_do_not_depend_on_who_holds_the_records():
+def test_totals_are_exact_sums_in_any_order():
     z = some_records(2, 1000, count=11)
     whole = Totals.of(z, 1000)
-    assert whole == Totals.of(z, 1000, owners=4) == Totals.of(z[::-1], 1000, owners=40)
+    assert whole == Totals.of(z[::-1], 1000)
     assert whole.sum == tuple(z.sum(axis=0))
     assert np.array_equal(np.array(whole.second_moment), z.T @ z)
     with pytest.raises(UsageError):

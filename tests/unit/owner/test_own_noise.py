@@ -31,7 +31,7 @@ def noise_of(scene: Any) -> list[int]:
     ]
     suite = PaillierSuite(secret.public, figures.slot_bits)
     seen = suite.decrypt_vector(secret, ciphertexts, figures.value_count)
-    return [a - b for a, b in zip(seen, prepared.contribution.sums.values(), strict=True)]
+    return [a - b for a, b in zip(seen, prepared.contribution.sums.stream(), strict=True)]
 
 
 def join(scene: Any) -> None:

@@ -90,7 +90,7 @@ def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: SceneMaker
     ciphertexts = [c for _, chunk in sorted(scene.proxy.chunks.items()) for c in decode_chunk(chunk, public)]
     suite = PaillierSuite(public, figures.slot_bits)
     opened = suite.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
-    assert opened == prepared.contribution.sums.values()
+    assert opened == list(prepared.contribution.sums.stream())
     assert open_joint_release(suite, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
 
 

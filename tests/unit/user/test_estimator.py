@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripted import SILENCE
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -16,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dpdpca_protocol.terms.figures import Figures
 from dpdpca_user import DPPCA, FederatedPCA
 from dpdpca_user.estimator import ParameterError
 from dpdpca_user.results.model import Model
@@ -31,8 +31,7 @@ EXPECTED_TO_FAIL = {
 
 
 class NoiselessPCA(DPPCA):
-    def _draw_noise(self, figures: Figures) -> list[int]:
-        return [0] * figures.value_count
+    _noise = SILENCE
 
 
 @parametrize_with_checks([NoiselessPCA(bounds=(-10.0, 10.0))])  # type: ignore[untyped-decorator]  # scikit-learn is untyped

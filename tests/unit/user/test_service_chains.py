@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 from proxy_world import TOY_BITS, OpenStudy, ProxyWorld
+from streamed import encrypted
 from user_world import InlineWorkers, UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.messages.share import ShareStatement, encode_chunks
-from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
-from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.reference import owner_sums
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import verify_statement
-from dpdpca_user.planning.rehearsal import owner_sums
 from dpdpca_user_service.acts import cancel_study
 from dpdpca_user_service.chains import _chain_id, advance_chain, cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.stages import Stage
@@ -86,9 +86,9 @@ class ChainWorld(UserWorld):
         study = OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
         for seed, owner in enumerate(self.world.owners):
             figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
-            values = owner_sums(signed.manifest, records(seed), OS_RANDOMNESS)
+            values = owner_sums(figures, RecordEncoder(signed.manifest).encode(records(seed)).z)
             suite = PaillierSuite(public, figures.slot_bits)
-            ciphertexts = suite.encrypt_vector(values, Encryptor(public, figures.ciphertext_count))
+            ciphertexts = encrypted(suite, values)
             chunks = list(encode_chunks(ciphertexts, public))
             study.upload(owner, chunks)
             digests = tuple(Digest.of(chunk) for chunk in chunks)

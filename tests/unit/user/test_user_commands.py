@@ -172,6 +172,8 @@ def test_a_chain_is_begun_rehearsed_and_continued_from_a_result(run: Run, tmp_pa
     assert rehearsed["rounds"][-1]["release"] in ("joint", "pairs")
     assert sum(each["rho_share"] for each in rehearsed["rounds"]) == pytest.approx(1)
     assert 0 < rehearsed["captured_of_best"]["1"] <= 1
+    status, _, err = run("plan", "chain.toml", "--records", "6000", "--rehearse")
+    assert (status, "6000 records, outside 1 to 5000" in " ".join(err.split())) == (1, True)
 
     from dpdpca_protocol.randomness import OS_RANDOMNESS
     from dpdpca_user.commands.parts import lint_draft, read_draft

@@ -1,0 +1,148 @@
+"""The whole protocol in one process and one loop, to be read beside docs/spec.md, which prints it.
+
+Every faster way of doing the same must equal it. Randomness, noise and cipher are arguments, and integers are
+exact: where all noise is 0, the release is the plain sums.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Protocol
+
+from dpdpca_protocol.layout.blocks import BlockName, cut_blocks
+from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, pack, symmetric_rows
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.records.block_sums import BlockSums, new_sums
+from dpdpca_protocol.records.columns import Column
+from dpdpca_protocol.records.encoding import Integers, RecordEncoder
+from dpdpca_protocol.records.pairing import SEED_BYTES, KeyStream, differences, shuffled
+from dpdpca_protocol.release.ciphers import Cipher, Ciphertext
+from dpdpca_protocol.release.release import NoisyScatter, check_count_range, draw_mask, flat_scatter, unmask
+from dpdpca_protocol.terms.figures import Figures, NoiseBy
+from dpdpca_protocol.terms.terms import EncodingTerms
+
+Records = Mapping[str, Column]
+Released = NoisyScatter | dict[BlockName, list[int]]
+
+
+class StudyTerms(EncodingTerms, Protocol):
+    """What a study depends on: a manifest, or the terms of a table without one."""
+
+    @property
+    def figures(self) -> Figures: ...
+
+
+def run_study(
+    terms: StudyTerms,
+    owners: Sequence[Records],
+    randomness: Randomness,
+    noise: Samplers,
+    cipher: Cipher[Ciphertext],
+) -> Released:
+    """One study from the owners' records to what the data user reads.
+
+    Left out is what moves no number: keys, statements, chunks, and the rules of who may take part.
+
+    Args:
+        terms: the manifest.
+        owners: each one's records, by column.
+        randomness: of the mask, and of the order in which owners pair records.
+        noise: where the integers of the noise come from, whoever draws it.
+        cipher: with the data user's key.
+
+    Returns:
+        The noisy scatter; of a pre-study, which has none, the noisy blocks.
+
+    Raises:
+        InputError: records do not fit the terms.
+        CryptographicError: `count-out-of-range`, there is no record, or there are more than the terms allow.
+    """
+    figures, encoder = terms.figures, RecordEncoder(terms)
+    d = figures.encoded_features
+
+    # Each owner encodes its records, adds them up, packs and encrypts the sums (sections 4 to 6).
+    shares: list[list[Ciphertext]] = []
+    for records in owners:
+        z = encoder.encode(records).z
+        if figures.mechanism.setting.has_pairs:
+            z = z[shuffled(len(z), KeyStream(randomness.bytes(SEED_BYTES)))]
+        sums = map(add, owner_sums(figures, z), figures.own_noise(noise))
+        shares.append([cipher.encrypt(plain) for plain in plaintexts(figures, list(sums))])
+
+    # The proxy multiplies position by position (section 7).
+    aggregate = [reduce(cipher.add, ciphertexts) for ciphertexts in zip(*shares, strict=True)]
+
+    # Masked: the data user proves N; the proxy puts in mask and noise; the data user takes the mask off (9).
+    if figures.release.needs_count:
+        count = cipher.prove(cipher.rerandomize(aggregate[0]))
+        check_count_range(count, 1, figures.most_counted)
+        b = draw_mask(d, figures.mask_bits, randomness)
+        H = symmetric_rows(d, figures.mechanism.draw(count, noise))
+        released = masked_release(figures, aggregate, count, b, H, cipher)
+        return unmask(block_layout(figures), [cipher.decrypt(ciphertext) for ciphertext in released], count)
+
+    # Flat: the proxy puts in noise where the owners have not; the data user reads block by block (8).
+    by_proxy = figures.noise_by is NoiseBy.PROXY
+    drawn = figures.mechanism.draw(1, noise) if by_proxy else [0] * figures.value_count
+    released = flat_release(figures, aggregate, drawn, cipher)
+    values = flat_layout(figures).unpack_all([cipher.decrypt(ciphertext) for ciphertext in released])
+    blocks = cut_blocks(figures.blocks, values)
+    check_count_range(blocks[BlockName.COUNT][0], 1, figures.most_counted)
+    return flat_scatter(blocks, d) if figures.release.has_components else blocks
+
+
+def owner_sums(figures: Figures, z: Integers) -> list[int]:
+    """One owner's exact sums over (n, d) encoded records, paired as they stand, in the order of a share."""
+    sums = new_sums(figures)
+    sums.add(z)
+    if isinstance(sums, BlockSums) and sums.has_pairs:
+        for y in differences([z]):
+            sums.add_pairs(y)
+    return list(sums.stream())
+
+
+def plaintexts(figures: Figures, values: Sequence[int]) -> list[int]:
+    """Values in the order of a share, packed as the release asks: flat, or N, v and R by rows and blocks."""
+    if figures.blocks:
+        return list(flat_layout(figures).pack_stream(values))
+    d = figures.encoded_features
+    rows = symmetric_rows(d, values[1 + d :])
+    return list(block_layout(figures).pack_share(values[0], values[1 : 1 + d], rows))
+
+
+def flat_layout(figures: Figures) -> FlatLayout:
+    return FlatLayout(figures.value_count, figures.slot_bits, figures.slots)
+
+
+def block_layout(figures: Figures) -> BlockLayout:
+    return BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
+
+
+def flat_release(
+    figures: Figures, aggregate: Sequence[Ciphertext], noise: Sequence[int], cipher: Cipher[Ciphertext]
+) -> list[Ciphertext]:
+    """The aggregate with the noise multiplied in (section 8)."""
+    packed = zip(aggregate, plaintexts(figures, noise), strict=True)
+    return [cipher.add_plain(ciphertext, plain) for ciphertext, plain in packed]
+
+
+def masked_release(
+    figures: Figures,
+    aggregate: Sequence[Ciphertext],
+    count: int,
+    b: Sequence[int],
+    H: Sequence[Sequence[int]],
+    cipher: Cipher[Ciphertext],
+) -> list[Ciphertext]:
+    """E[v′] and E[T] with v′ = v + b and T = N·R + v bᵀ + b vᵀ + b bᵀ + H (section 9, steps 2 to 4)."""
+    d, w = figures.encoded_features, figures.slot_bits
+    v, R = aggregate[1 : 1 + d], iter(aggregate[1 + d :])
+    released = [cipher.add_plain(v[i], b[i]) for i in range(d)]
+    for i in range(d):
+        for _, J in block_layout(figures).blocks(i):
+            b_J, H_J = pack([b[j] for j in J], w), pack([H[i][j] for j in J], w)
+            v_J = reduce(cipher.add, [cipher.scale(v[j], 1 << w * k) for k, j in enumerate(J)])
+            terms = (cipher.scale(next(R), count), cipher.scale(v[i], b_J), cipher.scale(v_J, b[i]))
+            released.append(cipher.add_plain(reduce(cipher.add, terms), b[i] * b_J + H_J))
+    return [cipher.rerandomize(ciphertext) for ciphertext in released]

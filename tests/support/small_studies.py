@@ -1,0 +1,37 @@
+"""Terms and records of small studies, one of each kind of release.
+
+Half-ranges and values have few binary digits, so that double precision encodes them without rounding twice,
+and no record or difference is longer than the clip norm.
+"""
+
+from typing import Any
+
+from reference_data import Seeded
+
+FEATURES = [
+    {"name": "a", "lower": -8, "upper": 24},
+    {"name": "b", "lower": 0, "upper": 1, "centre": "0.25"},
+    {"name": "c", "levels": ["x", "y"]},
+]
+TERMS: dict[str, Any] = {"features": FEATURES, "missing": "midpoint", "clip_norm": "2", "max_records": 100}
+KINDS: dict[str, dict[str, Any]] = {
+    "joint": TERMS | {"release": "joint"},
+    "joint, owners' noise": TERMS | {"release": "joint", "noise_by": "owners"},
+    "joint, laplace": TERMS | {"release": "joint", "mechanism": "laplace"},
+    "masked": TERMS | {"release": "masked"},
+    "masked, laplace": TERMS | {"release": "masked", "mechanism": "laplace"},
+    "pairs": TERMS | {"release": "pairs"},
+    "pre-study": TERMS
+    | {"release": "pre-study", "blocks": dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")},
+}
+
+
+def records(seed: int, count: int) -> dict[str, Any]:
+    """Some out of bounds, some missing."""
+    source = Seeded(seed)
+    numbers = [[source.below(641) / 16 - 12, source.below(20) / 16 - 0.125] for _ in range(count)]
+    levels = [("x", "y", None)[source.below(3)] for _ in range(count)]
+    return {"b": [b for _, b in numbers], "a": [a for a, _ in numbers], "c": levels}
+
+
+OWNERS = [records(seed, count) for seed, count in ((1, 7), (2, 4), (3, 1))]

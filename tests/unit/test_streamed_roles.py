@@ -1,0 +1,151 @@
+"""The roles' own code from an owner's file to the data user's numbers, each step held against the reference.
+
+Files, chunks and sealed draws are the real ones; what is left out are requests and statements between them.
+"""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gmpy2 import mpz
+from small_studies import KINDS, OWNERS
+
+from dpdpca_owner.records.contribution import read_contribution
+from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.shuffle import Shuffle
+from dpdpca_owner.share_chunks import share_chunks
+from dpdpca_owner.study_folder import StudyFolder
+from dpdpca_protocol.layout.blocks import cut_blocks
+from dpdpca_protocol.layout.packing import symmetric_rows
+from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.records.pairing import pairing_seed
+from dpdpca_protocol.reference import (
+    block_layout,
+    flat_layout,
+    flat_release,
+    masked_release,
+    owner_sums,
+    plaintexts,
+)
+from dpdpca_protocol.release.ciphers import UNENCRYPTED
+from dpdpca_protocol.release.release import check_count, flat_scatter, unmask
+from dpdpca_protocol.result.components import EncodedSpace, fit_components
+from dpdpca_protocol.result.publication import encode_components
+from dpdpca_protocol.terms.figures import NoiseBy
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_proxy.store.files import draw_name, product_name, release_name, sealed_folder
+from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
+from dpdpca_proxy.workplace import Workplace
+from dpdpca_user_service.work import open_count, open_release
+
+
+@pytest.fixture(params=KINDS)
+def signed(
+    request: pytest.FixtureRequest, make_manifest: Callable[..., Manifest], parties: Any
+) -> SignedManifest:
+    manifest = make_manifest(**KINDS[request.param], min_records=1)
+    return open_manifest(sign_manifest(manifest, parties.user).encoded, key_rules=KeyRules(512))
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ciphertexts a chunk, so that small shares have several."""
+    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 3)
+
+
+def owner_chunks(
+    signed: SignedManifest, number: int, folder: Path, secret: SecretKey
+) -> tuple[list[bytes], list[int]]:
+    """What an owner sends of its file, and the integers in it: the reference's sums, and its noise if any."""
+    manifest, figures, key = signed.manifest, signed.manifest.figures, bytes([number]) * 32
+    with (folder / f"{number}.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(OWNERS[number])
+        rows.writerows(zip(*OWNERS[number].values(), strict=True))
+    contribution = read_contribution(DataLocation(str(folder / f"{number}.csv")), manifest, key, spool=folder)
+
+    z = RecordEncoder(manifest).encode(OWNERS[number]).z
+    if figures.mechanism.setting.has_pairs:
+        shuffle = Shuffle(z.shape[1], pairing_seed(key, signed.study_id), folder)
+        shuffle.add(z)
+        z = np.concatenate(list(shuffle.batches()))
+    sums = owner_sums(figures, z)
+    assert list(contribution.sums.stream()) == sums
+
+    place = StudyFolder(folder / f"owner {number}", signed.study_id)
+    chunks = list(share_chunks(signed, contribution.sums, place, OS_RANDOMNESS))
+    plains = opened(chunks, secret)
+    if figures.noise_by is NoiseBy.PROXY:
+        assert plains == plaintexts(figures, sums)
+        return chunks, plains
+    noise = [a - b for a, b in zip(flat_layout(figures).unpack_all(plains), sums, strict=True)]
+    law = figures.law(1, owners=1)
+    assert noise[0] == 0
+    assert all(abs(x) <= max(law.sum_bound, law.triangle_bound) for x in noise)
+    assert np.count_nonzero(noise) > len(noise) - 3
+    return chunks, plains
+
+
+def opened(chunks: list[bytes], secret: SecretKey) -> list[int]:
+    return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(chunk, secret.public)]
+
+
+def count_with_proof(place: Workplace, product: str, secret: SecretKey) -> int:
+    """The proxy asks, the data user answers, the proxy checks."""
+    public = secret.public
+    challenge = rerandomized_count(place, product)
+    count, root = open_count(secret.to_bytes(), challenge)
+    check_count(public, mpz(int.from_bytes(challenge, "big")), count, mpz(int.from_bytes(root, "big")))
+    return count
+
+
+def test_every_step_is_that_of_the_reference(
+    signed: SignedManifest, toy_key: SecretKey, tmp_path: Path
+) -> None:
+    manifest, figures, public = signed.manifest, signed.manifest.figures, toy_key.public
+    owners = range(2 if figures.mechanism.setting.has_pairs else 3)  # the third has one record, and no pair
+    shares = [owner_chunks(signed, number, tmp_path, toy_key) for number in owners]
+    place = Workplace(tmp_path / "proxy", signed.study_id, int(public.modulus), OS_RANDOMNESS.bytes(32))
+    wanted = []
+    for position in range(len(shares[0][0])):
+        names = [f"{sealed_folder(place.study)}/shares/{number}/{position}" for number in owners]
+        for name, (chunks, _) in zip(names, shares, strict=True):
+            place.write(name, chunks[position])
+        wanted.append((position, names))
+    digests = multiply_chunks(place, wanted)
+    products = [product_name(place.study, position, digest) for position, digest in enumerate(digests)]
+    aggregate = [sum(column) for column in zip(*(plains for _, plains in shares), strict=True)]
+    assert opened([place.read_bytes(name) for name in products], toy_key) == aggregate
+
+    needs_count = manifest.release.needs_count
+    records = count_with_proof(place, products[0], toy_key) if needs_count else None
+    token = draw(place, figures, records)
+    mask_line, _, drawn = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
+    mask, noise = json.loads(mask_line), np.frombuffer(drawn, dtype="<i8").tolist()
+    folder, _ = make_release(place, figures, records, products, token)
+    chunks = [place.files.read(release_name(place.study, folder, 0))]
+    if records is not None:
+        H = symmetric_rows(figures.encoded_features, noise)
+        released = masked_release(figures, aggregate, records, mask, H, UNENCRYPTED)
+        noisy = unmask(block_layout(figures), released, records)
+    else:
+        noise = noise or [0] * figures.value_count
+        released = flat_release(figures, aggregate, noise, UNENCRYPTED)
+    assert opened(chunks, toy_key) == released
+
+    if not manifest.release.has_components:
+        return  # what the data user reads of it has a second noise: tests/unit/test_prestudy.py
+    if records is None:
+        blocks = cut_blocks(figures.blocks, flat_layout(figures).unpack_all(released))
+        noisy = flat_scatter(blocks, figures.encoded_features)
+    read = open_release(toy_key.to_bytes(), manifest.to_body(), chunks, records, len(owners), False)
+    components = fit_components(noisy, figures, EncodedSpace.of(manifest), owners=len(owners))
+    assert read.components == encode_components(signed.study_id, components)
