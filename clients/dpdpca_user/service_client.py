@@ -155,9 +155,6 @@ class ServiceClient:
     def cancel_chain(self, chain: str) -> dict[str, Any]:
         return self._json("DELETE", f"/v1/chains/{_id(chain)}")
 
-    def models(self) -> list[dict[str, Any]]:
-        return list(self._json("GET", "/v1/models")["models"])
-
     def model(self, study: str) -> dict[str, Any]:
         return self._json("GET", f"/v1/models/{_id(study)}")
 

@@ -3,7 +3,7 @@ import pytest
 from gmpy2 import mpz
 
 from dpdpca_protocol.paillier import bases
-from dpdpca_protocol.paillier.bases import Comb, comb_for, derive_base, hash_to_residue
+from dpdpca_protocol.paillier.bases import Comb, best_shape, comb_for, derive_base, hash_to_residue
 from dpdpca_protocol.paillier.keys import KeyRules, PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 
@@ -31,34 +31,36 @@ def secret() -> SecretKey:
 @pytest.mark.parametrize(("teeth", "splits"), [(1, 1), (2, 3), (6, 4), (8, 8), (16, 1)])
 def test_the_comb_raises_to_any_exponent_in_range(exponent_bits: int, teeth: int, splits: int) -> None:
     comb = Comb(mpz(3), PRIME, exponent_bits, teeth, splits)
-    assert comb.exponent_bits >= exponent_bits
-    top = (1 << comb.exponent_bits) - 1
+    columns = -(-exponent_bits // (teeth * splits)) * splits
+    top = (1 << teeth * columns) - 1
     for exponent in (0, 1, 2 & top, top, top // 2, top // 3, OS_RANDOMNESS.below(top)):
-        assert comb.power(exponent) == gmpy2.powmod(3, exponent, PRIME)
+        drawn = digits(exponent, teeth, columns)
+        assert comb.random_power(Bytes(drawn)) == gmpy2.powmod(3, exponent, PRIME)
 
 
-@pytest.mark.parametrize("exponent", [1 << 24, (1 << 24) + 1, 1 << 30, -1])
-def test_an_exponent_out_of_range_is_a_mistake_of_the_caller(exponent: int) -> None:
-    comb = Comb(mpz(3), PRIME, 24, 6, 4)
-    with pytest.raises(ValueError, match="longer than the comb"):
-        comb.power(exponent)
+def digits(exponent: int, teeth: int, columns: int) -> bytes:
+    """What is drawn where this exponent is: two bytes a column, a bit a tooth."""
+    return b"".join(
+        sum((exponent >> (tooth * columns + column) & 1) << tooth for tooth in range(teeth)).to_bytes(
+            2, "little"
+        )
+        for column in range(columns)
+    )
 
 
-def test_an_exponent_that_fits_the_bytes_but_not_the_comb_is_refused() -> None:
-    comb = Comb(mpz(3), PRIME, 15, 5, 3)
-    assert comb.exponent_bits == 15
-    with pytest.raises(ValueError, match="longer than the comb"):
-        comb.power(1 << 15)
+@pytest.mark.parametrize(("exponent_bits", "columns"), [(15, 3), (16, 6)])
+def test_a_comb_is_no_wider_than_its_teeth_and_splits_need(exponent_bits: int, columns: int) -> None:
+    assert Comb(mpz(3), PRIME, exponent_bits, 5, 3).random_power(Bytes(bytes(2 * columns))) == 1
 
 
 def test_a_random_power_is_the_power_of_the_digits_drawn() -> None:
     comb = Comb(mpz(5), PRIME, 24, 6, 2)
     columns = 24 // 6
-    digits = [0x3F, 0, 21, 0xFFC1]  # what lies above six bits is cut off
-    drawn = comb.random_power(Bytes(b"".join(digit.to_bytes(2, "little") for digit in digits)))
+    drawn_digits = [0x3F, 0, 21, 0xFFC1]  # what lies above six bits is cut off
+    drawn = comb.random_power(Bytes(b"".join(digit.to_bytes(2, "little") for digit in drawn_digits)))
     exponent = sum(
         (digit >> tooth & 1) << (tooth * columns + column)
-        for column, digit in enumerate(digits)
+        for column, digit in enumerate(drawn_digits)
         for tooth in range(6)
     )
     assert drawn == gmpy2.powmod(5, exponent, PRIME)
@@ -96,6 +98,13 @@ def test_hashes_differ_by_tag_and_counter() -> None:
 @pytest.mark.parametrize("count", [1, 60, 400, 1600, 10**6])
 def test_more_work_buys_a_larger_comb_and_fewer_multiplications(count: int) -> None:
     public = PublicKey((mpz(1) << 607) + 1)
-    comb = comb_for(public, count)
-    assert comb.exponent_bits >= 304
-    assert comb.multiplications <= comb_for(public, 1).multiplications
+    teeth, splits = best_shape(304, count, public.ciphertext_bytes)
+    columns = -(-304 // (teeth * splits)) * splits
+    assert comb_for(public, count).random_power(Bytes(bytes(2 * columns))) == 1
+
+    def multiplications(uses: int) -> int:
+        """Of one power, squarings included."""
+        teeth, splits = best_shape(304, uses, public.ciphertext_bytes)
+        return -(-304 // (teeth * splits)) * splits + splits - 2
+
+    assert multiplications(count) <= multiplications(1)

@@ -231,7 +231,8 @@ def test_events_are_what_dp_accounting_and_opendp_say():
 
 def test_the_published_discretizer_and_its_price():
     rows = np.array([[0.0, 10.0], [0.5, 20.0], [1.0, 40.0]])
-    discretize = PublishedDiscretizer.of_data(rows, bits=4)
+    lower, upper = rows.min(axis=0), rows.max(axis=0)  # of the data, as the paper has them
+    discretize = PublishedDiscretizer(lower, upper, 2**4 - 1)
     assert discretize(rows).tolist() == [[0, 0], [8, 5], [15, 15]]
     assert discretize(np.array([[-5.0, 99.0]])).tolist() == [[0, 15]]
     # Opposite corners of the cube move the scatter by 4K(N−1)/N; τ is not rescaled, so ε is beyond use.
@@ -239,9 +240,9 @@ def test_the_published_discretizer_and_its_price():
     assert discretize.real_epsilon(Fraction(1), Fraction(1, 10**5)) > 1000
     for bits in (0, 32):
         with pytest.raises(UsageError):
-            PublishedDiscretizer.of_data(rows, bits)
+            PublishedDiscretizer(lower, upper, 2**bits - 1)
     with pytest.raises(UsageError):
-        PublishedDiscretizer.of_data(rows[:1], 4)
+        PublishedDiscretizer(rows[0], rows[0], 2**4 - 1)
 
 
 @pytest.mark.parametrize("mechanism", [PublishedGaussian, PublishedLaplace, Wishart])

@@ -13,9 +13,7 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.sensitivity import (
     block_sensitivity_squared,
     joint_sensitivity_squared,
-    nonnegative_scatter_sensitivity_squared,
     nonnegative_scatter_sensitivity_squared_bound,
-    scatter_sensitivity,
     scatter_sensitivity_bound,
     second_moment_sensitivity_squared,
 )
@@ -57,6 +55,16 @@ def furthest_neighbours(distance, count, d, starts=4, domain=in_ball):
         result = minimize(loss, start, method="L-BFGS-B", options={"maxiter": 300})
         found = max(found, -result.fun)
     return found
+
+
+def scatter_sensitivity(record_bound, count):
+    """4K(N−1)/N: how far S moves, to be held against the bound that is free of N."""
+    return Fraction(4 * record_bound * (count - 1), count)
+
+
+def nonnegative_scatter_sensitivity_squared(record_bound, count):
+    """6K²(N−1)²/N²: the square of how far S moves where no coordinate is below 0."""
+    return Fraction(6 * (record_bound * (count - 1)) ** 2, count**2)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 6, 10])
@@ -227,10 +235,3 @@ def test_one_record_has_no_scatter_and_many_come_up_to_the_bounds():
         (nonnegative_scatter_sensitivity_squared(7, many), nonnegative_scatter_sensitivity_squared_bound(7)),
     ):
         assert bound * (1 - Fraction(3, many)) < claimed < bound
-
-
-def test_no_records_no_scatter():
-    with pytest.raises(UsageError):
-        scatter_sensitivity(1, 0)
-    with pytest.raises(UsageError):
-        nonnegative_scatter_sensitivity_squared(1, 0)

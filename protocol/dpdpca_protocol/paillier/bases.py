@@ -63,13 +63,12 @@ class Comb:
         splits: columns per table; fewer columns mean more tables and fewer squarings.
     """
 
-    __slots__ = ("_columns", "_modulus", "_splits", "_tables", "_teeth", "_weights")
+    __slots__ = ("_columns", "_modulus", "_splits", "_tables", "_teeth")
 
     def __init__(self, base: mpz, modulus: mpz, exponent_bits: int, teeth: int, splits: int) -> None:
         count = max(1, -(-exponent_bits // (teeth * splits)))
         self._modulus, self._teeth, self._splits = modulus, teeth, splits
         self._columns = count * splits
-        self._weights = 1 << np.arange(teeth, dtype=np.int64)
         starts: list[list[mpz]] = []  # base^(2^(row·columns + table·splits)), by table, then by row
         power = base
         for step in range(teeth * count):
@@ -78,34 +77,10 @@ class Comb:
             starts.append(power)
         self._tables = [subset_products(starts[table::count], modulus) for table in range(count)]
 
-    @property
-    def exponent_bits(self) -> int:
-        """Exponents must lie below 2 to this."""
-        return self._teeth * self._columns
-
-    @property
-    def multiplications(self) -> int:
-        """Multiplications per power, squarings included."""
-        return self._columns + self._splits - 2
-
-    def power(self, exponent: int) -> mpz:
-        """base^exponent for 0 ≤ exponent < 2^exponent_bits."""
-        if exponent >> self.exponent_bits:
-            raise ValueError("the exponent is longer than the comb")
-        width = (self.exponent_bits + 7) // 8
-        rows = np.unpackbits(
-            np.frombuffer(int(exponent).to_bytes(width, "little"), np.uint8),
-            count=self.exponent_bits,
-            bitorder="little",
-        ).reshape(self._teeth, self._columns)
-        return self._multiply((self._weights @ rows).tolist())
-
     def random_power(self, randomness: Randomness) -> mpz:
-        """base^α with α uniform below 2^exponent_bits: each comb digit is drawn directly."""
+        """base^α with α uniform below 2^(teeth·columns): each column's digit is drawn directly."""
         drawn = np.frombuffer(randomness.bytes(2 * self._columns), "<u2")
-        return self._multiply((drawn & ((1 << self._teeth) - 1)).tolist())
-
-    def _multiply(self, digits: list[int]) -> mpz:
+        digits = (drawn & ((1 << self._teeth) - 1)).tolist()
         modulus, splits = self._modulus, self._splits
         # all look-ups come first: threads then meet less often at the interpreter's lock
         columns = [

@@ -29,38 +29,20 @@ def second_moment_sensitivity_squared(record_bound: int) -> int:
     return 2 * record_bound**2
 
 
-def scatter_sensitivity(record_bound: int, record_count: int) -> Fraction:
-    """4K(N−1)/N: how far S = R − v vᵀ/N moves when one of N records is replaced.
-
-    Source: docs/claims.md, C1, reached when all others sit at −r e and one record moves from −r e to r e.
-    """
-    if record_count < 1:
-        raise UsageError("bad-argument", "there must be at least one record")
-    return Fraction(4 * record_bound * (record_count - 1), record_count)
-
-
 def scatter_sensitivity_bound(record_bound: int) -> int:
-    """4K: the bound on `scatter_sensitivity` that is free of N, and the one that calibrates.
+    """4K: a bound that is free of N on how far S = R − v vᵀ/N moves when one of N records is replaced.
 
-    Source: docs/claims.md, C1.
+    Source: docs/claims.md, C1. It moves by 4K(N−1)/N, reached when all others sit at −r e and one record
+        moves from −r e to r e.
     """
     return 4 * record_bound
 
 
-def nonnegative_scatter_sensitivity_squared(record_bound: int, record_count: int) -> Fraction:
-    """6K²(N−1)²/N²: square of how far S moves when no coordinate of any record is below 0.
-
-    Source: docs/claims.md, C9, reached by three orthogonal records on the bound: before, after, all others.
-    """
-    if record_count < 1:
-        raise UsageError("bad-argument", "there must be at least one record")
-    return Fraction(6 * (record_bound * (record_count - 1)) ** 2, record_count**2)
-
-
 def nonnegative_scatter_sensitivity_squared_bound(record_bound: int) -> int:
-    """6K²: the bound on `nonnegative_scatter_sensitivity_squared` that is free of N, and calibrates.
+    """6K²: square of the same bound where no coordinate of any record is below 0.
 
-    Source: docs/claims.md, C9.
+    Source: docs/claims.md, C9. The square is 6K²(N−1)²/N², reached by three orthogonal records on the bound:
+        before, after, all others.
     """
     return 6 * record_bound**2
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from dpdpca_protocol.errors import ConflictError, NotFoundError, UnavailableError
+from dpdpca_protocol.errors import NotFoundError, UnavailableError
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.study import ReleaseKind, ShareState, StudyEvent, StudyState, next_study_state
@@ -290,9 +290,3 @@ def list_event_rows(connection: Connection, study: StudyId) -> list[EventRow]:
     columns = (events.c.position, events.c.kind, events.c.time, events.c.digest, events.c.statement)
     rows = connection.execute(select(*columns).where(events.c.study == study).order_by(events.c.position))
     return [EventRow(*row) for row in rows]
-
-
-def check_state(row: StudyRow, *states: StudyState, otherwise: str) -> None:
-    """Raises ConflictError `wrong-state` unless the study is in one of `states`."""
-    if row.state not in states:
-        raise ConflictError("wrong-state", f"the study is {row.state}: {otherwise}", "read the study's state")

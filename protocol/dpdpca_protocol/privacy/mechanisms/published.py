@@ -7,7 +7,7 @@ scatter by up to 4 in units of the record bound. All of it is for comparison; ou
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,11 +87,6 @@ class PublishedDiscretizer:
             or not (self.lower < self.upper).all()
         ):
             raise UsageError("bad-argument", "each feature needs a lower end below its upper end")
-
-    @classmethod
-    def of_data(cls, rows: NDArray[np.float64], bits: int) -> Self:
-        """Ends from the rows themselves, T = 2^bits − 1. Not private: ends are single values."""
-        return cls(rows.min(axis=0), rows.max(axis=0), 2**bits - 1)
 
     @property
     def record_bound(self) -> Fraction:
