@@ -1,4 +1,4 @@
-"""A finished study of four columns, as `made_models` makes it."""
+"""A finished study of four columns, as `plain_study` makes it."""
 
 from collections.abc import Callable
 from functools import partial
