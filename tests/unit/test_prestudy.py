@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dpdpca_protocol.errors import IntegrityError, MessageError
+from dpdpca_protocol.errors import CryptographicError, MessageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
@@ -102,5 +102,5 @@ def test_numbers_that_no_records_make_are_refused(manifest, released):
     for block in manifest.figures.blocks[1:]:
         most = block.bound + block.tail
         for value in (most + 1, -most - 1):
-            with pytest.raises(IntegrityError, match=f"an entry of {block.name} is out of range"):
+            with pytest.raises(CryptographicError, match=f"an entry of {block.name} is out of range"):
                 check_blocks(released | {block.name: [value] * block.length}, manifest.figures)
