@@ -44,9 +44,7 @@ _LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
 """Of components that are on their way here at the same time; four times as much to read them."""
 
 _STATEMENTS_BYTES = 64 * 1024 * 1024
-"""Of manifests and shares' statements that are on their way."""
-_STATEMENTS_AT_ONCE = 4
-"""From one caller."""
+"""Of manifests and shares' statements that are on their way; a quarter of them from one caller."""
 
 _PAGE = Path(__file__).parent / "page"
 _PAGE_HEADERS = {
@@ -115,8 +113,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
-    app.state.large = LargeBodies(_LARGE_BODIES_BYTES)
-    app.state.statements = LargeBodies(_STATEMENTS_BYTES, at_once=_STATEMENTS_AT_ONCE)
+    app.state.large = LargeBodies(_LARGE_BODIES_BYTES, _LARGE_BODIES_BYTES)
+    app.state.statements = LargeBodies(_STATEMENTS_BYTES, _STATEMENTS_BYTES // 4)
     app.state.probed_at = time.monotonic()
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, studies, shares, releases, events):

@@ -11,12 +11,14 @@ from datetime import UTC, datetime
 import httpx
 import numpy as np
 import pytest
-from proxy_world import OpenStudy, ProxyWorld, slug, values_of
+from proxy_world import OpenStudy, ProxyWorld, slug, values_of, wait_for
 
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
+from dpdpca_protocol.wire.http import MANIFEST_LIMIT_BYTES
 from dpdpca_protocol.wire.sealing import components_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.releases import publication_limit
@@ -29,15 +31,17 @@ BEGIN = b'{"body":'
 
 
 @contextlib.contextmanager
-def sending(world: ProxyWorld, key: IdentityKey, path: str, size: int) -> Iterator[socket.socket]:
-    """A PUT by `key` that declares `size` bytes and has sent the first of them."""
+def sending(
+    world: ProxyWorld, key: IdentityKey, path: str, size: int, method: str = "PUT"
+) -> Iterator[socket.socket]:
+    """A request by `key` that declares `size` bytes and has sent the first of them."""
     request = httpx.Request(
-        "PUT", world.url + path, content=BEGIN, headers={"content-type": "application/json"}
+        method, world.url + path, content=BEGIN, headers={"content-type": "application/json"}
     )
     RequestSigner(key).sign(request, BEGIN, datetime.now(UTC))
     signed = ("content-digest", "content-type", "signature", "signature-input")
     lines = [
-        f"PUT {path} HTTP/1.1",
+        f"{method} {path} HTTP/1.1",
         f"host: 127.0.0.1:{world.port}",
         *(f"{name}: {request.headers[name]}" for name in signed),
         f"content-length: {size}",
@@ -133,22 +137,20 @@ def test_the_largest_components_fit(world: ProxyWorld, d: int) -> None:
     assert published.content == b'{"components":' + statement + b"}"
 
 
-def test_a_user_sends_one_at_a_time(world: ProxyWorld) -> None:
-    study = released(world)
-    path = f"{study.path}/components"
-    statement = statement_of(study, EncodedSpace.of(study.manifest))
-    with sending(world, world.user, path, len(statement)):
+def test_a_user_takes_a_quarter_of_the_room_for_statements(world: ProxyWorld) -> None:
+    statement = sign_manifest(world.manifest(3), world.user).encoded
+    with contextlib.ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(sending(world, world.user, "/v1/studies", MANIFEST_LIMIT_BYTES, "POST"))
         time.sleep(0.3)
-        response = world.request(world.user, "PUT", path, statement)
+        response = world.request(world.user, "POST", "/v1/studies", statement)
         assert (response.status_code, slug(response)) == (503, "busy")
         assert response.headers["retry-after"]
-        assert study.state() == "released"
-    time.sleep(0.3)
-    assert world.request(world.user, "PUT", path, statement).status_code == 204
+    wait_for(lambda: world.request(world.user, "POST", "/v1/studies", statement).status_code == 201)
 
 
 def test_the_room_for_large_bodies_is_bounded() -> None:
-    large = LargeBodies(100)
+    large = LargeBodies(100, 100)
     with large.room("a", 60), large.room("b", 40):
         for caller, size in (("a", 1), ("c", 1)):
             with pytest.raises(UnavailableError), large.room(caller, size):
@@ -159,10 +161,10 @@ def test_the_room_for_large_bodies_is_bounded() -> None:
         pass
 
 
-def test_one_caller_may_have_several_places() -> None:
-    large = LargeBodies(100, at_once=2)
-    with large.room("a", 10), large.room("a", 10), large.room("b", 10):
-        with pytest.raises(UnavailableError), large.room("a", 10):
+def test_one_caller_leaves_room_for_others() -> None:
+    large = LargeBodies(100, 25)
+    with large.room("a", 10), large.room("a", 15), large.room("b", 10):
+        with pytest.raises(UnavailableError), large.room("a", 1):
             pass
-        with large.room("b", 10):
+        with large.room("b", 15):
             pass

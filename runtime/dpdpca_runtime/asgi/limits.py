@@ -87,11 +87,11 @@ class LargeBodies:
 
     Args:
         most_bytes: that all callers together reserve.
-        at_once: bodies that one caller may send at the same time.
+        of_one_bytes: that one caller reserves of them.
     """
 
-    def __init__(self, most_bytes: int, at_once: int = 1) -> None:
-        self._most, self._at_once = most_bytes, at_once
+    def __init__(self, most_bytes: int, of_one_bytes: int) -> None:
+        self._most, self._of_one = most_bytes, of_one_bytes
         self._reserved: list[tuple[Hashable, int]] = []
 
     @contextmanager
@@ -101,8 +101,8 @@ class LargeBodies:
         Raises:
             UnavailableError: `busy`.
         """
-        callers, sizes = [known for known, _ in self._reserved], [known for _, known in self._reserved]
-        if callers.count(caller) >= self._at_once or sum(sizes) + size > self._most:
+        theirs = sum(taken for other, taken in self._reserved if other == caller)
+        if theirs + size > self._of_one or sum(taken for _, taken in self._reserved) + size > self._most:
             raise UnavailableError(
                 "busy", "other large bodies are on their way here", "try again", retry_after_seconds=2
             )
