@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
-from dpdpca_protocol.terms.forms import DECIMAL, Schema, object_schema
+from dpdpca_protocol.terms.forms import DECIMAL
 from dpdpca_protocol.wire.fields import (
     check_members,
     check_unique,
@@ -20,6 +20,7 @@ from dpdpca_protocol.wire.fields import (
     read_text,
     refused,
 )
+from dpdpca_protocol.wire.schemas import Schema, object_schema
 
 MAX_ENCODED_FEATURES = 10_000
 MAX_LEVELS = 1000

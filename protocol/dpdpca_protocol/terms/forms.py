@@ -6,7 +6,7 @@ into the form of a message, and leaves what it does not know for the strict read
 """
 
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -24,12 +24,9 @@ from dpdpca_protocol.wire.fields import (
     real_of,
     time_text,
 )
-
-Schema = Mapping[str, Any]
+from dpdpca_protocol.wire.schemas import TIME_SCHEMA, Schema
 
 DECIMAL_PATTERN = r"^-?(0|[1-9][0-9]{0,29})(\.[0-9]{0,39}[1-9])?$"
-TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$"
-HEX_PATTERN = "^[0-9a-f]+$"
 
 
 def _as_it_is(value: Any) -> Any:
@@ -126,7 +123,7 @@ DECIMAL = Form(
 )
 TIME = Form(
     "time in UTC",
-    {"type": "string", "pattern": TIME_PATTERN},
+    TIME_SCHEMA,
     read_time,
     time_text,
     _time_of,
@@ -146,13 +143,3 @@ FLAG = Form("`true`", {"const": True}, _read_true, draft_schema={"type": "boolea
 def one_line(value: Any) -> Any:
     """Text in NFC on one line; anything else is left for the strict reader to refuse."""
     return " ".join(unicodedata.normalize("NFC", value).split()) if isinstance(value, str) else value
-
-
-def object_schema(properties: Schema, optional: Schema | None = None) -> dict[str, Any]:
-    """JSON Schema of an object with exactly these members."""
-    return {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {**properties, **(optional or {})},
-        "required": sorted(properties),
-    }

@@ -25,7 +25,6 @@ from dpdpca_protocol.terms.forms import (
     DECIMAL,
     DECIMAL_PATTERN,
     FLAG,
-    HEX_PATTERN,
     TIME,
     Form,
     choice,
@@ -57,6 +56,7 @@ from dpdpca_protocol.wire.fields import (
     refused,
 )
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.schemas import hex_schema
 
 MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
@@ -188,7 +188,7 @@ _STUDY_IDS = Form(
         "type": "array",
         "minItems": 1,
         "maxItems": MAX_ROUNDS - 1,
-        "items": {"type": "string", "pattern": HEX_PATTERN, "minLength": 64, "maxLength": 64},
+        "items": hex_schema(32),
     },
     _read_pre_studies,
     lambda studies: [study.hex() for study in studies],

@@ -6,14 +6,14 @@ from typing import Any, Self
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.paillier.keys import MOST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
-from dpdpca_protocol.terms.forms import HEX_PATTERN, object_schema
 from dpdpca_protocol.wire.fields import check_members, read_list, read_text, read_url, read_wide_hex, refused
+from dpdpca_protocol.wire.schemas import HEX_PATTERN, hex_schema, object_schema
 from dpdpca_protocol.wire.signing import hex_bytes, sealing_key_bytes
 
 _NAME = 200
 _MAX_ROOTS = 64
 _NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _NAME}
-_KEY32_SCHEMA = {"type": "string", "pattern": HEX_PATTERN, "minLength": 64, "maxLength": 64}
+_KEY32_SCHEMA = hex_schema(32)
 _WIDE_SCHEMA = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 4}
 
 PARTICIPANT_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA})

@@ -1,0 +1,137 @@
+"""JSON Schemas (2020-12) of signed statements: the envelope, and the body of every kind but the manifest.
+
+The manifest's schema comes from its table of members, `terms.members`. A schema says what shape a statement
+has; whether its signature holds and what it means is for the parsers.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dpdpca_protocol.messages.rotation import HOLDERS
+from dpdpca_protocol.messages.share import MAX_VERSION
+from dpdpca_protocol.messages.study_messages import ROLES
+from dpdpca_protocol.messages.transcript import KINDS
+from dpdpca_protocol.paillier.keys import MOST_BITS
+from dpdpca_protocol.study import ReleaseKind, StudyState
+from dpdpca_protocol.wire.schemas import HEX_PATTERN, TIME_SCHEMA, Schema, hex_schema, object_schema
+from dpdpca_protocol.wire.signing import FORMAT
+
+_ID = _DIGEST = _KEY = hex_schema(32)
+_SIGNATURE = hex_schema(64)
+_COUNT = {"type": "integer", "minimum": 0}
+_VERSION = {"type": "integer", "minimum": 1, "maximum": MAX_VERSION}
+_NAME = {"type": "string", "minLength": 1, "maxLength": 200}
+_LOG = {"log": _DIGEST | {"description": "head of the signer's log"}}
+_MODULUS_WIDE = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 4}
+_CIPHERTEXT = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 2}
+
+COHORT_MEMBER: Final[Schema] = object_schema({"owner": _ID, "statement": _DIGEST, "version": _VERSION})
+
+
+def _body(properties: Schema, optional: Schema | None = None) -> dict[str, Any]:
+    return object_schema({"format": {"const": FORMAT}, **properties}, optional)
+
+
+def _list(items: Schema) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_RELEASE = {
+    "chunk_digests": _list(_DIGEST),
+    "cohort": _DIGEST,
+    "owners": _list(COHORT_MEMBER),
+    "study": _ID,
+}
+_COUNTED = [str(kind) for kind in ReleaseKind if kind.needs_count]
+_UNCOUNTED = [str(kind) for kind in ReleaseKind if not kind.needs_count]
+
+BODIES: Final[Mapping[str, Schema]] = {
+    "cancel": _body({"study": _ID}),
+    "close": _body({"study": _ID}),
+    "components": _body(
+        {
+            "sealed": {
+                "type": "object",
+                "propertyNames": _ID,
+                "additionalProperties": {"type": "string", "pattern": "^([0-9a-f]{2})*$"},
+            },
+            "study": _ID,
+        },
+        _LOG,
+    ),
+    "count-answer": _body(
+        {"challenge": _DIGEST, "randomizer": _MODULUS_WIDE, "records": _COUNT, "study": _ID}, _LOG
+    ),
+    "count-challenge": _body({"ciphertext": _CIPHERTEXT, "cohort": _DIGEST, "study": _ID}),
+    "enrolment": _body(
+        {"ed25519": _KEY, "name": _NAME, "proxy": _KEY, "role": {"enum": sorted(ROLES)}, "x25519": _KEY}
+    ),
+    "event": _body(
+        {
+            "detail": {"type": "object", "additionalProperties": {"type": ["string", "integer"]}},
+            "index": _COUNT,
+            "kind": {"enum": sorted(KINDS)},
+            "previous": _DIGEST,
+            "study": _ID,
+            "time": TIME_SCHEMA,
+        }
+    ),
+    "mark": _body(
+        {
+            "generation": _COUNT,
+            "head": _DIGEST,
+            "state": {"enum": [str(state) for state in StudyState]},
+            "study": _ID,
+            "time": TIME_SCHEMA,
+        }
+    ),
+    "proxy": _body({"ed25519": _KEY, "name": _NAME, "url": _NAME | {"maxLength": 2000}, "x25519": _KEY}),
+    "receipt": _body(
+        {
+            "owner": _ID,
+            "statement": _DIGEST,
+            "study": _ID,
+            "subject": {"enum": ["share", "withdrawal"]},
+            "time": TIME_SCHEMA,
+            "version": _VERSION,
+        }
+    ),
+    "release": {
+        "oneOf": [
+            _body(_RELEASE | {"release": {"enum": _UNCOUNTED}}),
+            _body(_RELEASE | {"records": _COUNT, "release": {"enum": _COUNTED}}),
+        ]
+    },
+    "rotation": _body(
+        {
+            "acceptance": _SIGNATURE,
+            "ed25519": _KEY,
+            "previous": _KEY,
+            "role": {"enum": list(HOLDERS)},
+            "time": TIME_SCHEMA,
+            "version": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+            "x25519": _KEY,
+        }
+    ),
+    "share": _body(
+        {
+            "chunk_count": _COUNT,
+            "chunk_digests": _list(_DIGEST),
+            "owner": _KEY,
+            "study": _ID,
+            "version": _VERSION,
+            "x25519": _KEY,
+        },
+        _LOG,
+    ),
+    "withdrawal": _body({"owner": _KEY, "study": _ID, "version": _VERSION}, _LOG),
+}
+"""Kind of a statement → JSON Schema of its body."""
+
+
+def statement_schema(kind: str, body: Schema) -> dict[str, Any]:
+    """JSON Schema of a signed statement of `kind` whose body has the schema `body`."""
+    return {
+        "title": f"A signed statement: {kind}",
+        **object_schema({"body": body, "kind": {"const": kind}, "signature": _SIGNATURE, "signer": _KEY}),
+    }
