@@ -23,10 +23,12 @@ from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, parties, releases, shares, studies
 from dpdpca_proxy.routes.callers import check_addressed_here
+from dpdpca_proxy.routes.contract import SECURITY
 from dpdpca_proxy.routes.events import event_stream
 from dpdpca_proxy.store.studies import list_studies
 from dpdpca_proxy.watch import Watch
 from dpdpca_proxy.worker import COURTESY
+from dpdpca_runtime.asgi.contract import describe, operation_id
 from dpdpca_runtime.asgi.limits import InFlightLimit, LargeBodies
 from dpdpca_runtime.asgi.observe import Labels, ObserveMiddleware, install_health
 from dpdpca_runtime.asgi.problems import install_problem_handlers
@@ -110,6 +112,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        generate_unique_id_function=operation_id,
     )
     app.state.proxy, app.state.jobs, app.state.watch = proxy, jobs, watch
     app.state.heavy, app.state.stopping, app.state.tasks = CapacityLimiter(_HEAVY_AT_ONCE), stopping, []
@@ -120,7 +123,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     for routes in (parties, studies, shares, releases, events):
         app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])
     _install_files(app, {"/docs": "docs.html", "/docs.js": "docs.js", "/page.css": "page.css"})
-    install_health(app, lambda: _not_ready(app))
+    install_health(app, lambda: _not_ready(app), ["too-many"])
+    describe(app, SECURITY)
     # Encoded once: strangers may ask for it as often as they like.
     app.add_route("/openapi.json", _file_route(json.dumps(app.openapi()).encode(), JSON_MEDIA_TYPE))
     app.add_middleware(

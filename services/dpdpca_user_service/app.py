@@ -11,12 +11,14 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
+from dpdpca_runtime.asgi.contract import describe, operation_id
 from dpdpca_runtime.asgi.limits import InFlightLimit, Places
 from dpdpca_runtime.asgi.observe import Metrics, ObserveMiddleware, install_health
 from dpdpca_runtime.asgi.problems import install_problem_handlers, problem_response
 from dpdpca_runtime.probe import StorageProbe
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.routes import chains, models, studies
+from dpdpca_user_service.routes.contract import SCHEMAS, SECURITY
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.transform.scores import AT_ONCE, WAIT_SECONDS
 
@@ -72,13 +74,18 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
             return error.problem
         return storage.trouble()
 
-    app = FastAPI(title="dpdpca data user", lifespan=lifespan, redoc_url=None)
+    app = FastAPI(
+        title="dpdpca data user",
+        lifespan=lifespan,
+        redoc_url=None,
+        generate_unique_id_function=operation_id,
+    )
     app.state.service = service
     app.state.drafts, app.state.transforms = Places(1, WAIT_SECONDS), Places(AT_ONCE, WAIT_SECONDS)
-    app.include_router(studies)
-    app.include_router(chains)
-    app.include_router(models)
+    for routes in (studies, chains, models):
+        app.include_router(routes.router)
     install_health(app, ready)
+    describe(app, SECURITY, SCHEMAS)
     app.add_middleware(BearerToken, token=service.token)
     app.add_middleware(InFlightLimit, most=service.settings.max_requests, exempt=("/healthz", "/readyz"))
     app.add_middleware(ObserveMiddleware, metrics=metrics, clock=time.monotonic)

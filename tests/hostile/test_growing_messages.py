@@ -25,7 +25,7 @@ from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_user.home import EnrolledProxy, UserHome
 from dpdpca_user.results.model import Model
-from dpdpca_user_service.routes import DRAFT_LIMIT_BYTES
+from dpdpca_user_service.routes.requests import DRAFT_LIMIT_BYTES
 
 MB = 1024 * 1024
 MOST_GROWTH = 512 * MB

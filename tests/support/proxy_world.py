@@ -145,6 +145,8 @@ class ProxyWorld:
     via: str | None = None
     """Another address under which clients reach the proxy: that of a relay."""
     patience: Patience = field(default_factory=lambda: Patience(seconds=0.0))
+    serve: Callable[[FastAPI], Any] = lambda app: app
+    """What is served: the application, or something around it."""
 
     _raw: httpx.Client = field(default_factory=_raw_client)
     proxy: Proxy = field(init=False)
@@ -164,7 +166,7 @@ class ProxyWorld:
         self.proxy = self.app.state.proxy
         self._server = _Server(
             uvicorn.Config(
-                self.app,
+                self.serve(self.app),
                 host="127.0.0.1",
                 port=self.port,
                 http=DeadlineProtocol,

@@ -11,7 +11,7 @@ import sys
 import threading
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +20,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dpdpca_runtime.asgi.contract import operation
+from dpdpca_runtime.bodies import Health, NotReady, Readiness
 
 LOG_FIELDS: Final = (
     "route",
@@ -167,19 +170,32 @@ class ObserveMiddleware:
 _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"})
 
 
-def install_health(app: FastAPI, ready: Callable[[], str | None]) -> None:
+def install_health(app: FastAPI, ready: Callable[[], str | None], problems: Sequence[str] = ()) -> None:
     """`/healthz`: the process answers. `/readyz`: it can do its work.
 
     Args:
         app: where the two routes go.
         ready: called in a thread; None when all is well, else the reason in words that hold no secret.
+        problems: that both can give besides `internal`.
     """
 
-    @app.get("/healthz", tags=["health"], summary="The process answers")
+    @app.get(
+        "/healthz",
+        tags=["health"],
+        summary="The process answers",
+        **operation(Health, ["internal", *problems], described="It does.", is_open=True),
+    )
     async def healthz() -> Response:
         return JSONResponse({"status": "ok"})
 
-    @app.get("/readyz", tags=["health"], summary="The service can do its work")
+    @app.get(
+        "/readyz",
+        tags=["health"],
+        summary="The service can do its work",
+        **operation(
+            Readiness, ["internal", *problems], described="It can.", is_open=True, otherwise={503: NotReady}
+        ),
+    )
     async def readyz(_request: Request) -> Response:
         reason = await run_in_threadpool(ready)
         if reason is None:

@@ -6,11 +6,18 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
 from dpdpca_proxy.routes.callers import ANY_ROLE, StudyPath, signed_request, study_id
+from dpdpca_proxy.routes.contract import STUDY
+from dpdpca_runtime.asgi.contract import operation, text
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
 
 
-@router.get("/events", summary="State and progress, live (text/event-stream)")
+@router.get(
+    "/events",
+    summary="State and progress, live (text/event-stream)",
+    response_class=Response,
+    **operation(text("text/event-stream"), STUDY, described="Events state and progress; comments between."),
+)
 async def read_events(request: Request, study: StudyPath) -> Response:
     await signed_request(request, ANY_ROLE)
     state = request.app.state

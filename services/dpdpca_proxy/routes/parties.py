@@ -10,30 +10,57 @@ from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import PartyId
 from dpdpca_proxy.enrolment import all_parties, enrol
 from dpdpca_proxy.rotation import all_rotations, rotate_party
-from dpdpca_proxy.routes.bodies import statement_body
 from dpdpca_proxy.routes.callers import ANY_ROLE, PartyPath, json_response, proxy_of, signed_request
+from dpdpca_proxy.routes.contract import EVERYWHERE, SIGNED, STATEMENT, WRITES
 from dpdpca_proxy.store.parties import PartyRow
+from dpdpca_runtime.asgi.contract import json_body, operation, signed
 from dpdpca_runtime.asgi.limits import read_body
+from dpdpca_runtime.bodies import Enrolled, EnrolmentRequest, Parties, Rotations, Successor
 
 router = APIRouter(prefix="/v1", tags=["parties"])
 
 
-@router.get("/proxy", summary="The proxy's self-signed card: name, address, keys")
+@router.get(
+    "/proxy",
+    summary="The proxy's self-signed card: name, address, keys",
+    **operation(signed("proxy"), EVERYWHERE, described="The card.", is_open=True),
+)
 async def read_card(request: Request) -> Response:
     card = await run_in_threadpool(lambda: proxy_of(request).card)
     return json_response(card.encoded)
 
 
-@router.get("/proxy/rotations", summary="How the proxy's first key led to the one in its card")
+@router.get(
+    "/proxy/rotations",
+    summary="How the proxy's first key led to the one in its card",
+    **operation(Rotations, EVERYWHERE, described="The proxy's own rotations.", is_open=True),
+)
 async def read_proxy_rotations(request: Request) -> Response:
     return _rotations([statement.encoded for statement in proxy_of(request).keys.rotations])
 
 
 @router.post(
     "/parties",
-    status_code=201,
     summary="Enrol with an invitation",
-    openapi_extra=statement_body("An enrolment statement and the invitation's token."),
+    **operation(
+        Enrolled,
+        [
+            *WRITES,
+            *STATEMENT,
+            "already-enrolled",
+            "clock-behind",
+            "invitation-expired",
+            "invitation-unknown",
+            "invitation-used",
+            "unfit-sealing-key",
+            "wrong-proxy",
+        ],
+        status=201,
+        described="The party is enrolled.",
+        body=json_body(EnrolmentRequest),
+        body_described="An enrolment statement and the invitation's token.",
+        is_open=True,
+    ),
 )
 async def enrol_party(request: Request) -> Response:
     proxy = proxy_of(request)
@@ -43,14 +70,22 @@ async def enrol_party(request: Request) -> Response:
     return json_response(canonical_json(answer), 201)
 
 
-@router.get("/parties", summary="The enrolled parties and their keys")
+@router.get(
+    "/parties",
+    summary="The enrolled parties and their keys",
+    **operation(Parties, SIGNED, described="All parties."),
+)
 async def read_parties(request: Request) -> Response:
     await signed_request(request, ANY_ROLE)
     rows = await run_in_threadpool(all_parties, proxy_of(request))
     return json_response(canonical_json({"parties": [_shown(row) for row in rows]}))
 
 
-@router.get("/parties/rotations", summary="Which enrolled key gave way to which other, signed by both")
+@router.get(
+    "/parties/rotations",
+    summary="Which enrolled key gave way to which other, signed by both",
+    **operation(Rotations, SIGNED, described="The rotations of all parties."),
+)
 async def read_rotations(request: Request) -> Response:
     await signed_request(request, ANY_ROLE)
     return _rotations(await run_in_threadpool(all_rotations, proxy_of(request)))
@@ -59,7 +94,21 @@ async def read_rotations(request: Request) -> Response:
 @router.post(
     "/parties/{party}/rotations",
     summary="Put another key in the place of the caller's own",
-    openapi_extra=statement_body("A rotation statement signed by the old key and the new."),
+    **operation(
+        Successor,
+        [
+            *SIGNED,
+            *STATEMENT,
+            "already-enrolled",
+            "already-rotated",
+            "rotation-not-newer",
+            "too-many-rotations",
+            "unfit-sealing-key",
+        ],
+        described="The key is replaced.",
+        body=signed("rotation"),
+        body_described="A rotation statement signed by the old key and the new.",
+    ),
 )
 async def rotate(request: Request, party: PartyPath) -> Response:
     signed = await signed_request(request, ANY_ROLE, max_bytes=STATEMENT_LIMIT_BYTES)

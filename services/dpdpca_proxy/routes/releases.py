@@ -15,7 +15,6 @@ from dpdpca_proxy.releases import (
     release_bundle,
     release_chunk,
 )
-from dpdpca_proxy.routes.bodies import statement_body
 from dpdpca_proxy.routes.callers import (
     ANY_ROLE,
     USER,
@@ -27,12 +26,23 @@ from dpdpca_proxy.routes.callers import (
     signed_request,
     study_id,
 )
+from dpdpca_proxy.routes.contract import OF_ITS_USER, STATEMENT, STUDY
+from dpdpca_runtime.asgi.contract import binary, operation, signed
 from dpdpca_runtime.asgi.limits import BoundedStream, in_pieces
+from dpdpca_runtime.bodies import Published, Release
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["releases"])
 
 
-@router.get("/count", summary="E[N] of a masked study, as a signed challenge")
+@router.get(
+    "/count",
+    summary="E[N] of a masked study, as a signed challenge",
+    **operation(
+        signed("count-challenge"),
+        [*OF_ITS_USER, "no-count", "not-ready", "wrong-state"],
+        described="The challenge.",
+    ),
+)
 async def read_count(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, USER)
     return json_response(
@@ -42,9 +52,24 @@ async def read_count(request: Request, study: StudyPath) -> Response:
 
 @router.post(
     "/count",
-    status_code=204,
     summary="N with its proof",
-    openapi_extra=statement_body("A count answer signed by the data user."),
+    **operation(
+        None,
+        [
+            *OF_ITS_USER,
+            *STATEMENT,
+            "count-already-answered",
+            "count-out-of-range",
+            "count-proof-false",
+            "no-count",
+            "not-ready",
+            "wrong-state",
+        ],
+        status=204,
+        described="The answer is taken.",
+        body=signed("count-answer"),
+        body_described="A count answer signed by the data user.",
+    ),
 )
 async def send_count(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, USER, max_bytes=STATEMENT_LIMIT_BYTES)
@@ -59,7 +84,11 @@ async def send_count(request: Request, study: StudyPath) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/release", summary="The signed release, its cohort's statements and the transcript up to it")
+@router.get(
+    "/release",
+    summary="The signed release, its cohort's statements and the transcript up to it",
+    **operation(Release, [*OF_ITS_USER, "not-ready", "wrong-state"], described="The release."),
+)
 async def read_release(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, USER)
     return json_response(
@@ -67,7 +96,12 @@ async def read_release(request: Request, study: StudyPath) -> Response:
     )
 
 
-@router.get("/release/chunks/{position}", summary="One chunk of the release")
+@router.get(
+    "/release/chunks/{position}",
+    summary="One chunk of the release",
+    response_class=Response,
+    **operation(binary(), [*OF_ITS_USER, "not-ready", "wrong-state"], described="The chunk."),
+)
 async def read_release_chunk(request: Request, study: StudyPath, position: PositionPath) -> Response:
     signed = await signed_request(request, USER)
     content = await run_in_threadpool(
@@ -78,9 +112,15 @@ async def read_release_chunk(request: Request, study: StudyPath, position: Posit
 
 @router.put(
     "/components",
-    status_code=204,
     summary="Publish the components, sealed to each owner",
-    openapi_extra=statement_body("A components statement signed by the data user."),
+    **operation(
+        None,
+        [*OF_ITS_USER, *STATEMENT, "components-differ", "not-ready", "wrong-state"],
+        status=204,
+        described="The components are published.",
+        body=signed("components"),
+        body_described="A components statement signed by the data user.",
+    ),
 )
 async def publish_components(request: Request, study: StudyPath) -> Response:
     proxy, name = proxy_of(request), study_id(study)
@@ -93,7 +133,13 @@ async def publish_components(request: Request, study: StudyPath) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/components", summary="The components that were published to the cohort")
+@router.get(
+    "/components",
+    summary="The components that were published to the cohort",
+    **operation(
+        Published, [*STUDY, "not-in-the-cohort", "not-ready", "wrong-state"], described="The statement."
+    ),
+)
 async def read_components(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, ANY_ROLE)
     statement = await run_in_threadpool(components_of, proxy_of(request), signed.caller, study_id(study))

@@ -12,7 +12,6 @@ from dpdpca_protocol.paillier.keys import MOST_BITS
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
-from dpdpca_proxy.routes.bodies import chunk_body, statement_body
 from dpdpca_proxy.routes.callers import (
     OWNER,
     PositionPath,
@@ -23,7 +22,10 @@ from dpdpca_proxy.routes.callers import (
     signed_request,
     study_id,
 )
+from dpdpca_proxy.routes.contract import BODY, OF_ONE_ROLE, SHARE, STATEMENT
 from dpdpca_proxy.shares import complete, put_chunk, status_of, withdraw
+from dpdpca_runtime.asgi.contract import binary, operation, signed
+from dpdpca_runtime.bodies import ShareStatus
 
 CHUNK_LIMIT_BYTES = CHUNK_CIPHERTEXTS * MOST_BITS // 4 + SEALING_OVERHEAD_BYTES
 """The largest chunk of any study; the exact length follows from the manifest."""
@@ -40,9 +42,24 @@ router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
 
 @router.put(
     "/chunks/{position}",
-    status_code=204,
     summary="Send one chunk",
-    openapi_extra=chunk_body("The chunk, sealed to the proxy's X25519 key."),
+    **operation(
+        None,
+        [
+            *SHARE,
+            *BODY,
+            "chunk-differs",
+            "ciphertext-not-a-unit",
+            "ciphertext-out-of-range",
+            "ciphertext-repeated",
+            "sealed-body-does-not-open",
+            "shares-deleted",
+        ],
+        status=204,
+        described="The chunk is stored.",
+        body=binary(),
+        body_described="The chunk, sealed to the proxy's X25519 key.",
+    ),
 )
 async def send_chunk(
     request: Request, study: StudyPath, position: PositionPath, version: VersionQuery
@@ -61,7 +78,11 @@ async def send_chunk(
     return Response(status_code=204)
 
 
-@router.get("", summary="Which chunks arrived, and the receipt")
+@router.get(
+    "",
+    summary="Which chunks arrived, and the receipt",
+    **operation(ShareStatus, OF_ONE_ROLE, described="The caller's share."),
+)
 async def read_share(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, OWNER)
     status = await run_in_threadpool(status_of, proxy_of(request), signed.caller, study_id(study))
@@ -80,7 +101,23 @@ async def read_share(request: Request, study: StudyPath) -> Response:
 @router.post(
     "/complete",
     summary="Make the share count; the answer is the signed receipt",
-    openapi_extra=statement_body("A share statement signed by the owner."),
+    **operation(
+        signed("receipt"),
+        [
+            *SHARE,
+            *STATEMENT,
+            "chunk-differs",
+            "chunk-of-another-owner",
+            "ciphertext-repeated",
+            "share-incomplete",
+            "shares-deleted",
+            "statement-differs",
+            "unfit-sealing-key",
+        ],
+        described="The receipt: the share counts.",
+        body=signed("share"),
+        body_described="A share statement signed by the owner.",
+    ),
 )
 async def complete_share(request: Request, study: StudyPath) -> Response:
     async with large_request(
@@ -100,7 +137,13 @@ async def complete_share(request: Request, study: StudyPath) -> Response:
 @router.delete(
     "",
     summary="Take the share back; the answer is the signed receipt",
-    openapi_extra=statement_body("A withdrawal statement signed by the owner, under the next version."),
+    **operation(
+        signed("receipt"),
+        [*SHARE, *STATEMENT, "statement-differs"],
+        described="The receipt: the share is withdrawn.",
+        body=signed("withdrawal"),
+        body_described="A withdrawal statement signed by the owner, under the next version.",
+    ),
 )
 async def withdraw_share(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, OWNER, max_bytes=STATEMENT_LIMIT_BYTES)

@@ -7,7 +7,6 @@ from starlette.responses import Response
 
 from dpdpca_protocol.wire.canonical import canonical_json, named_list
 from dpdpca_protocol.wire.http import MANIFEST_LIMIT_BYTES, STATEMENT_LIMIT_BYTES
-from dpdpca_proxy.routes.bodies import statement_body
 from dpdpca_proxy.routes.callers import (
     ANY_ROLE,
     USER,
@@ -18,6 +17,7 @@ from dpdpca_proxy.routes.callers import (
     signed_request,
     study_id,
 )
+from dpdpca_proxy.routes.contract import OF_ITS_USER, SIGNED, STATEMENT, STUDY
 from dpdpca_proxy.studies import (
     accept_manifest,
     cancel,
@@ -27,15 +27,33 @@ from dpdpca_proxy.studies import (
     summaries,
     transcript_of,
 )
+from dpdpca_runtime.asgi.contract import operation, signed
+from dpdpca_runtime.bodies import OpenedStudy, Studies, StudyDetail, Transcript
 
 router = APIRouter(prefix="/v1/studies", tags=["studies"])
 
 
 @router.post(
     "",
-    status_code=201,
     summary="Open a study on a signed manifest",
-    openapi_extra=statement_body("The manifest as a statement signed by the data user."),
+    **operation(
+        OpenedStudy,
+        [
+            *SIGNED,
+            *STATEMENT,
+            "key-given-up",
+            "manifest-refused",
+            "unfit-modulus",
+            "unfit-sealing-key",
+            "unsupported-version",
+            "wrong-role",
+        ],
+        status=201,
+        described="The study is open.",
+        also={200: "It was opened before on the same manifest."},
+        body=signed("manifest"),
+        body_described="The manifest as a statement signed by the data user.",
+    ),
 )
 async def open_study(request: Request) -> Response:
     async with large_request(
@@ -50,14 +68,22 @@ async def open_study(request: Request) -> Response:
     return response
 
 
-@router.get("", summary="All studies, in short")
+@router.get(
+    "",
+    summary="All studies, in short",
+    **operation(Studies, SIGNED, described="All studies."),
+)
 async def read_studies(request: Request) -> Response:
     await signed_request(request, ANY_ROLE)
     listed = await run_in_threadpool(summaries, proxy_of(request))
     return json_response(canonical_json({"studies": listed}))
 
 
-@router.get("/{study}", summary="One study: state, owners, progress")
+@router.get(
+    "/{study}",
+    summary="One study: state, owners, progress",
+    **operation(StudyDetail, STUDY, described="The study."),
+)
 async def read_study(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, ANY_ROLE)
     known = await run_in_threadpool(detail, proxy_of(request), signed.caller, study_id(study))
@@ -65,13 +91,21 @@ async def read_study(request: Request, study: StudyPath) -> Response:
     return json_response(canonical_json(known | {"progress": progress.to_body() if progress else None}))
 
 
-@router.get("/{study}/manifest", summary="The signed manifest, byte for byte")
+@router.get(
+    "/{study}/manifest",
+    summary="The signed manifest, byte for byte",
+    **operation(signed("manifest"), STUDY, described="The manifest."),
+)
 async def read_manifest(request: Request, study: StudyPath) -> Response:
     await signed_request(request, ANY_ROLE)
     return json_response(await run_in_threadpool(manifest_bytes, proxy_of(request), study_id(study)))
 
 
-@router.get("/{study}/transcript", summary="The signed chain of the study's events")
+@router.get(
+    "/{study}/transcript",
+    summary="The signed chain of the study's events",
+    **operation(Transcript, STUDY, described="All events so far."),
+)
 async def read_transcript(request: Request, study: StudyPath) -> Response:
     await signed_request(request, ANY_ROLE)
     events = await run_in_threadpool(transcript_of, proxy_of(request), study_id(study))
@@ -80,9 +114,15 @@ async def read_transcript(request: Request, study: StudyPath) -> Response:
 
 @router.post(
     "/{study}/close",
-    status_code=204,
     summary="Close a study before its time",
-    openapi_extra=statement_body("A close statement signed by the data user."),
+    **operation(
+        None,
+        [*OF_ITS_USER, *STATEMENT, "cohort-too-small", "study-closed", "wrong-state"],
+        status=204,
+        described="The study is closed.",
+        body=signed("close"),
+        body_described="A close statement signed by the data user.",
+    ),
 )
 async def close_study(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, USER, max_bytes=STATEMENT_LIMIT_BYTES)
@@ -92,9 +132,15 @@ async def close_study(request: Request, study: StudyPath) -> Response:
 
 @router.delete(
     "/{study}",
-    status_code=204,
     summary="Cancel a study",
-    openapi_extra=statement_body("A cancel statement signed by the data user."),
+    **operation(
+        None,
+        [*OF_ITS_USER, *STATEMENT, "noise-already-drawn", "study-closed", "wrong-state"],
+        status=204,
+        described="The study is cancelled.",
+        body=signed("cancel"),
+        body_described="A cancel statement signed by the data user.",
+    ),
 )
 async def cancel_study(request: Request, study: StudyPath) -> Response:
     signed = await signed_request(request, USER, max_bytes=STATEMENT_LIMIT_BYTES)

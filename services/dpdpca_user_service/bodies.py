@@ -1,0 +1,287 @@
+"""The JSON bodies of this service's routes."""
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_runtime.bodies import Body, Id, OwnerInStudy, Progress, Signed, Time, statement
+from dpdpca_user_service.store.chains import ChainState
+
+DraftId = Annotated[str, Field(pattern="^[0-9a-f]{32}$", examples=["0b" * 16])]
+Vector = list[float]
+Matrix = list[Vector]
+
+
+class ProblemSaid(Body):
+    """Why something failed or waits; `type` is a problem's slug."""
+
+    type: str | None
+    detail: str
+
+
+class StudyBody(Body):
+    """A study; `state` is how far this service is, or the proxy's state where it tells more."""
+
+    id: DraftId
+    draft: DraftId = Field(description="The same as id.")
+    study: Id | None = Field(description="Its id once the manifest is signed.")
+    title: str
+    release: ReleaseKind
+    state: str
+    has_model: bool
+    has_result: bool
+    publish: bool
+    in_clear: bool
+    progress: Progress | None
+    owners: list[OwnerInStudy]
+    owners_complete: int
+    closes_at: Time | None
+    proxy: str
+    created_at: Time
+    updated_at: Time
+    seconds: dict[str, float] = Field(description="Step → seconds that it took here.")
+    failure: str | None
+    problem: ProblemSaid | None
+
+
+class StudiesBody(Body):
+    studies: list[StudyBody]
+
+
+class ModelsBody(Body):
+    models: list[StudyBody]
+
+
+class RoundBody(Body):
+    """One round of a chain, and why it was chosen."""
+
+    draft: DraftId
+    study: Id | None
+    release: ReleaseKind
+    rho_share: float
+    clip_norm: float
+    reasons: list[str]
+    state: str
+    problem: ProblemSaid | None
+
+
+class ChainBody(Body):
+    """A chain of studies."""
+
+    id: DraftId
+    title: str
+    state: ChainState
+    rounds: list[RoundBody]
+    spent_share: float = Field(description="The part of the chain's ρ that its studies spend.")
+    study: Id | None = Field(description="The last study, once the chain is done.")
+    proxy: str
+    created_at: Time
+    updated_at: Time
+    problem: ProblemSaid | None
+
+
+class ChainsBody(Body):
+    chains: list[ChainBody]
+
+
+class HistogramBody(Body):
+    """Noisy counts, with the upper edge of each bin and the deviation of the noise on each count."""
+
+    edges: Vector
+    counts: list[int]
+    noise: float
+
+
+class NoisySumBody(Body):
+    """The noisy sum of the records divided by their number, in scaled units."""
+
+    mean: Vector
+    noise: float
+    clip_norm: float
+
+
+class ResultBody(Body):
+    """The released numbers of a pre-study."""
+
+    format: int
+    release: ReleaseKind
+    study: Id
+    records: int
+    names: list[str]
+    centre: Vector
+    half_range: Vector
+    epsilon: str
+    delta: str
+    rho_share: str
+    rho: float
+    rho_total: float
+    pre_studies: list[Id]
+    norms: HistogramBody | None
+    pair_norms: HistogramBody | None
+    sum: NoisySumBody | None
+    octaves: list[HistogramBody] | None
+    title: str
+    claim: str
+    statements: list[str]
+
+
+class LogEntryBody(Body):
+    """One link of this data user's log."""
+
+    kind: str
+    position: int
+    previous: Id
+    subject: Id
+    time: Time
+
+
+class ReleaseBundleBody(Body):
+    """The release as the proxy gave it, without its chunks."""
+
+    release: Annotated[Signed, statement("release")]
+    shares: list[Annotated[Signed, statement("share")]]
+    transcript: list[Annotated[Signed, statement("event")]]
+
+
+class EvidenceBody(Body):
+    """Every signed statement that this service holds of a study."""
+
+    study: Id
+    state: str
+    chunk_count: int
+    log: list[LogEntryBody]
+    manifest: Annotated[Signed, statement("manifest")]
+    challenge: Annotated[Signed, statement("count-challenge")] | None
+    answer: Annotated[Signed, statement("count-answer")] | None
+    components: Annotated[Signed, statement("components")] | None
+    release: ReleaseBundleBody | None
+
+
+class DeltaPartsBody(Body):
+    """What δ is made of."""
+
+    noise: float
+    mask: float
+    tails: float
+
+
+class ContinuousBody(Body):
+    """What continuous noise of the same strength would give; shown, never used."""
+
+    epsilon: float
+    noise_scale: float | None
+
+
+class RoundPrivacyBody(Body):
+    """What one round of a chain spends."""
+
+    delta: float
+    epsilon: float
+    rho: float
+    rho_share: float
+
+
+class PrivacyBody(Body):
+    """The privacy claim in facts."""
+
+    calibration: str
+    delta: float | None
+    epsilon: float | None
+    guarantee: str
+    mechanism: str
+    in_clear: bool
+    noise_by: NoiseBy
+    noise_draws: int
+    records: int
+    relation: str
+    rho: float | None
+    round: RoundPrivacyBody | None
+    statements: list[str]
+    study: Id
+    delta_parts: DeltaPartsBody | None
+    noise_scale: float
+    continuous_gaussian: ContinuousBody | None
+
+
+class ReliabilityBody(Body):
+    """What can be said beside the components, with intervals."""
+
+    draws: int
+    total_variance_deviation: float
+    share_low: Vector
+    share_high: Vector
+    overlap_low: Vector
+    overlap_high: Vector
+    variances: Vector
+
+
+class CorrelationBody(Body):
+    """Components of the correlation matrix."""
+
+    denoised: bool
+    components: Matrix
+    explained_variance: Vector
+    deviations: Vector
+    scale: Vector
+
+
+class ContributionBody(Body):
+    """An owner's share in a model."""
+
+    owner: Id
+    name: str
+    version: int
+    statement: Id
+
+
+class ModelBody(Body):
+    """Components with what can be said about each; variances in the units of `metric`."""
+
+    study: Id
+    title: str
+    records: int
+    pairs: int | None
+    features: list[str]
+    metric: str
+    components: Matrix
+    captured_variance: Vector
+    eigenvalues: Vector
+    noise_edge: float
+    noise_edges: Vector
+    noise_scale: float
+    predicted_overlaps: Vector
+    labels: list[str]
+    trusted_components: int
+    captured_shares: Vector
+    captured_shares_are_bounds: list[bool]
+    reliability: ReliabilityBody | None
+    not_included: str
+    correlation: CorrelationBody | None
+    total_variance: float
+    mean: Vector | None
+    origin: Vector
+    scale: Vector
+    privacy: PrivacyBody
+    claim: str
+    assumptions: list[str]
+    cohort: Id
+    owners: list[ContributionBody]
+
+
+class Rows(Body):
+    """Rows to be projected: values by feature, or lists of the encoded numbers."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"rows": [{"age": 52, "systolic": 131.5}]}]}
+    )
+
+    rows: list[dict[str, Any] | Vector]
+
+
+class ScoresBody(Body):
+    """One list of scores for each row."""
+
+    study: Id
+    scores: Matrix

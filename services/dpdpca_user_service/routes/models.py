@@ -1,0 +1,132 @@
+"""Models: the components of a study, as numbers, file and report, and rows projected on them."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_runtime.asgi.contract import binary, json_body, operation, text
+from dpdpca_runtime.asgi.limits import BoundedStream, read_large_body, run_while_wanted
+from dpdpca_user.results.model import Model
+from dpdpca_user_service.acts import model_facts, model_file, model_of, report_of, study_facts
+from dpdpca_user_service.bodies import ModelBody, ModelsBody, Rows, ScoresBody
+from dpdpca_user_service.routes.contract import EVERYWHERE, MODEL
+from dpdpca_user_service.routes.requests import StudyPath, json_response, media_type_of, service_of
+from dpdpca_user_service.transform.scores import (
+    ARROW_MEDIA_TYPE,
+    BODY_LIMIT_BYTES,
+    LIMITS,
+    MOST_SECONDS,
+    Scores,
+    check_components,
+    transform,
+)
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@router.get(
+    "",
+    summary="Models that are there",
+    **operation(ModelsBody, EVERYWHERE, described="All studies that have a model."),
+)
+async def list_models(request: Request) -> Response:
+    rows = await run_in_threadpool(service_of(request).store.modelled)
+    return json_response({"models": [study_facts(row) for row in rows]})
+
+
+@router.get(
+    "/{study}",
+    summary="Components, eigenvalues, noise edge, privacy statement",
+    **operation(ModelBody, MODEL, described="The model."),
+)
+async def read_model(request: Request, study: StudyPath) -> Response:
+    return json_response(await run_in_threadpool(model_facts, service_of(request), study))
+
+
+@router.get(
+    "/{study}/file",
+    summary="The model as a .npz file",
+    response_class=Response,
+    **operation(binary(), MODEL, described="The file."),
+)
+async def read_model_file(request: Request, study: StudyPath) -> Response:
+    content = await run_in_threadpool(model_file, service_of(request), study)
+    return Response(content, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+
+async def transform_place(request: Request) -> AsyncIterator[None]:
+    """One of the places for transforms, from before the body is read until the answer is."""
+    async with request.app.state.transforms.take():
+        yield
+
+
+@router.post(
+    "/{study}/transform",
+    summary="Rows in, scores out: JSON or an Arrow stream",
+    description='JSON is `{"rows": [{"feature": value, …}, …]}`, or lists of the encoded numbers; Arrow has a'
+    f" column for each feature. The answer has the format of the body. {LIMITS}",
+    dependencies=[Depends(transform_place)],
+    **operation(
+        {**json_body(ScoresBody), **binary(ARROW_MEDIA_TYPE)},
+        [
+            *MODEL,
+            "bad-argument",
+            "deadline",
+            "duplicated-column",
+            "malformed-rows",
+            "missing-column",
+            "not-a-level",
+            "not-a-number",
+            "ragged-columns",
+            "too-large",
+            "unknown-level",
+            "unsupported-media-type",
+            "value-missing",
+        ],
+        described="One row of scores for each row.",
+        body={**json_body(Rows), **binary(ARROW_MEDIA_TYPE)},
+        body_described="Rows as JSON, or an Arrow stream with a column for each feature.",
+    ),
+)
+async def transform_rows(
+    request: Request,
+    study: StudyPath,
+    components: Annotated[
+        int | None, Query(ge=1, description="How many scores a row; all by default.")
+    ] = None,
+) -> Response:
+    media_type = media_type_of(request, (JSON_MEDIA_TYPE, ARROW_MEDIA_TYPE))
+    model = await run_in_threadpool(model_of, service_of(request), study)
+    check_components(model, components)
+    scores = await _scores(request, model, media_type, components)
+    return BoundedStream(
+        scores.encode(media_type), media_type=media_type, headers={"Cache-Control": "no-store"}
+    )
+
+
+async def _scores(request: Request, model: Model, media_type: str, components: int | None) -> Scores:
+    """All of them; the body is gone when they are there."""
+    body = await read_large_body(request, media_type, BODY_LIMIT_BYTES)
+    return await run_while_wanted(
+        request, lambda stop: transform(model, media_type, body, components, stop), MOST_SECONDS
+    )
+
+
+@router.get(
+    "/{study}/report",
+    summary="The report as one HTML file",
+    response_class=Response,
+    **operation(text("text/html"), MODEL, described="The report."),
+)
+async def read_report(request: Request, study: StudyPath) -> Response:
+    html = await run_in_threadpool(report_of, service_of(request), study)
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(html, media_type="text/html; charset=utf-8", headers=headers)

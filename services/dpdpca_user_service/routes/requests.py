@@ -1,0 +1,63 @@
+"""What the routes share: the service behind them, drafts as they arrive, JSON as it leaves."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request
+from starlette.responses import Response
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_runtime.asgi.limits import read_body
+from dpdpca_user.planning.lint import TOML_MEDIA_TYPE
+from dpdpca_user_service.service import UserService
+
+DRAFT_LIMIT_BYTES = 4 * 1024 * 1024
+
+StudyPath = Annotated[str, Path(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$", description="Study id or draft id.")]
+ProxyQuery = Annotated[str | None, Query(description="The proxy's address, where several are known.")]
+PublishQuery = Annotated[bool, Query(description="Send the components to the owners, sealed.")]
+InClearQuery = Annotated[
+    bool, Query(description="Make components that may be published in clear: a second noise is added.")
+]
+RecordsQuery = Annotated[int | None, Query(ge=1, lt=2**53, description="Records that are expected in all.")]
+ScalesQuery = Annotated[bool, Query(description="Begin with the scale of every feature.")]
+
+
+def service_of(request: Request) -> UserService:
+    service = request.app.state.service
+    assert isinstance(service, UserService)
+    return service
+
+
+async def draft_place(request: Request) -> AsyncIterator[None]:
+    """The place for drafts, whose parsers need a hundred times their size."""
+    async with request.app.state.drafts.take():
+        yield
+
+
+async def read_draft(request: Request) -> tuple[bytes, str]:
+    """A draft in TOML or JSON, and which of them it is."""
+    media_type = media_type_of(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
+    return await read_body(request, media_type, DRAFT_LIMIT_BYTES), media_type
+
+
+def media_type_of(request: Request, taken: tuple[str, ...]) -> str:
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given not in taken:
+        raise MessageError(
+            "unsupported-media-type", f"this route takes {' or '.join(taken)}", f"send {taken[0]}"
+        )
+    return given
+
+
+def json_response(
+    facts: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    return Response(
+        json.dumps(facts, allow_nan=False),
+        status,
+        {"Cache-Control": "no-store"} | dict(headers or {}),
+        media_type=JSON_MEDIA_TYPE,
+    )

@@ -1,0 +1,158 @@
+"""Studies: create one from a draft, follow it, close, cancel, publish, and prove it."""
+
+import secrets
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_runtime.asgi.contract import binary, operation
+from dpdpca_user_service.acts import (
+    cancel_study,
+    close_study,
+    create_study,
+    evidence_of,
+    publish_study,
+    result_of,
+    study_facts,
+)
+from dpdpca_user_service.bodies import EvidenceBody, ResultBody, StudiesBody, StudyBody
+from dpdpca_user_service.routes.contract import DRAFT_BODY, DRAFT_DESCRIBED, EVERYWHERE, FOR_A_PROXY, STUDY
+from dpdpca_user_service.routes.requests import (
+    InClearQuery,
+    ProxyQuery,
+    PublishQuery,
+    StudyPath,
+    draft_place,
+    json_response,
+    read_draft,
+    service_of,
+)
+
+PositionPath = Annotated[str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="A chunk's place, from 0.")]
+
+router = APIRouter(prefix="/v1/studies", tags=["studies"])
+
+
+@router.post(
+    "",
+    summary="Create a study from a draft (TOML or JSON)",
+    dependencies=[Depends(draft_place)],
+    **operation(
+        StudyBody,
+        FOR_A_PROXY,
+        status=202,
+        described="The draft is taken; its key is being made.",
+        body=DRAFT_BODY,
+        body_described=DRAFT_DESCRIBED,
+    ),
+)
+async def create(
+    request: Request,
+    publish: PublishQuery = True,
+    proxy: ProxyQuery = None,
+    in_clear: InClearQuery = False,
+) -> Response:
+    draft, media_type = await read_draft(request)
+    row_id = secrets.token_hex(16)
+    facts = await run_in_threadpool(
+        partial(create_study, in_clear=in_clear),
+        service_of(request),
+        row_id,
+        draft,
+        media_type,
+        proxy,
+        publish,
+    )
+    return json_response(facts, 202, {"Location": f"/v1/studies/{row_id}"})
+
+
+@router.get(
+    "",
+    summary="All studies, newest first",
+    **operation(StudiesBody, EVERYWHERE, described="All studies."),
+)
+async def list_studies(request: Request) -> Response:
+    service = service_of(request)
+    rows = await run_in_threadpool(service.store.all)
+    return json_response({"studies": [study_facts(row) for row in rows]})
+
+
+@router.get(
+    "/{study}",
+    summary="One study: state, owners, progress, and its id once there is one",
+    **operation(StudyBody, STUDY, described="The study."),
+)
+async def read_study(request: Request, study: StudyPath) -> Response:
+    row = await run_in_threadpool(service_of(request).store.find, study)
+    return json_response(study_facts(row))
+
+
+@router.post(
+    "/{study}/close",
+    summary="Close a study before its time",
+    **operation(StudyBody, [*STUDY, "wrong-state"], described="The study is closed.", relays=True),
+)
+async def close(request: Request, study: StudyPath) -> Response:
+    return json_response(await run_in_threadpool(close_study, service_of(request), study))
+
+
+@router.delete(
+    "/{study}",
+    summary="Cancel a study",
+    **operation(StudyBody, [*STUDY, "wrong-state"], described="The study is cancelled.", relays=True),
+)
+async def cancel(request: Request, study: StudyPath) -> Response:
+    return json_response(await run_in_threadpool(cancel_study, service_of(request), study))
+
+
+@router.post(
+    "/{study}/publish",
+    summary="Send the components to the owners, sealed",
+    **operation(
+        StudyBody,
+        [*STUDY, "no-components", "wrong-state"],
+        status=202,
+        described="They are sent as soon as there are some.",
+    ),
+)
+async def publish_components(request: Request, study: StudyPath) -> Response:
+    return json_response(await run_in_threadpool(publish_study, service_of(request), study), 202)
+
+
+@router.get(
+    "/{study}/result",
+    summary="The released numbers of a pre-study",
+    **operation(ResultBody, [*STUDY, "has-components", "not-ready"], described="The numbers."),
+)
+async def read_result(request: Request, study: StudyPath) -> Response:
+    return json_response(await run_in_threadpool(result_of, service_of(request), study))
+
+
+@router.get(
+    "/{study}/evidence",
+    summary="The signed statements of a study, for offline verification",
+    **operation(EvidenceBody, [*STUDY, "not-ready"], described="The statements."),
+)
+async def read_evidence(request: Request, study: StudyPath) -> Response:
+    evidence = await run_in_threadpool(evidence_of, service_of(request), study)
+    return Response(evidence, media_type=JSON_MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+
+@router.get(
+    "/{study}/evidence/chunks/{position}",
+    summary="One chunk of the release as it was received",
+    response_class=Response,
+    **operation(binary(), [*STUDY, "no-such-chunk"], described="The chunk."),
+)
+async def read_chunk(request: Request, study: StudyPath, position: PositionPath) -> Response:
+    service = service_of(request)
+    row = await run_in_threadpool(service.store.find, study)
+    chunk = await run_in_threadpool(service.store.chunk, row, int(position))
+    if chunk is None:
+        raise MessageError("no-such-chunk", "the release has no such chunk here")
+    return Response(chunk, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,302 @@
+"""Both services keep what their OpenAPI documents promise, and the documents promise enough."""
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import METHODS, Contract, Judged, Part
+from jsonschema import Draft202012Validator
+from proxy_world import ProxyWorld, unlike_before, values_of
+from starlette.testclient import TestClient
+from user_world import DRAFT, UserWorld
+
+from dpdpca_protocol import errors
+from dpdpca_protocol.messages.rotation import Rotation
+from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_runtime.asgi.contract import PROBLEM_SCHEMA, example
+from dpdpca_runtime.asgi.problem_table import PROBLEMS
+from dpdpca_runtime.asgi.problems import status_of
+from dpdpca_user_service.app import make_app
+from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.transform.scores import ARROW_MEDIA_TYPE
+
+TOKEN = {"authorization": "Bearer open sesame"}
+ROOT = Path(__file__).parents[2]
+WINGS = ("protocol", "runtime", "services", "clients")
+HEALTH = ("GET /healthz", "GET /readyz")
+
+
+@dataclass
+class Played:
+    """A whole study through both services, every answer judged."""
+
+    proxy: Contract
+    user: Contract
+    client: TestClient
+    world: ProxyWorld
+    home: UserWorld
+    study: str
+
+
+def play(folder: Path, parties: Any, release: str) -> Iterator[Played]:
+    judges: list[Contract] = []
+
+    def judged(app: Any) -> Judged:
+        judges.append(Contract(app.openapi()))
+        return Judged(app, judges[0])
+
+    world = ProxyWorld(
+        folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof, serve=judged
+    )
+    world.start()
+    world.enrol_all()
+    user = UserWorld(world, folder / "user")
+    app = make_app(user.service, drive=False)
+    contract = Contract(app.openapi())
+    client = TestClient(Judged(app, contract), headers=TOKEN, raise_server_exceptions=False)
+    draft = json.dumps(DRAFT | {"release": release}).encode()
+    created = client.post("/v1/studies", content=draft, headers={"content-type": "application/json"})
+    assert created.status_code == 202, created.text
+    row = user.advance_to(user.row(created.json()["id"]), Stage.OPEN)
+    user.deliver_all(row)
+    row = user.advance_to(row, Stage.PUBLISHED)
+    yield Played(judges[0], contract, client, world, user, row.known_study.hex())
+    user.service.close()
+    world.stop()
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[Played]:
+    yield from play(tmp_path_factory.mktemp("contract"), parties, "joint")
+
+
+@pytest.fixture(scope="module", params=["proxy", "user"])
+def contract(request: pytest.FixtureRequest, played: Played) -> Contract:
+    judge: Contract = getattr(played, request.param)
+    return judge
+
+
+def test_every_schema_says_something(contract: Contract) -> None:
+    for name, operation in contract.operations():
+        assert operation["summary"], name
+        bodies = [operation.get("requestBody"), *operation["responses"].values()]
+        for part in bodies:
+            for media_type, media in (part or {}).get("content", {}).items():
+                schema = contract.resolved(media["schema"])
+                assert schema.keys() & {"type", "oneOf", "anyOf", "const", "enum"}, f"{name} {media_type}"
+                if schema.get("type") == "object":
+                    assert schema.get("properties"), f"{name} {media_type} describes no member"
+        for parameter in operation.get("parameters", []):
+            assert parameter["description"], f"{name} {parameter['name']}"
+            assert parameter["schema"], f"{name} {parameter['name']}"
+
+
+def test_the_schemas_are_schemas_and_lead_somewhere(contract: Contract) -> None:
+    schemas = contract.document["components"]["schemas"]
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+    for reference in references(contract.document):
+        place = contract.document
+        for part in reference.removeprefix("#/").split("/"):
+            place = place[part]
+
+
+def references(part: Any) -> Iterator[str]:
+    if isinstance(part, list):
+        for each in part:
+            yield from references(each)
+    elif isinstance(part, dict):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for value in part.values():
+            yield from references(value)
+
+
+def test_every_success_and_every_failure_is_described(contract: Contract) -> None:
+    for name, operation in contract.operations():
+        responses = operation["responses"]
+        assert any(status.startswith("2") for status in responses), name
+        assert {"500"} <= responses.keys(), name
+        for status, response in responses.items():
+            assert response["description"], f"{name} {status}"
+            if status.startswith("2"):
+                assert ("content" in response) == (status != "204"), f"{name} {status}"
+            elif (name, status) != ("GET /readyz", "503"):
+                (media,) = response["content"].values()
+                assert response["content"].keys() == {"application/problem+json"}, f"{name} {status}"
+                assert media["schema"] == {"$ref": "#/components/schemas/Problem"}, f"{name} {status}"
+                for slug in media.get("examples", {}):
+                    assert PROBLEMS[slug].status == int(status), f"{name} {status} {slug}"
+
+
+def test_no_422_is_announced_where_none_comes(contract: Contract) -> None:
+    """FastAPI announces one wherever there is a parameter; here what does not validate gets 400."""
+    assert "HTTPValidationError" not in contract.document["components"]["schemas"]
+    for name, operation in contract.operations():
+        if (announced := operation["responses"].get("422")) is not None:
+            slugs = announced["content"]["application/problem+json"]["examples"].keys()
+            assert all(PROBLEMS[slug].status == 422 for slug in slugs), name
+
+
+def test_security_is_declared(contract: Contract) -> None:
+    schemes = contract.document["components"]["securitySchemes"]
+    assert contract.document["security"] == [{name: [] for name in schemes}]
+    opened = {name for name, operation in contract.operations() if operation.get("security") == []}
+    assert set(HEALTH) <= opened
+    of_proxy = {"GET /v1/proxy", "GET /v1/proxy/rotations", "POST /v1/parties"}
+    assert opened - set(HEALTH) == (of_proxy if "signature" in schemes else set())
+    for name, operation in contract.operations():
+        refused = operation["responses"].get("401")
+        assert (refused is None) == (name in opened - {"POST /v1/parties"}), name
+
+
+def test_examples_have_the_form_that_they_show(contract: Contract) -> None:
+    Draft202012Validator.check_schema(PROBLEM_SCHEMA)
+    for slug in PROBLEMS:
+        contract.validator(PROBLEM_SCHEMA).validate(example(slug))
+    for name, operation in contract.operations():
+        for media_type, media in operation.get("requestBody", {}).get("content", {}).items():
+            for shown in [*media.get("schema", {}).get("examples", []), *[media.get("example")]]:
+                if shown is not None and media_type == "application/json":
+                    errors = list(contract.validator(media["schema"]).iter_errors(shown))
+                    assert not errors, f"{name}: {errors[0].message}"
+
+
+def test_the_table_of_problems_says_what_the_code_raises() -> None:
+    raised: dict[str, set[int]] = {"internal": {500}}
+    for path in (path for wing in WINGS for path in (ROOT / wing).rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.args):
+                continue
+            kind, slug = getattr(errors, call.func.id, None), call.args[0]
+            if isinstance(kind, type) and isinstance(slug, ast.Constant) and kind is not errors.UsageError:
+                raised.setdefault(str(slug.value), set()).add(status_of(kind(slug.value, "")))
+    for slug, known in PROBLEMS.items():
+        assert known.status in raised.get(slug, set()), slug
+
+
+def test_every_body_that_is_read_is_declared(played: Played) -> None:
+    for contract in (played.proxy, played.user):
+        for name, operation in contract.operations():
+            method = name.partition(" ")[0]
+            reads = "415" in operation["responses"]
+            assert ("requestBody" in operation) == reads, name
+            assert method.lower() in METHODS
+
+
+def test_the_user_s_answers_keep_the_contract(played: Played) -> None:
+    client, study = played.client, played.study
+    model = f"/v1/models/{study}"
+    for method, path, status in (
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/v1/studies", 200),
+        ("GET", f"/v1/studies/{study}", 200),
+        ("GET", f"/v1/studies/{study}/evidence", 200),
+        ("GET", f"/v1/studies/{study}/evidence/chunks/0", 200),
+        ("GET", f"/v1/studies/{study}/evidence/chunks/99", 400),
+        ("POST", f"/v1/studies/{study}/publish", 202),
+        ("GET", f"/v1/studies/{study}/result", 409),
+        ("POST", f"/v1/studies/{study}/close", 409),
+        ("DELETE", f"/v1/studies/{study}", 409),
+        ("GET", f"/v1/studies/{'0' * 64}", 404),
+        ("GET", "/v1/studies/zero", 400),
+        ("GET", "/v1/models", 200),
+        ("GET", model, 200),
+        ("GET", f"{model}/file", 200),
+        ("GET", f"{model}/report", 200),
+        ("GET", "/v1/chains", 200),
+        ("GET", f"/v1/chains/{'0' * 32}", 404),
+    ):
+        assert client.request(method, path).status_code == status, path
+    rows = {"rows": [{"f0": 0.1, "f1": 0.2, "f2": -0.3}]}
+    assert client.post(f"{model}/transform", json=rows).status_code == 200
+    assert client.post(f"{model}/transform", json={"rows": [{"f0": 1}]}).status_code == 422
+    arrow = {"content-type": ARROW_MEDIA_TYPE}
+    assert client.post(f"{model}/transform", content=b"no arrow", headers=arrow).status_code == 400
+    base = json.dumps({name: DRAFT[name] for name in DRAFT if name not in ("release", "clip_norm")})
+    answer = client.post("/v1/chains", content=base, headers={"content-type": "application/json"})
+    assert answer.status_code == 202, answer.text
+    chain = f"/v1/chains/{answer.json()['id']}"
+    assert client.get(chain).status_code == 200
+    assert client.delete(chain).status_code == 200
+    assert played.user.faults == []
+    silent = {name for name, _ in played.user.operations()} - {name for name, _ in played.user.seen}
+    assert silent == set()
+
+
+def test_the_proxy_s_answers_keep_the_contract(played: Played) -> None:
+    world, study = played.world, f"/v1/studies/{played.study}"
+    owner, other, user = world.owners[0], world.owners[1], world.user
+    world.with_new_key()
+    opened = world.open_study(3, release="masked", features=unlike_before(3))
+    claims = {each: opened.plain_chunks(values_of(3, seed)) for seed, each in enumerate((owner, other))}
+    close = StudyAct("close", opened.study).sign(user).encoded
+    for key, method, path, body, status in (
+        (None, "GET", "/healthz", None, 200),
+        (None, "GET", "/readyz", None, 200),
+        (None, "GET", "/v1/proxy/rotations", None, 200),
+        (None, "GET", "/v1/parties", None, 401),
+        (None, "POST", "/v1/parties", b"{}", 400),
+        (owner, "GET", "/v1/parties", None, 200),
+        (owner, "GET", "/v1/parties/rotations", None, 200),
+        (owner, "GET", "/v1/studies", None, 200),
+        (owner, "GET", study, None, 200),
+        (owner, "GET", f"{study}/manifest", None, 200),
+        (owner, "GET", f"{study}/transcript", None, 200),
+        (owner, "GET", f"{study}/share", None, 200),
+        (owner, "GET", f"{study}/components", None, 200),
+        (owner, "GET", f"{study}/release", None, 403),
+        (user, "GET", f"{study}/count", None, 409),
+        (user, "POST", "/v1/studies", b"{}", 400),
+        (user, "POST", "/v1/studies", opened.statement.encoded, 200),
+        (user, "POST", f"{opened.path}/close", close, 409),
+        (owner, "POST", f"{opened.path}/close", close, 403),
+        (user, "GET", f"/v1/studies/{'0' * 64}", None, 404),
+        (user, "GET", "/v1/studies/zero", None, 400),
+    ):
+        assert world.request(key, method, path, body).status_code == status, path
+    opened.deliver(owner, values_of(3, 0))
+    opened.withdraw(owner, 2)
+    for each, chunks in claims.items():
+        opened.upload(each, chunks, 3)
+        opened.complete(each, chunks, 3)
+    next(iter(world.client(owner).events(opened.study)))
+    opened.close()
+    world.client(user).answer_count(opened.study, opened.count_answer(opened.challenge()))
+    assert opened.wait_state("released") == "released"
+    world.with_new_key()
+    world.open_study(3).cancel()
+    successor = IdentityKey.generate()
+    rotation = Rotation("owner", 1, other.public.ed25519, successor.public, "2026-11-28T12:00:00Z")
+    world.client(other).rotate(rotation.sign(other, successor))
+    assert played.proxy.faults == []
+    silent = {name for name, _ in played.proxy.operations()} - {name for name, _ in played.proxy.seen}
+    assert silent == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda facts: facts.pop("title"), "'title' is a required property"),
+        (lambda facts: facts.update(surprise=1), "'surprise' was unexpected"),
+        (lambda facts: facts.update(owners_complete="two"), "'two' is not of type 'integer'"),
+    ],
+)
+def test_the_judge_finds_what_is_not_declared(
+    played: Played, change: Callable[[dict[str, Any]], object], fault: str
+) -> None:
+    facts = played.client.get(f"/v1/studies/{played.study}").json()
+    change(facts)
+    judge = Contract(played.user.document)
+    answer = Part("application/json", json.dumps(facts).encode())
+    judge.judge("GET", f"/v1/studies/{played.study}", Part("", b""), 200, answer)
+    judge.judge("GET", f"/v1/studies/{played.study}", Part("", b""), 418, Part("", b""))
+    assert len(judge.faults) == 2
+    assert fault in judge.faults[0]
+    assert "answers 418, undeclared" in judge.faults[1]
