@@ -1,10 +1,9 @@
 """The proxy's two web applications: the public one, and the operator's page and metrics."""
 
 import asyncio
-import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,11 +13,10 @@ from anyio import CapacityLimiter
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, JSON_MEDIA_TYPE
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_proxy.jobs import Jobs
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.routes import events, parties, releases, shares, studies
@@ -31,6 +29,7 @@ from dpdpca_proxy.worker import COURTESY
 from dpdpca_runtime.asgi.contract import describe, operation_id
 from dpdpca_runtime.asgi.limits import InFlightLimit, LargeBodies
 from dpdpca_runtime.asgi.observe import Labels, ObserveMiddleware, install_health
+from dpdpca_runtime.asgi.pages import install_docs, install_files, install_style
 from dpdpca_runtime.asgi.problems import install_problem_handlers
 from dpdpca_runtime.asgi.rate import AddressLimit, RateLimit
 from dpdpca_runtime.asgi.stall import StallWatch
@@ -49,13 +48,6 @@ _STATEMENTS_BYTES = 64 * 1024 * 1024
 """Of manifests and shares' statements that are on their way; a quarter of them from one caller."""
 
 _PAGE = Path(__file__).parent / "page"
-_PAGE_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self';"
-    " frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 
 
 def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
@@ -108,6 +100,9 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
         title="DPDPCA proxy",
         version=version("dpdpca"),
         summary="Gathers sealed ciphertexts of several owners, adds the noise, releases once.",
+        description="Bodies are canonical JSON (RFC 8785) unless the route says otherwise. Requests are"
+        " signed with the caller's identity key (RFC 9421); only the proxy's card, its rotations, enrolment"
+        " and health are open. Errors are problem documents (RFC 9457).",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -122,11 +117,9 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     app.state.rate = RateLimit(proxy.settings.party_requests, time.monotonic)
     for routes in (parties, studies, shares, releases, events):
         app.include_router(routes.router, dependencies=[Depends(check_addressed_here)])
-    _install_files(app, {"/docs": "docs.html", "/docs.js": "docs.js", "/page.css": "page.css"})
     install_health(app, lambda: _not_ready(app), ["too-many"])
     describe(app, SECURITY)
-    # Encoded once: strangers may ask for it as often as they like.
-    app.add_route("/openapi.json", _file_route(json.dumps(app.openapi()).encode(), JSON_MEDIA_TYPE))
+    install_docs(app)
     app.add_middleware(
         InFlightLimit, most=proxy.settings.max_requests, exempt=("/healthz", "/readyz", "/events")
     )
@@ -143,7 +136,8 @@ def create_operator_app(public: FastAPI) -> FastAPI:
     """
     proxy, stopping = public.state.proxy, public.state.stopping
     app = FastAPI(title="DPDPCA proxy, operator", docs_url=None, redoc_url=None, openapi_url=None)
-    _install_files(app, {"/": "index.html", "/page.js": "page.js", "/page.css": "page.css"})
+    install_style(app)
+    install_files(app, {"/": _PAGE / "index.html", "/page.js": _PAGE / "page.js"})
     proxy.metrics.gauge("dpdpca_studies", lambda: _studies_by_state(proxy))
 
     @app.get("/metrics")
@@ -165,19 +159,6 @@ def create_operator_app(public: FastAPI) -> FastAPI:
 def _install_edge(app: FastAPI, proxy: Proxy) -> None:
     install_problem_handlers(app, lambda slug: proxy.metrics.count("dpdpca_problems_total", slug=slug))
     app.add_middleware(ObserveMiddleware, metrics=proxy.metrics, clock=time.monotonic)
-
-
-def _install_files(app: FastAPI, files: Mapping[str, str]) -> None:
-    types = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
-    for path, name in files.items():
-        app.add_route(path, _file_route((_PAGE / name).read_bytes(), types[name.rpartition(".")[2]]))
-
-
-def _file_route(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    async def read_file(_request: Request) -> Response:
-        return Response(content, media_type=media_type, headers=_PAGE_HEADERS)
-
-    return read_file
 
 
 def _not_ready(app: FastAPI) -> str | None:

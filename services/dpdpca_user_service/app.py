@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from importlib.metadata import version
 
 from fastapi import FastAPI
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
 from dpdpca_runtime.asgi.contract import describe, operation_id
 from dpdpca_runtime.asgi.limits import InFlightLimit, Places
 from dpdpca_runtime.asgi.observe import Metrics, ObserveMiddleware, install_health
+from dpdpca_runtime.asgi.pages import DOCS_PATHS, install_docs
 from dpdpca_runtime.asgi.problems import install_problem_handlers, problem_response
 from dpdpca_runtime.probe import StorageProbe
 from dpdpca_user_service.driver import Driver
@@ -22,7 +24,7 @@ from dpdpca_user_service.routes.contract import SCHEMAS, SECURITY
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.transform.scores import AT_ONCE, WAIT_SECONDS
 
-_OPEN_PATHS = frozenset({"/healthz", "/readyz", "/docs", "/openapi.json"})
+_OPEN_PATHS = frozenset({"/healthz", "/readyz", *DOCS_PATHS})
 
 
 class BearerToken:
@@ -75,9 +77,15 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
         return storage.trouble()
 
     app = FastAPI(
-        title="dpdpca data user",
+        title="DPDPCA data user",
+        version=version("dpdpca"),
+        summary="Makes studies of drafts, drives them to their models, and projects rows on them.",
+        description="Requests carry the bearer token of the data user's home; only health and these pages are"
+        " open. Errors are problem documents (RFC 9457).",
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
+        openapi_url=None,
         generate_unique_id_function=operation_id,
     )
     app.state.service = service
@@ -86,6 +94,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
         app.include_router(routes.router)
     install_health(app, ready)
     describe(app, SECURITY, SCHEMAS)
+    install_docs(app)
     app.add_middleware(BearerToken, token=service.token)
     app.add_middleware(InFlightLimit, most=service.settings.max_requests, exempt=("/healthz", "/readyz"))
     app.add_middleware(ObserveMiddleware, metrics=metrics, clock=time.monotonic)

@@ -142,7 +142,11 @@ def describe(
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = get_openapi(
-                title=app.title, version=app.version, summary=app.summary, routes=app.routes
+                title=app.title,
+                version=app.version,
+                summary=app.summary,
+                description=app.description,
+                routes=app.routes,
             )
             app.openapi_schema = _completed(document, security_schemes, schemas or {})
         return app.openapi_schema

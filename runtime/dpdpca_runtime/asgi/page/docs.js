@@ -14,6 +14,9 @@ function row(body, method, path, operation) {
 }
 
 fetch("/openapi.json").then((answer) => answer.json()).then((described) => {
+  document.title = `${described.info.title}: routes`;
+  document.getElementById("title").textContent = document.title;
+  document.getElementById("description").textContent = described.info.description || "";
   const tables = new Map();
   const place = document.getElementById("routes");
   for (const [path, operations] of Object.entries(described.paths)) {

@@ -1,0 +1,51 @@
+"""Pages that a service serves from its package. They load nothing from elsewhere, and nobody may frame them."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+
+DOCS_PATHS: Final = ("/docs", "/docs.js", "/page.css", "/openapi.json")
+"""What `install_docs` serves."""
+
+_PAGE: Final = Path(__file__).parent / "page"
+_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self';"
+    " frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+def install_files(app: FastAPI, files: Mapping[str, Path]) -> None:
+    """Serves files of a package by path; they are read once."""
+    for path, file in files.items():
+        app.add_route(path, _file_route(file.read_bytes(), _TYPES[file.suffix]))
+
+
+def install_style(app: FastAPI) -> None:
+    """Serves `/page.css`, which all pages share."""
+    install_files(app, {"/page.css": _PAGE / "page.css"})
+
+
+def install_docs(app: FastAPI) -> None:
+    """Serves `/docs` and the document that it shows, `/openapi.json`; call it when all routes are there."""
+    install_style(app)
+    install_files(app, {"/docs": _PAGE / "docs.html", "/docs.js": _PAGE / "docs.js"})
+    # Encoded once: strangers may ask for it as often as they like.
+    app.add_route("/openapi.json", _file_route(json.dumps(app.openapi()).encode(), JSON_MEDIA_TYPE))
+
+
+def _file_route(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    async def read_file(_request: Request) -> Response:
+        return Response(content, media_type=media_type, headers=_HEADERS)
+
+    return read_file
