@@ -19,7 +19,7 @@ from dpdpca_runtime.asgi.pages import DOCS_PATHS, install_docs
 from dpdpca_runtime.asgi.problems import install_problem_handlers, problem_response
 from dpdpca_runtime.probe import StorageProbe
 from dpdpca_user_service.driver import Driver
-from dpdpca_user_service.routes import chains, models, studies
+from dpdpca_user_service.routes import chains, drafts, models, studies
 from dpdpca_user_service.routes.contract import SCHEMAS, SECURITY
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.transform.scores import AT_ONCE, WAIT_SECONDS
@@ -90,7 +90,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
     )
     app.state.service = service
     app.state.drafts, app.state.transforms = Places(1, WAIT_SECONDS), Places(AT_ONCE, WAIT_SECONDS)
-    for routes in (studies, chains, models):
+    for routes in (drafts, studies, chains, models):
         app.include_router(routes.router)
     install_health(app, ready)
     describe(app, SECURITY, SCHEMAS)

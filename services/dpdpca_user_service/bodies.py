@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, RootModel
 
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.terms import NoiseBy
@@ -285,3 +285,60 @@ class ScoresBody(Body):
 
     study: Id
     scores: Matrix
+
+
+class LintBody(Body):
+    """What a valid draft comes to, and what could be better."""
+
+    release: ReleaseKind
+    encoded_features: int
+    share_bytes: int = Field(description="What an owner sends.")
+    advice: list[str]
+
+
+class OutlookBody(Body):
+    """One release of a draft at a number of records; variances in scaled units."""
+
+    release: ReleaseKind
+    privacy: list[str]
+    delta_parts: DeltaPartsBody | None
+    noise_scale: float
+    continuous_gaussian: ContinuousBody | None
+    clip_norm: float
+    clip_norm_without_data: float
+    noise_on_a_variance: float
+    least_visible_eigenvalue: float
+    relative_noise: float | None
+    nu: float
+    clip_quantile: float
+    least_records: dict[str, int] = Field(description="Share of a component → records that it takes.")
+    components_above_noise: int | None
+    ciphertexts_per_owner: int
+    bytes_per_owner: int
+    minutes_per_owner: float
+
+
+class OutlooksBody(Body):
+    """What a draft brings in every release that it can have."""
+
+    records: int
+    releases: list[OutlookBody]
+    advice: list[str]
+
+
+class PlannedRoundBody(Body):
+    """A round of a chain, with the draft of its study."""
+
+    release: ReleaseKind
+    is_last: bool
+    rho_share: float
+    rho: float | None
+    clip_norm: float
+    blocks: dict[str, float]
+    reasons: list[str]
+    advice: list[str]
+    draft: dict[str, Any]
+
+
+class PlanBody(RootModel[OutlooksBody | PlannedRoundBody]):
+    """Outlooks, or the round that was asked for."""

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS = ("get", "put", "post", "delete", "patch")
-JSON = ("application/json", "application/problem+json")
+JSON = ("application/json", "application/problem+json", "application/schema+json")
 
 
 def closed(schema: Any) -> Any:

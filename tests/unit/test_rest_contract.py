@@ -229,6 +229,7 @@ def test_the_user_s_answers_keep_the_contract(played: Played) -> None:
         ("GET", model, 200),
         ("GET", f"{model}/file", 200),
         ("GET", f"{model}/report", 200),
+        ("GET", "/v1/draft-schema", 200),
         ("GET", "/v1/chains", 200),
         ("GET", f"/v1/chains/{'0' * 32}", 404),
     ):
@@ -238,6 +239,14 @@ def test_the_user_s_answers_keep_the_contract(played: Played) -> None:
     assert client.post(f"{model}/transform", json={"rows": [{"f0": 1}]}).status_code == 422
     arrow = {"content-type": ARROW_MEDIA_TYPE}
     assert client.post(f"{model}/transform", content=b"no arrow", headers=arrow).status_code == 400
+    toml = {"content-type": "application/toml"}
+    for path in (
+        "/v1/drafts/lint",
+        "/v1/drafts/plan?records=5000",
+        "/v1/drafts/plan?records=5000&begin=true",
+    ):
+        assert client.post(path, json=DRAFT).status_code == 200, path
+        assert client.post(path, content=b"= 1", headers=toml).status_code == 400, path
     base = json.dumps({name: DRAFT[name] for name in DRAFT if name not in ("release", "clip_norm")})
     answer = client.post("/v1/chains", content=base, headers={"content-type": "application/json"})
     assert answer.status_code == 202, answer.text

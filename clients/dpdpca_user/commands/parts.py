@@ -38,8 +38,6 @@ Records = Annotated[
     int | None, typer.Option("--records", min=1, help="How many records the owners have together.")
 ]
 
-_KEY_BITS = 3072
-
 
 def open_client(url: str | None, home: Path | None) -> "ServiceClient":
     from dpdpca_user.service_client import ServiceClient, find_url
@@ -72,12 +70,9 @@ def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
     """The manifest that a draft would become, with stand-ins for the parties and the key."""
     from datetime import UTC, datetime
 
-    from dpdpca_protocol.terms.parties import Party, ProxyParty
-    from dpdpca_user.planning.lint import closing_time, lint
+    from dpdpca_user.planning.lint import lint_alone
 
-    user = Party("this data user", b"\xfe" * 32, b"\xfe" * 32)
-    proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
-    return lint(draft, user, proxy, closing_time(datetime.now(UTC), 30), _KEY_BITS)
+    return lint_alone(draft, datetime.now(UTC))
 
 
 def read_invitation(file: Path | None) -> str:

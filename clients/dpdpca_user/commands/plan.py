@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpdpca_protocol.errors import InputError, PolicyError, UsageError
+from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_runtime.text import load_text
 from dpdpca_user.commands.parts import (
     AsJson,
@@ -26,10 +26,9 @@ from dpdpca_user.commands.parts import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpdpca_protocol.terms.manifest import Manifest
-    from dpdpca_user.planning.choice import NextRound
     from dpdpca_user.planning.plan import Outlook
     from dpdpca_user.planning.prestudy import PreStudyResult
+    from dpdpca_user.planning.preview import PlannedRound
     from dpdpca_user.planning.rehearsal import Rehearsal
 
 _REHEARSED = (1, 2, 5)
@@ -96,39 +95,22 @@ def _show_outlooks(
     anyway: bool,
     as_json: bool,
 ) -> None:
-    from dpdpca_protocol.study import ReleaseKind
-    from dpdpca_user.planning.advice import advice, sample_advice
-    from dpdpca_user.planning.plan import RELEASES, as_release, check_enough, close_components, outlook
+    from dpdpca_user.planning.preview import forecast
     from dpdpca_user.planning.sample import numbers_of_sample
 
-    drafted = _planned(base)
-    outlooks, said = [], advice(drafted, records)
-    for release in RELEASES:
-        try:
-            outlooks.append(outlook(lint_draft(as_release(base, release)), records, spectrum))
-        except PolicyError as error:
-            said.append(f"there is no {release} release of this draft: {error.problem}")
-    if sample is not None:
-        said += sample_advice(drafted, numbers_of_sample(sample))
-    if close := close_components(spectrum):
-        said.append(close)
-    wanted = drafted.release if "release" in base else ReleaseKind.JOINT
-    for seen in outlooks:
-        if seen.release is wanted and not anyway:
-            check_enough(drafted, seen, records, spectrum)
-        few = seen.least_records[0.2]
-        if seen.release is wanted and records < few:
-            said.append(f"for a component with a fifth of all variance {few:,} records would be needed")
+    numbers = None if sample is None else numbers_of_sample(sample)
+    seen = forecast(base, lint_draft, records, spectrum, numbers, anyway=anyway)
     if as_json:
-        facts = {"records": records, "releases": [each.facts() for each in outlooks], "advice": said}
-        typer.echo(json.dumps(facts))
+        typer.echo(json.dumps(seen.facts()))
         return
-    title = f"{records:,} records, {drafted.figures.encoded_features} encoded features, scaled units"
-    show_table(title, ["", *(str(each.release) for each in outlooks)], _rows(outlooks))
-    said.append(
-        "records needed hold for a centre near the mean; about a centre m away multiply by 1 + m²/tr Σ"
+    title = f"{records:,} records, {seen.drafted.figures.encoded_features} encoded features, scaled units"
+    show_table(title, ["", *(str(each.release) for each in seen.outlooks)], _rows(seen.outlooks))
+    show_notes(
+        [
+            *seen.advice,
+            "records needed hold for a centre near the mean; about a centre m away multiply by 1 + m²/tr Σ",
+        ]
     )
-    show_notes(said)
 
 
 def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
@@ -161,10 +143,9 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
 
 
 def _begin(base: dict[str, Any], records: int, scales: bool, out: Path | None, as_json: bool) -> None:
-    from dpdpca_user.planning.rounds import begin_chain
+    from dpdpca_user.planning.preview import first_of_chain
 
-    chosen = begin_chain(base, lint_draft, records, scales)
-    _write_round(base, chosen, [], out, as_json)
+    _write_round(first_of_chain(base, lint_draft, records, scales), out, as_json)
 
 
 def _choose(
@@ -174,47 +155,25 @@ def _choose(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    from dpdpca_user.planning.advice import result_advice
-    from dpdpca_user.planning.choice import next_round
-    from dpdpca_user.planning.rounds import is_categorical
+    from dpdpca_user.planning.preview import following_round
 
-    chosen = next_round(results, is_categorical(base))
-    said = result_advice(results)
-    if records is not None and results[-1].records != records:
-        said.append(
-            f"the pre-study holds {results[-1].records:,} records, not {records:,}: its number is taken"
-        )
-    _write_round(base, chosen, said, out, as_json)
+    _write_round(following_round(base, lint_draft, results, records), out, as_json)
 
 
-def _write_round(
-    base: dict[str, Any], chosen: "NextRound", said: "Sequence[str]", out: Path | None, as_json: bool
-) -> None:
-    from dpdpca_user.planning.rounds import draft_text, round_draft
+def _write_round(following: "PlannedRound", out: Path | None, as_json: bool) -> None:
+    from dpdpca_user.planning.rounds import draft_text
 
-    following = round_draft(base, chosen)
-    manifest = lint_draft(following)
-    text = draft_text(following, chosen.reasons)
+    chosen = following.chosen
+    text = draft_text(following.draft, chosen.reasons)
     if out is not None:
         write_draft(out, text)
     if as_json:
-        facts = {
-            "release": str(chosen.release),
-            "is_last": chosen.is_last,
-            "rho_share": float(chosen.rho_share),
-            "rho": None if manifest.figures.rho is None else float(manifest.figures.rho),
-            "clip_norm": float(manifest.clip_norm),
-            "blocks": {str(name): float(part) for name, part in chosen.blocks.items()},
-            "reasons": list(chosen.reasons),
-            "advice": list(said),
-            "draft": following,
-        }
-        typer.echo(json.dumps(facts, default=str))
+        typer.echo(json.dumps(following.facts()))
         return
     typer.echo(f"next: {chosen.release}, {float(chosen.rho_share):.0%} of the budget", err=out is None)
     for reason in chosen.reasons:
         typer.echo(f"  {reason}", err=out is None)
-    for line in said:
+    for line in following.advice:
         typer.echo(f"note: {line}", err=out is None)
     if out is None:
         typer.echo(text, nl=False)
@@ -225,9 +184,10 @@ def _write_round(
 def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -> None:
     from dpdpca_protocol.randomness import OS_RANDOMNESS
     from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS
+    from dpdpca_user.planning.preview import planned
     from dpdpca_user.planning.rehearsal import captured, made_up_records, play_chain
 
-    manifest = _planned(base)
+    manifest = planned(base, lint_draft)
     made = made_up_records(manifest.features, records, OS_RANDOMNESS)
     owners = [
         {name: column[start::DEFAULT_MIN_OWNERS] for name, column in made.items()}
@@ -271,16 +231,6 @@ def _rehearsed(played: "Rehearsal", shares: dict[int, float]) -> dict[str, Any]:
         "captured_of_best": {str(k): share for k, share in shares.items()},
         "components_above_noise": played.components.trusted_count,
     }
-
-
-def _planned(base: dict[str, Any]) -> "Manifest":
-    """The manifest of the draft; of its joint study where it leaves release or clip norm to a chain."""
-    from dpdpca_protocol.study import ReleaseKind
-    from dpdpca_user.planning.plan import as_release
-
-    if "release" in base and "clip_norm" in base:
-        return lint_draft(base)
-    return lint_draft(as_release(base, ReleaseKind(base.get("release", ReleaseKind.JOINT))))
 
 
 def _result(name: str, service: str | None, home: Path | None) -> "PreStudyResult":

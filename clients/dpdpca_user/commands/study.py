@@ -62,26 +62,18 @@ def study_lint(
     as_json: AsJson = False,
 ) -> None:
     """Check a draft against every rule that needs no key, and say what could be better."""
-    from dpdpca_user.planning.advice import advice, sample_advice
+    from dpdpca_user.planning.preview import lint_facts
     from dpdpca_user.planning.sample import numbers_of_sample
 
     manifest = lint_draft(read_draft(draft))
-    said = advice(manifest, records)
-    if sample is not None:
-        said += sample_advice(manifest, numbers_of_sample(sample))
-    facts = {
-        "release": str(manifest.release),
-        "encoded_features": manifest.figures.encoded_features,
-        "share_bytes": manifest.figures.share_bytes,
-        "advice": said,
-    }
+    facts = lint_facts(manifest, records, None if sample is None else numbers_of_sample(sample))
     if as_json:
         typer.echo(json.dumps(facts))
         return
     typer.echo(
         f"{draft.name} is a valid draft ({manifest.release}) of {facts['encoded_features']} encoded features"
     )
-    show_notes(said)
+    show_notes(facts["advice"])
 
 
 @study_app.command("create", epilog="Example: dpdpca user study create draft.toml")

@@ -31,7 +31,11 @@ def begin_chain(
         complete: makes the manifest that a draft asks for.
         records: expected in all.
         scales: whether to ask for the scale of each feature, where records are enough.
+
+    Raises:
+        MessageError, PolicyError: as `check_base`, or as every party would refuse the round.
     """
+    check_base(base, scales)
     d = len(is_categorical(base))
     manifest = complete(round_draft(base, first_round(d, 1, 1.0)))
     longest = sqrt(longest_norm_squared(manifest.features, manifest.scaling))
@@ -87,6 +91,8 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
             read_list(feature["levels"], f"{where}.levels", MAX_LEVELS)
         elif "lower" not in feature or "upper" not in feature:
             malformed(where, "a feature with lower and upper, or with levels")
+    if not is_categorical(base):
+        malformed("features", "a list of at least one feature, each category with its levels")
     if scales and base.get("scaling") == "common":
         raise PolicyError(
             "no-chain",

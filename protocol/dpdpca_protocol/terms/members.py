@@ -121,6 +121,8 @@ class Member:
 
     def tidy(self, drafted: Any) -> Any:
         """What a person wrote, in the form of a message; None where it only says the default."""
+        if drafted is None:
+            malformed(self.name, "a value, or left out")
         value = self.form.tidy(drafted, self.name)
         silent = not self.is_required and value == self.form.write(self.default)
         return None if silent else value

@@ -1,4 +1,4 @@
-"""Pages that a service serves from its package. They load nothing from elsewhere, and nobody may frame them."""
+"""Pages that a service serves from its package. They load nothing from elsewhere; nobody may frame them."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping

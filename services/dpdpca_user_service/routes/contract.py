@@ -66,6 +66,24 @@ _EXAMPLE: Final[dict[str, Any]] = {
 
 SCHEMAS: Final[dict[str, Any]] = {"Draft": component(draft_schema())}
 
+SCHEMA_MEDIA_TYPE: Final = "application/schema+json"
+SCHEMA_CONTENT: Final[Content] = {
+    SCHEMA_MEDIA_TYPE: {
+        "schema": {
+            "type": "object",
+            "properties": {
+                "$schema": {"const": "https://json-schema.org/draft/2020-12/schema"},
+                "title": {"type": "string"},
+                "type": {"const": "object"},
+                "properties": {"type": "object", "additionalProperties": {"type": "object"}},
+                "required": {"type": "array", "items": {"type": "string"}},
+                "additionalProperties": {"const": False},
+            },
+            "required": ["$schema", "properties", "required", "type"],
+        }
+    }
+}
+
 DRAFT_BODY: Final[Content] = {
     TOML_MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE_TOML},
     JSON_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Draft"}, "example": _EXAMPLE},

@@ -53,11 +53,14 @@ def media_type_of(request: Request, taken: tuple[str, ...]) -> str:
 
 
 def json_response(
-    facts: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None
+    facts: Mapping[str, Any],
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    media_type: str = JSON_MEDIA_TYPE,
 ) -> Response:
     return Response(
         json.dumps(facts, allow_nan=False),
         status,
         {"Cache-Control": "no-store"} | dict(headers or {}),
-        media_type=JSON_MEDIA_TYPE,
+        media_type=media_type,
     )

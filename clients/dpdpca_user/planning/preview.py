@@ -1,0 +1,165 @@
+"""What `lint` and `plan` say of a draft, for the commands and for the service: no key, no proxy, no data."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpdpca_protocol.errors import PolicyError
+from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.wire.fields import read_choice
+from dpdpca_user.planning.advice import advice, result_advice, sample_advice
+from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
+from dpdpca_user.planning.prestudy import PreStudyResult
+from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
+
+Complete = Callable[[Mapping[str, Any]], Manifest]
+"""The manifest that a draft would become; raises as every party would refuse it."""
+Sample = Mapping[str, Sequence[float]]
+"""Finite numbers by column, nobody's private data."""
+
+
+def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
+    """The manifest of the draft; of its joint study where it leaves release or clip norm to a chain."""
+    if "release" in base and "clip_norm" in base:
+        return complete(base)
+    release = read_choice(base.get("release", ReleaseKind.JOINT), "release", [*ReleaseKind])
+    return complete(as_release(base, ReleaseKind(release)))
+
+
+def lint_facts(manifest: Manifest, records: int | None, sample: Sample | None = None) -> dict[str, Any]:
+    """What a valid draft comes to, and what could be better, in plain JSON.
+
+    Args:
+        manifest: of the draft.
+        records: that are expected in all, if that is known.
+        sample: to hold the bounds against.
+    """
+    said = advice(manifest, records)
+    if sample is not None:
+        said += sample_advice(manifest, sample)
+    return {
+        "release": str(manifest.release),
+        "encoded_features": manifest.figures.encoded_features,
+        "share_bytes": manifest.figures.share_bytes,
+        "advice": said,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a draft brings, in every release that it can have.
+
+    Attributes:
+        drafted: its manifest, by `planned`.
+    """
+
+    records: int
+    drafted: Manifest
+    outlooks: tuple[Outlook, ...]
+    advice: tuple[str, ...]
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "releases": [each.facts() for each in self.outlooks],
+            "advice": list(self.advice),
+        }
+
+
+def forecast(
+    base: Mapping[str, Any],
+    complete: Complete,
+    records: int,
+    spectrum: Sequence[float] = (),
+    sample: Sample | None = None,
+    *,
+    anyway: bool = False,
+) -> Forecast:
+    """What `base` brings at so many records.
+
+    Args:
+        base: a draft, which may leave release and clip norm open.
+        records: of all owners together.
+        spectrum: variances or shares of the components, where something is known of them.
+        sample: see `lint_facts`.
+        anyway: even where the components would be noise.
+
+    Raises:
+        MessageError, PolicyError: there is no such study; `too-few-records` unless `anyway`.
+    """
+    drafted = planned(base, complete)
+    outlooks, said = [], advice(drafted, records)
+    for release in RELEASES:
+        try:
+            outlooks.append(outlook(complete(as_release(base, release)), records, spectrum))
+        except PolicyError as error:
+            said.append(f"there is no {release} release of this draft: {error.problem}")
+    if sample is not None:
+        said += sample_advice(drafted, sample)
+    if close := close_components(spectrum):
+        said.append(close)
+    wanted = drafted.release if "release" in base else ReleaseKind.JOINT
+    for seen in outlooks:
+        if seen.release is wanted and not anyway:
+            check_enough(drafted, seen, records, spectrum)
+        few = seen.least_records[0.2]
+        if seen.release is wanted and records < few:
+            said.append(f"for a component with a fifth of all variance {few:,} records would be needed")
+    return Forecast(records, drafted, tuple(outlooks), tuple(said))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRound:
+    """A round of a chain that could be made next."""
+
+    chosen: NextRound
+    draft: dict[str, Any]
+    manifest: Manifest
+    advice: tuple[str, ...] = ()
+
+    def facts(self) -> dict[str, Any]:
+        rho = self.manifest.figures.rho
+        return {
+            "release": str(self.chosen.release),
+            "is_last": self.chosen.is_last,
+            "rho_share": float(self.chosen.rho_share),
+            "rho": None if rho is None else float(rho),
+            "clip_norm": float(self.manifest.clip_norm),
+            "blocks": {str(name): float(part) for name, part in self.chosen.blocks.items()},
+            "reasons": list(self.chosen.reasons),
+            "advice": list(self.advice),
+            "draft": json.loads(json.dumps(self.draft, default=str)),
+        }
+
+
+def first_of_chain(base: dict[str, Any], complete: Complete, records: int, scales: bool) -> PlannedRound:
+    """The round that a chain of `base` begins with.
+
+    Raises:
+        MessageError, PolicyError: it can be the base of no chain.
+    """
+    chosen = begin_chain(base, complete, records, scales)
+    draft = round_draft(base, chosen)
+    return PlannedRound(chosen, draft, complete(draft))
+
+
+def following_round(
+    base: dict[str, Any], complete: Complete, results: Sequence[PreStudyResult], records: int | None
+) -> PlannedRound:
+    """The round after those whose results are given, oldest first.
+
+    Raises:
+        MessageError, PolicyError: as `next_round`, or the round cannot be made.
+    """
+    check_base(base)
+    chosen = next_round(results, is_categorical(base))
+    said = result_advice(results)
+    if records is not None and results[-1].records != records:
+        said.append(
+            f"the pre-study holds {results[-1].records:,} records, not {records:,}: its number is taken"
+        )
+    draft = round_draft(base, chosen)
+    return PlannedRound(chosen, draft, complete(draft), tuple(said))
