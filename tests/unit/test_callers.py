@@ -26,7 +26,6 @@ CALLED_FROM_OUTSIDE = {
     "dpdpca_user.estimator:NoisyPCA._n_features_out": "scikit-learn asks for it",
     "dpdpca_interop:*": "an owner's own program encrypts with phe",
     "dpdpca_protocol.release.ciphers:Paillier": "the reference under encryption",
-    "dpdpca_protocol.terms.members:*_schema": "published: other programs check manifests and drafts by them",
     # Research that docs/mechanisms.md describes, for notebooks
     "dpdpca_lab.audit.mechanisms:MechanismRelease": "the audit of a mechanism without a study",
     "dpdpca_lab.central.asymptotic:*": "mechanism of the literature",
