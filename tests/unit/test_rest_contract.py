@@ -261,6 +261,8 @@ def test_the_user_s_answers_keep_the_contract(played: Played) -> None:
 def test_the_proxy_s_answers_keep_the_contract(played: Played) -> None:
     world, study = played.world, f"/v1/studies/{played.study}"
     owner, other, user = world.owners[0], world.owners[1], world.user
+    stranger = IdentityKey.generate()
+    world.enrol(stranger, "user", "Another institute")
     world.with_new_key()
     opened = world.open_study(3, release="masked", features=unlike_before(3))
     claims = {each: opened.plain_chunks(values_of(3, seed)) for seed, each in enumerate((owner, other))}
@@ -285,6 +287,7 @@ def test_the_proxy_s_answers_keep_the_contract(played: Played) -> None:
         (user, "POST", "/v1/studies", opened.statement.encoded, 200),
         (user, "POST", f"{opened.path}/close", close, 409),
         (owner, "POST", f"{opened.path}/close", close, 403),
+        (stranger, "POST", "/v1/studies", opened.statement.encoded, 403),
         (user, "GET", f"/v1/studies/{'0' * 64}", None, 404),
         (user, "GET", "/v1/studies/zero", None, 400),
     ):

@@ -43,6 +43,7 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
             *STATEMENT,
             "key-given-up",
             "manifest-refused",
+            "not-the-study-owner",
             "unfit-modulus",
             "unfit-sealing-key",
             "unsupported-version",
