@@ -24,7 +24,7 @@ from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.settings import PREFIX, Settings
-from dpdpca_proxy.store.database import Database
+from dpdpca_proxy.store.database import ProxyDatabase
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
@@ -55,7 +55,7 @@ class Proxy:
 
     settings: Settings
     keys: IdentityKeys
-    database: Database
+    database: ProxyDatabase
     files: FileStore
     now: Clock
     randomness: Randomness
@@ -145,7 +145,7 @@ def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
     fresh = not files.exist
     if fresh:
         files.create(passphrase)
-    database = Database(home / DATABASE_FILE)
+    database = ProxyDatabase(home / DATABASE_FILE)
     database.upgrade()
     database.close()
     return fresh
@@ -185,7 +185,7 @@ def open_proxy(
     def terms(study: StudyId) -> StudyTerms:
         return _load_terms(database, study)
 
-    database = Database(
+    database = ProxyDatabase(
         home / DATABASE_FILE,
         lambda name: counted.count("dpdpca_transactions_total", transaction=name),
         Witness(settings.witness_path),
@@ -212,7 +212,7 @@ def passphrase_of(settings: Settings) -> bytes | None:
     return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
 
-def _load_terms(database: Database, study: StudyId) -> StudyTerms:
+def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
     with database.reading("load terms") as connection:
         load_study(connection, study)
         encoded = load_blob(connection, study, "manifest")

@@ -228,16 +228,13 @@ def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
 def sweep(proxy: Proxy, study: StudyId) -> None:
     """Removes the sealed files of a study that has no key for them any more; safe to repeat.
 
-    The folder goes last: while it is there, the tidying finds it and tries again.
-
-    Raises:
-        UnavailableError: `busy`, the database's log could not be emptied yet.
+    The folder goes last: while it is there, the tidying finds it and tries again, as where a reader keeps the
+    deleted key in the database's log.
     """
     with proxy.database.reading("may files go") as connection:
         if find_data_key(connection, study) is not None:
             return
-    if sealed_folder(study) in proxy.files.folders(study):
-        proxy.database.forget_deleted()
+    if sealed_folder(study) in proxy.files.folders(study) and proxy.database.forget_deleted():
         proxy.files.remove(sealed_folder(study))
 
 

@@ -24,7 +24,7 @@ from dpdpca_user.results.model import Model
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.settings import Settings
 from dpdpca_user_service.store.chains import ChainStore
-from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.database import service_database
 from dpdpca_user_service.store.studies import StudyRow, StudyStore
 
 MARKS_FILE = "marks.json"
@@ -139,7 +139,7 @@ def open_service(
     home = UserHome(settings.home)
     passphrase = passphrase_of(home, settings.passphrase_file)
     keys = home.keys(passphrase)
-    database = Database(_database_path(settings.home))
+    database = service_database(_database_path(settings.home))
     database.upgrade()
     database.forget_deleted()
     store = StudyStore(database)

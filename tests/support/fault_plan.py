@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.engine.default import DefaultDialect
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
-from dpdpca_proxy.store.database import Database
+from dpdpca_runtime.database import Database
 
 DIE, POWER, LIE, ERROR = "die", "power", "lie", "error"
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
@@ -250,10 +250,11 @@ def _wrap_database(plan: FaultPlan) -> None:
         changed.discard(key)
         plan.point("committed", _database_error)
 
-    def forgetting(self: Database) -> None:
+    def forgetting(self: Database) -> bool:
         plan.point("checkpoint", _io_error)
-        real_forget(self)
+        is_done = real_forget(self)
         plan.point("checkpointed", _io_error)
+        return is_done
 
     DefaultDialect.do_execute = changing(real_execute)
     DefaultDialect.do_executemany = changing(real_many)

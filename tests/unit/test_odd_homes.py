@@ -24,12 +24,13 @@ from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import make_home, open_proxy
 from dpdpca_proxy.settings import load_settings as proxy_settings
-from dpdpca_proxy.store.database import Database as ProxyDatabase
+from dpdpca_proxy.store.database import ProxyDatabase
+from dpdpca_runtime.database import Database
 from dpdpca_runtime.home_folder import expanded, home_folder
 from dpdpca_user_service.service import open_service
 from dpdpca_user_service.settings import load_settings as user_settings
 from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.store.database import Database as UserDatabase
+from dpdpca_user_service.store.database import service_database
 
 NAMES = [
     "a?b",
@@ -231,9 +232,9 @@ def test_a_whole_study_between_odd_homes(
     promise("P38", counted=f"{len(files)} files of a study between three odd homes", result="0600/0700")
 
 
-@pytest.mark.parametrize("database", [ProxyDatabase, UserDatabase])
+@pytest.mark.parametrize("database", [ProxyDatabase, service_database])
 def test_files_that_an_earlier_version_left_open_are_closed(
-    database: type[ProxyDatabase | UserDatabase], tmp_path: Path
+    database: Callable[[Path], Database], tmp_path: Path
 ) -> None:
     first = database(tmp_path / "x.sqlite3")
     first.upgrade()

@@ -1,33 +1,14 @@
 """How identifiers and times stand in a column: as the text that people and messages use."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Dialect, String
 from sqlalchemy.types import TypeDecorator
 
-from dpdpca_protocol.errors import IntegrityError, MessageError
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-
-
-@contextmanager
-def as_written() -> Iterator[None]:
-    """What does not read back as it was written is damage, whoever asked for it.
-
-    Raises:
-        IntegrityError: `state-corrupt`.
-    """
-    try:
-        yield
-    except (MessageError, TypeError, ValueError) as error:
-        raise IntegrityError(
-            "state-corrupt",
-            "a stored row is not what this program wrote",
-            "keep a copy of the home, and put the home back from the newest backup",
-        ) from error
+from dpdpca_runtime.database import as_written
 
 
 class _DigestColumn(TypeDecorator[Any]):

@@ -6,8 +6,8 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.tables import leases
+from dpdpca_runtime.database import change_one
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, delete, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from dpdpca_protocol.errors import AuthenticationError
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
-from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.tables import forgotten, invitations, nonces, parties, rotations
+from dpdpca_runtime.database import change_one, conditional_insert
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def keys_of_party(connection: Connection, party: PartyId) -> frozenset[PartyId]:
 def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: int) -> bool:
     """Whether the nonce is new for this party; it is stored if so."""
     result = connection.execute(
-        sqlite_insert(nonces).values(party=party, nonce=nonce, seen_at=seen_at).on_conflict_do_nothing()
+        conditional_insert(nonces).values(party=party, nonce=nonce, seen_at=seen_at).on_conflict_do_nothing()
     )
     return result.rowcount == 1
 
@@ -158,7 +157,7 @@ def forget_nonces(connection: Connection, before: int) -> None:
     """Deletes the nonces that were seen before this second, and notes so."""
     connection.execute(delete(nonces).where(nonces.c.seen_at < before))
     connection.execute(
-        sqlite_insert(forgotten)
+        conditional_insert(forgotten)
         .values(only=1, before=before)
         .on_conflict_do_update(index_elements=["only"], set_={"before": before})
     )

@@ -10,9 +10,8 @@ from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.study import ShareState
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement
-from dpdpca_proxy.store.columns import as_written
-from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.tables import chunks, contradictions, shares, statements
+from dpdpca_runtime.database import as_written, change_one
 
 
 @dataclass(frozen=True, slots=True)

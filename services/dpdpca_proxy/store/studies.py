@@ -14,8 +14,6 @@ from dpdpca_protocol.study import ReleaseKind, ShareState, StudyEvent, StudyStat
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
-from dpdpca_proxy.store.columns import as_written
-from dpdpca_proxy.store.database import change_one
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.tables import (
     cohort,
@@ -26,6 +24,7 @@ from dpdpca_proxy.store.tables import (
     studies,
     study_features,
 )
+from dpdpca_runtime.database import as_written, change_one
 
 
 @dataclass(frozen=True, slots=True)

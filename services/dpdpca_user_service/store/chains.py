@@ -8,11 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Row, select, update
-from sqlalchemy.dialects.sqlite import insert
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.wire.fields import time_text
-from dpdpca_user_service.store.database import Database, as_written
+from dpdpca_runtime.database import Database, as_written, change_one, conditional_insert
 from dpdpca_user_service.store.tables import chains
 
 
@@ -81,9 +80,9 @@ class ChainStore:
         scales: bool,
     ) -> None:
         """Takes a chain in; where one of this id came in at the same moment, that one stays."""
-        with self._database.transaction() as connection:
+        with self._database.transaction("add chain") as connection:
             connection.execute(
-                insert(chains)
+                conditional_insert(chains)
                 .values(
                     id=chain_id,
                     created_at=time_text(now),
@@ -103,7 +102,7 @@ class ChainStore:
 
     def find(self, chain_id: str) -> ChainRow:
         """Raises NotFoundError if there is none."""
-        with self._database.reading() as connection:
+        with self._database.reading("find chain") as connection:
             found = connection.execute(select(chains).where(chains.c.id == chain_id)).one_or_none()
             if found is None:
                 raise NotFoundError(
@@ -113,7 +112,7 @@ class ChainStore:
 
     def all(self) -> list[ChainRow]:
         """Newest first."""
-        with self._database.reading() as connection:
+        with self._database.reading("list chains") as connection:
             rows = connection.execute(select(chains).order_by(chains.c.created_at.desc(), chains.c.id)).all()
             return [_chain(row) for row in rows]
 
@@ -141,18 +140,18 @@ class ChainStore:
         self._change(chain, now, state=str(state), problem_slug=problem_slug, problem=problem)
 
     def _change(self, chain: ChainRow, now: datetime, **values: Any) -> None:
-        with self._database.transaction() as connection:
-            changed = connection.execute(
+        with self._database.transaction("change chain") as connection:
+            change_one(
+                connection,
                 update(chains)
                 .where(
                     chains.c.id == chain.id,
                     chains.c.state == str(ChainState.RUNNING),
                     chains.c.rounds == _written(chain.rounds),
                 )
-                .values(updated_at=time_text(now), **values)
-            ).rowcount
-            if changed != 1:
-                raise ConflictError("wrong-state", "the chain has moved on meanwhile", "read its state again")
+                .values(updated_at=time_text(now), **values),
+                ConflictError("wrong-state", "the chain has moved on meanwhile", "read its state again"),
+            )
 
 
 def _written(rounds: "tuple[ChainRound, ...] | list[ChainRound]") -> str:

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, insert, select
 
 from dpdpca_protocol.messages.log import EMPTY, LogEntry
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_user_service.store.database import as_written
+from dpdpca_runtime.database import as_written
 from dpdpca_user_service.store.tables import log
 
 _COLUMNS = (log.c.position, log.c.previous, log.c.time, log.c.kind, log.c.subject)

@@ -13,8 +13,8 @@ from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_runtime.database import Database, as_written, change_one
 from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
-from dpdpca_user_service.store.database import Database, as_written
 from dpdpca_user_service.store.log import append_entry, entries, head_of
 from dpdpca_user_service.store.tables import chunks, studies
 
@@ -85,7 +85,7 @@ class StudyStore:
         *,
         in_clear: bool = False,
     ) -> None:
-        with self.database.transaction() as connection:
+        with self.database.transaction("add study") as connection:
             connection.execute(
                 insert(studies).values(
                     id=row_id,
@@ -111,7 +111,7 @@ class StudyStore:
         Raises:
             NotFoundError: there is none.
         """
-        with self.database.reading() as connection:
+        with self.database.reading("find study") as connection:
             found = connection.execute(
                 select(*_LIGHT).where((studies.c.id == name) | (studies.c.study == name))
             ).one_or_none()
@@ -121,7 +121,7 @@ class StudyStore:
 
     def all(self) -> list[StudyRow]:
         """Newest first."""
-        with self.database.reading() as connection:
+        with self.database.reading("list studies") as connection:
             rows = connection.execute(
                 select(*_LIGHT).order_by(studies.c.created_at.desc(), studies.c.id)
             ).all()
@@ -140,7 +140,7 @@ class StudyStore:
 
     def blob(self, row_id: str, name: str) -> bytes | None:
         assert name in _BLOBS
-        with self.database.reading() as connection:
+        with self.database.reading("read blob") as connection:
             value = connection.execute(select(studies.c[name]).where(studies.c.id == row_id)).scalar_one()
         return None if value is None else bytes(value)
 
@@ -173,28 +173,28 @@ class StudyStore:
             values["secret"] = None
         if following is not Stage.FAILED:
             values |= {"problem": None, "problem_slug": None}
-        with self.database.transaction() as connection:
+        with self.database.transaction("move study") as connection:
             self._change_in(connection, row, values | {"stage": str(following), "updated_at": time_text(now)})
             append_entry(connection, following, subject or row.study or Digest.of(row.id.encode()), now)
         if "secret" in values and values["secret"] is None:
             self.database.forget_deleted()
 
     def log_head(self) -> Digest:
-        with self.database.reading() as connection:
+        with self.database.reading("read the head of the log") as connection:
             return head_of(connection)
 
     def log_entries(self) -> list[LogEntry]:
-        with self.database.reading() as connection:
+        with self.database.reading("read the log") as connection:
             return entries(connection)
 
     def note(self, row: StudyRow, **values: Any) -> None:
         """Write what does not move the stage."""
-        with self.database.transaction() as connection:
+        with self.database.transaction("note on study") as connection:
             self._change_in(connection, row, values)
 
     def take_seconds(self, row: StudyRow, step: str, seconds: float) -> None:
         """Remember how long a step took."""
-        with self.database.transaction() as connection:
+        with self.database.transaction("take seconds") as connection:
             known = json.loads(
                 connection.execute(select(studies.c.seconds).where(studies.c.id == row.id)).scalar_one()
             )
@@ -203,13 +203,13 @@ class StudyStore:
 
     def add_chunk(self, row: StudyRow, position: int, content: bytes) -> None:
         """A chunk of the release, as long as the study is where it is fetched. Raises as `move`."""
-        with self.database.transaction() as connection:
+        with self.database.transaction("take chunk of the release") as connection:
             self._change_in(connection, row, {"stage": str(row.stage)})
             connection.execute(delete(chunks).where(chunks.c.id == row.id, chunks.c.position == position))
             connection.execute(insert(chunks).values(id=row.id, position=position, content=content))
 
     def chunk(self, row: StudyRow, position: int) -> bytes | None:
-        with self.database.reading() as connection:
+        with self.database.reading("read chunk of the release") as connection:
             value = connection.execute(
                 select(chunks.c.content).where(chunks.c.id == row.id, chunks.c.position == position)
             ).scalar_one_or_none()
@@ -218,11 +218,11 @@ class StudyStore:
     @staticmethod
     def _change_in(connection: Connection, row: StudyRow, values: Mapping[str, Any]) -> None:
         """A write that names the stage it expects."""
-        changed = connection.execute(
-            update(studies).where(studies.c.id == row.id, studies.c.stage == str(row.stage)).values(**values)
-        ).rowcount
-        if changed != 1:
-            raise ConflictError("wrong-state", "the study has moved on meanwhile", "read its state again")
+        change_one(
+            connection,
+            update(studies).where(studies.c.id == row.id, studies.c.stage == str(row.stage)).values(**values),
+            ConflictError("wrong-state", "the study has moved on meanwhile", "read its state again"),
+        )
 
 
 def _row(found: Row[Any]) -> StudyRow:

@@ -16,7 +16,7 @@ from dpdpca_protocol.wire.sealing import seal_at_rest
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.progress import JobProgress
-from dpdpca_proxy.store.database import Database
+from dpdpca_proxy.store.database import ProxyDatabase
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.worker import COURTESY
 from dpdpca_runtime.workers import BackgroundProcesses, WorkerFailedError
@@ -84,15 +84,15 @@ def test_a_commit_that_fails_leaves_the_step_to_do_again(
     stopped_world: ProxyWorld, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, failed = stopped_world, []
-    real = Database.transaction
+    real = ProxyDatabase.transaction
 
-    def failing(self: Database, given: str) -> Any:
+    def failing(self: ProxyDatabase, given: str) -> Any:
         if given == name and not failed:
             failed.append(name)
             raise UnavailableError("storage-full", "no room")
         return real(self, given)
 
-    monkeypatch.setattr(Database, "transaction", failing)
+    monkeypatch.setattr(ProxyDatabase, "transaction", failing)
     monkeypatch.setattr(jobs, "_MOST_BACKOFF_SECONDS", 0.1)
     world.start()
     world.enrol_all()
@@ -166,14 +166,14 @@ def test_the_store_holds_chunks_only_sealed(world: ProxyWorld) -> None:
 
 def test_a_refused_chunk_leaves_no_file(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     study = world.open_study(3)
-    real = Database.transaction
+    real = ProxyDatabase.transaction
 
-    def failing(self: Database, name: str) -> Any:
+    def failing(self: ProxyDatabase, name: str) -> Any:
         if name == "take chunk":
             raise UnavailableError("storage-full", "no room")
         return real(self, name)
 
-    monkeypatch.setattr(Database, "transaction", failing)
+    monkeypatch.setattr(ProxyDatabase, "transaction", failing)
     with pytest.raises(UnavailableError):
         study.upload(world.owners[0], study.plain_chunks(values_of(3, 0)))
     assert not list((world.home / "studies").rglob("0-*"))
@@ -267,7 +267,7 @@ def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any, promise: Pr
 
     from dpdpca_proxy.store.tables import metadata
 
-    database = Database(tmp_path / "x.sqlite3")
+    database = ProxyDatabase(tmp_path / "x.sqlite3")
     database.upgrade()
     database.upgrade()
     with database.reading("compare") as connection:
@@ -281,13 +281,13 @@ def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any, promise: Pr
 
 
 def test_a_newer_store_is_refused(tmp_path: Any) -> None:
-    database = Database(tmp_path / "x.sqlite3")
+    database = ProxyDatabase(tmp_path / "x.sqlite3")
     database.upgrade()
     database.close()
     with sqlite3.connect(tmp_path / "x.sqlite3") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(DpdpcaError) as refused:
-        Database(tmp_path / "x.sqlite3").upgrade()
+        ProxyDatabase(tmp_path / "x.sqlite3").upgrade()
     assert refused.value.slug == "newer-store"
 
 
@@ -302,7 +302,7 @@ def test_a_newer_store_is_refused(tmp_path: Any) -> None:
 def test_a_failing_disk_is_said_in_our_words(tmp_path: Any, error: int, slug: str) -> None:
     from sqlalchemy import exc
 
-    database = Database(tmp_path / "x.sqlite3")
+    database = ProxyDatabase(tmp_path / "x.sqlite3")
     database.upgrade()
     original = sqlite3.OperationalError("4711")
     original.sqlite_errorcode = error

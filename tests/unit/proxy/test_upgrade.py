@@ -23,7 +23,7 @@ from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.proxy import DATABASE_FILE
-from dpdpca_proxy.store.database import Database
+from dpdpca_proxy.store.database import ProxyDatabase
 
 STORED = Path(__file__).parents[2] / "vectors" / "proxy_home_0001.json"
 
@@ -116,7 +116,7 @@ def test_a_home_of_a_later_version_is_refused_and_left_alone(
     with sqlite3.connect(home / DATABASE_FILE) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     before = (home / DATABASE_FILE).read_bytes()
-    error = refused(Database(home / DATABASE_FILE).upgrade)
+    error = refused(ProxyDatabase(home / DATABASE_FILE).upgrade)
     assert error.slug == "newer-store"
     assert "later version" in error.problem
     with sqlite3.connect(home / DATABASE_FILE) as connection:

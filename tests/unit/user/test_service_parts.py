@@ -40,7 +40,7 @@ from dpdpca_user_service.service import open_service
 from dpdpca_user_service.settings import load_settings
 from dpdpca_user_service.stages import ENDED, STAGES, Stage, check_move
 from dpdpca_user_service.steps import publishable
-from dpdpca_user_service.store.database import Database
+from dpdpca_user_service.store.database import service_database
 from dpdpca_user_service.store.studies import StudyStore
 from dpdpca_user_service.work import make_key, open_count
 
@@ -125,7 +125,7 @@ def test_every_write_names_the_stage_that_it_expects(tmp_path: Path) -> None:
     store = store_with_secret(tmp_path)
     stale = store.find("a" * 32)
     store.move(stale, Stage.OPEN, datetime.now(UTC))
-    with store.database.reading() as connection:
+    with store.database.reading("look") as connection:
         before = connection.exec_driver_sql("SELECT * FROM studies").all()
     for write in (
         lambda: store.move(stale, Stage.FAILED, datetime.now(UTC)),
@@ -135,7 +135,7 @@ def test_every_write_names_the_stage_that_it_expects(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConflictError):
             write()
-    with store.database.reading() as connection:
+    with store.database.reading("look") as connection:
         assert connection.exec_driver_sql("SELECT * FROM studies").all() == before
     assert store.chunk(store.find("a" * 32), 0) is None
     store.database.close()
@@ -169,11 +169,11 @@ def test_settings_keep_the_token_off_the_open_network(
 
 
 def test_a_database_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    database = Database(tmp_path / "user.sqlite3")
+    database = service_database(tmp_path / "user.sqlite3")
     database.upgrade()
     database.upgrade()
     assert (tmp_path / "user.sqlite3").stat().st_mode & 0o777 == 0o600
-    with database.transaction() as connection:
+    with database.transaction("pretend") as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(PolicyError, match="later version"):
         database.upgrade()
@@ -189,7 +189,7 @@ def database_files(home: Path) -> list[Path]:
 
 
 def store_with_secret(home: Path) -> StudyStore:
-    database = Database(home / "user.sqlite3")
+    database = service_database(home / "user.sqlite3")
     database.upgrade()
     assert database.forget_deleted()
     store, now = StudyStore(database), datetime.now(UTC)
@@ -202,7 +202,7 @@ def test_a_deleted_key_is_in_no_file_and_a_reader_only_delays_that(tmp_path: Pat
     store = store_with_secret(tmp_path)
     database = store.database
     assert database_files(tmp_path)
-    with database.reading() as connection:
+    with database.reading("look") as connection:
         connection.exec_driver_sql("SELECT count(*) FROM studies").all()
         began = time.monotonic()
         store.move(store.find("a" * 32), Stage.CANCELLED, datetime.now(UTC))
@@ -219,7 +219,7 @@ def test_a_deleted_key_is_in_no_file_and_a_reader_only_delays_that(tmp_path: Pat
 
 def test_a_key_that_was_deleted_before_a_crash_is_forgotten_at_the_next_start(tmp_path: Path) -> None:
     store = store_with_secret(tmp_path)
-    with store.database.reading() as connection:
+    with store.database.reading("look") as connection:
         connection.exec_driver_sql("SELECT count(*) FROM studies").all()
         store.move(store.find("a" * 32), Stage.CANCELLED, datetime.now(UTC))
         copy = tmp_path / "after"  # a machine that stops closes no connection
@@ -342,7 +342,7 @@ def test_a_store_of_the_first_version_goes_on_with_its_studies(
     path = tmp_path / "user.sqlite3"
     whole = command.upgrade
     monkeypatch.setattr(command, "upgrade", lambda config, _to: whole(config, "0001"))
-    database = Database(path)
+    database = service_database(path)
     database.upgrade()
     with sqlite3.connect(path) as connection:
         connection.execute(

@@ -1,0 +1,174 @@
+"""SQLite as the engine of a `Database`: one file in WAL mode, and what its errors mean.
+
+Synchronous FULL: a transaction that has been committed is on the disk. Deleted content is overwritten.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import exc as sqlalchemy_errors
+from sqlalchemy.dialects.sqlite import Insert, insert
+
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_runtime.files import close_to_others, make_private
+
+__all__ = ["RESTORE", "Insert", "SqliteFile", "insert"]
+
+RESTORE: Final = "stop the service, keep a copy of its home, and put the home back from the newest backup"
+
+_BUSY_SECONDS = 20
+_CHECKPOINT_MILLISECONDS = 500
+_WRITING: Final = "dpdpca_writing"
+_BESIDE: Final = ("-wal", "-shm", "-journal")
+"""Endings of the files that SQLite keeps beside a database; it gives them the mode of the database."""
+_PRAGMAS: Final = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "foreign_keys=ON",
+    "secure_delete=ON",
+    f"busy_timeout={_BUSY_SECONDS * 1000}",
+    "trusted_schema=OFF",
+)
+_PASSING: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_FAILING: Final = {
+    sqlite3.SQLITE_IOERR: "cannot be read or written",
+    sqlite3.SQLITE_READONLY: "cannot be written",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened",
+    sqlite3.SQLITE_NOMEM: "has no memory left",
+}
+_CORRUPT: Final = {
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is no database any more",
+    sqlite3.SQLITE_CONSTRAINT: "contradicts itself",
+}
+
+_logger = logging.getLogger("dpdpca.store")
+
+
+class SqliteFile:
+    """One database file and the connections to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.engine: Final[Engine] = create_engine(
+            # From parts: in a text, ? and % of the path would mean something else.
+            URL.create("sqlite", database=str(path.absolute())),
+            pool_size=16,
+            max_overflow=48,
+            connect_args={"timeout": _BUSY_SECONDS},
+        )
+        event.listen(self.engine, "connect", _prepare)
+        event.listen(self.engine, "begin", _begin)
+
+    def make(self) -> None:
+        """Makes the file with mode 0600 before its first byte, and closes what is there already to others."""
+        make_private(self.path)
+        for ending in _BESIDE:
+            close_to_others(self.path.with_name(self.path.name + ending))
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view."""
+        with self.errors_translated(), self.engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction that waits for its turn to write before it reads anything."""
+        with self.errors_translated(), self.engine.connect() as connection:
+            connection = connection.execution_options(**{_WRITING: True})
+            with connection.begin():
+                yield connection
+
+    def empty_log(self) -> bool:
+        """Whether the write-ahead log could be emptied. A reader at work can hold that up.
+
+        Raises:
+            UnavailableError, IntegrityError: see `errors_translated`.
+        """
+        with self.errors_translated():
+            raw = self.engine.raw_connection()
+            try:
+                cursor = raw.cursor()
+                # Other writers wait for this: better to come back than to wait for a reader.
+                cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_MILLISECONDS}")
+                try:
+                    is_held_up, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                finally:
+                    cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
+            finally:
+                raw.close()
+        return not is_held_up
+
+    @contextmanager
+    def errors_translated(self) -> Iterator[None]:
+        """Raises what the database cannot do as errors of our taxonomy.
+
+        Raises:
+            UnavailableError: `storage-full`, `storage-failing` or `busy`.
+            IntegrityError: `state-corrupt`.
+        """
+        try:
+            yield
+        except IntegrityError as error:
+            error.place = error.place or str(self.path)  # what does not read as it was written, stands here
+            raise
+        except sqlalchemy_errors.DBAPIError as error:
+            raise self._translated(error.orig) from error
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+        except sqlalchemy_errors.TimeoutError as error:
+            raise _busy("the database has no free connection") from error
+
+    def _translated(self, error: BaseException | None) -> DpdpcaError:
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        _logger.error("database", extra={"count": code, "file": self.path})
+        place = str(self.path)
+        if code == sqlite3.SQLITE_FULL:
+            return UnavailableError(
+                "storage-full",
+                "the database has no room left",
+                "make room on its disk; nothing else is needed",
+                retry_after_seconds=60,
+                place=place,
+            )
+        if code in _PASSING:
+            return _busy("the database is busy")
+        if code in _FAILING:
+            return UnavailableError(
+                "storage-failing",
+                f"the database {_FAILING[code]}",
+                "look at its disk, and at owner and mode of the file and its folder, and try again",
+                retry_after_seconds=60,
+                place=place,
+            )
+        if code in _CORRUPT:
+            return IntegrityError("state-corrupt", f"the database {_CORRUPT[code]}", RESTORE, place=place)
+        return IntegrityError(
+            "state-corrupt",
+            "the database refused a statement",
+            "see that it is this role's own and whole (sqlite3 FILE 'PRAGMA integrity_check');"
+            " if so, report it",
+            place=place,
+        )
+
+
+def _busy(problem: str) -> UnavailableError:
+    return UnavailableError("busy", problem, "try again", retry_after_seconds=2)
+
+
+def _prepare(connection: sqlite3.Connection, _record: Any) -> None:
+    # SQLAlchemy's begin event opens transactions; the driver must not.
+    connection.isolation_level = None
+    for pragma in _PRAGMAS:
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    writing = connection.get_execution_options().get(_WRITING, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
