@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from dpdpca_lab.bench.measure import Peak, seconds_of
 from dpdpca_lab.bench.phases import Size, bench_aggregate
 from dpdpca_owner.records.contribution import read_contribution
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS

@@ -26,7 +26,7 @@ from dpdpca_owner.opening import (
 from dpdpca_owner.policy import Policy
 from dpdpca_owner.projection import open_components, project, record_count, save_model
 from dpdpca_owner.records.contribution import Contribution, read_contribution
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.share_chunks import prepare_blindings
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count

@@ -13,7 +13,8 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from dpdpca_owner.home import Owner
-from dpdpca_owner.records.open import DataLocation, open_source, read_batches
+from dpdpca_owner.records.open import open_source, read_batches
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import MessageError, NotFoundError, UsageError
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns

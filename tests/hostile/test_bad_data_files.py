@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dpdpca_owner.records.contribution import read_contribution
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.terms.manifest import Manifest
 

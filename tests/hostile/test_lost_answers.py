@@ -12,7 +12,7 @@ from proxy_world import ProxyWorld, free_port, wait_for
 from user_world import UserWorld, share_values
 
 from dpdpca_owner import acts
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.address import StudyAddress

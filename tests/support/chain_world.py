@@ -13,7 +13,7 @@ from user_world import TOY_BITS, UserWorld
 from dpdpca_owner import acts
 from dpdpca_owner.acts import Desk, Prepared
 from dpdpca_owner.home import OwnerHome
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key

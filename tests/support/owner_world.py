@@ -21,7 +21,7 @@ from proxy_world import ProxyWorld
 from dpdpca_owner import acts
 from dpdpca_owner.acts import Desk
 from dpdpca_owner.home import OwnerHome
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.messages.study_messages import ProxyCard

@@ -12,7 +12,7 @@ from proxy_world import TOY_BITS, ProxyWorld, copy_home
 from user_world import UserWorld
 
 from dpdpca_owner import acts, reports
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.paillier.keys import KeyRules

@@ -13,7 +13,8 @@ from marked_text import NO_TEXT, WRITTEN
 from dpdpca_cli import main as cli
 from dpdpca_lab.audit.terms import read_terms
 from dpdpca_owner.policy import DEFAULT_POLICY, load_policy
-from dpdpca_owner.records.open import DataLocation, locate_data, open_source
+from dpdpca_owner.records.open import locate_data, open_source
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError, LimitError, MessageError, UsageError
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.wire.signing import IdentityKey

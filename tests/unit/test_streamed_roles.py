@@ -15,8 +15,8 @@ from gmpy2 import mpz
 from small_studies import KINDS, OWNERS
 
 from dpdpca_owner.records.contribution import read_contribution
-from dpdpca_owner.records.open import DataLocation
 from dpdpca_owner.records.shuffle import Shuffle
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.share_chunks import share_chunks
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.blocks import cut_blocks

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpdpca_owner.records.open import DataLocation, open_source, read_batches
+from dpdpca_owner.records.open import open_source, read_batches
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.terms.features import Feature
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dpdpca_owner.acts import Desk
     from dpdpca_owner.home import OwnerHome
-    from dpdpca_owner.records.open import DataLocation
+    from dpdpca_owner.records.source import DataLocation
     from dpdpca_runtime.http.address import StudyAddress
 
 PASSPHRASE_VARIABLE = "DPDPCA_OWNER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 
-from dpdpca_owner.records.open import Listener, RecordSource, encrypted_file
+from dpdpca_owner.records.source import Listener, RecordSource, encrypted_file
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.arrow_columns import from_arrow
 from dpdpca_protocol.records.columns import Column

@@ -9,8 +9,9 @@ from dpdpca_owner.accounts.charge import Content
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.notes import notes_on
-from dpdpca_owner.records.open import DataLocation, open_source, read_batches
+from dpdpca_owner.records.open import open_source, read_batches
 from dpdpca_owner.records.shuffle import Shuffle
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder

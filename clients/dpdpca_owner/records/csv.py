@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpdpca_owner.records.fingerprint import as_text
 from dpdpca_owner.records.matching import match_columns
-from dpdpca_owner.records.open import Listener, RecordSource
+from dpdpca_owner.records.source import Listener, RecordSource
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import MISSING_WORDS, Column, wrong_kind
 from dpdpca_protocol.terms.features import Feature

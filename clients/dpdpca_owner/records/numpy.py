@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dpdpca_owner.records.open import Listener, RecordSource, encrypted_file
+from dpdpca_owner.records.source import Listener, RecordSource, encrypted_file
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from dpdpca_owner.records.open import Listener, RecordSource
+from dpdpca_owner.records.source import Listener, RecordSource
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature

@@ -19,7 +19,7 @@ from dpdpca_cli import main as cli
 from dpdpca_owner import acts
 from dpdpca_owner.acts import Desk
 from dpdpca_owner.home import OwnerHome
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.messages.transcript import FIRST, Event

@@ -20,7 +20,8 @@ import pytest
 from column_types import RECORDS, Stored, arrow_columns, numpy_columns
 
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
-from dpdpca_owner.records.open import DataLocation, open_source, read_batches
+from dpdpca_owner.records.open import open_source, read_batches
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.terms.features import Feature

@@ -18,7 +18,8 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from dpdpca_owner.records.open import DataLocation, locate_data, open_source, read_batches
+from dpdpca_owner.records.open import locate_data, open_source, read_batches
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.wire.signing import IdentityKey

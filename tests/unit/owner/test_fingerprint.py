@@ -17,7 +17,8 @@ import pytest
 from dpdpca_owner.accounts.charge import Content
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
-from dpdpca_owner.records.open import DataLocation, open_source, read_batches
+from dpdpca_owner.records.open import open_source, read_batches
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest

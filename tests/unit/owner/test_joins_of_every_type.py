@@ -23,7 +23,7 @@ from proxy_world import OpenStudy, ProxyWorld
 from dpdpca_owner import acts
 from dpdpca_owner.projection import project
 from dpdpca_owner.records.contribution import read_contribution
-from dpdpca_owner.records.open import DataLocation
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.messages.share import decode_chunk
 from dpdpca_protocol.release.suite import PaillierSuite

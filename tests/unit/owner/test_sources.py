@@ -15,7 +15,8 @@ import pyarrow.parquet
 import pytest
 from numpy.typing import NDArray
 
-from dpdpca_owner.records.open import DataLocation, locate_data, open_source, read_batches
+from dpdpca_owner.records.open import locate_data, open_source, read_batches
+from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.terms.features import Feature
