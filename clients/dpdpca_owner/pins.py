@@ -19,6 +19,7 @@ from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import Identity, Statement, hex_bytes, verify_statement
 from dpdpca_runtime.files import remove_private
 from dpdpca_runtime.own_files import load, own_file, save
+from dpdpca_runtime.pins import ProxyPins, rolled_back
 from dpdpca_runtime.words import fingerprint_words
 
 _NAME_LIMIT = 200
@@ -51,6 +52,7 @@ class Pins:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._proxies = _ProxyFiles(path / "proxies")
 
     def proxy(self, url: str) -> ProxyCard:
         """The proxy at `url`.
@@ -63,11 +65,12 @@ class Pins:
 
     def proxy_identities(self, url: str) -> tuple[Identity, ...]:
         """The pinned proxy's keys, the present ones first: studies keep those that they began with."""
-        return self._need_proxy(url).keys
+        pinned = self._need_proxy(url)
+        return pinned.identity, *pinned.former
 
     def proxy_urls(self) -> list[str]:
         """The addresses at which this owner is enrolled, each in its canonical form."""
-        return sorted({pin.address for pin in self._proxy_pins()})
+        return self._proxies.addresses()
 
     def follow_proxy(self, url: str, card: Statement, rotations: Sequence[bytes]) -> bool:
         """Take over the key in `card`, if rotations lead to it from the pinned one.
@@ -78,18 +81,11 @@ class Pins:
         Raises:
             AuthenticationError: nothing leads to it, or it was given up before.
         """
-        shown, pinned = ProxyCard.parse(card), self._need_proxy(url)
-        if shown.identity == pinned.card.identity:
-            return False
-        if shown.identity.ed25519 in {given_up.ed25519 for given_up in pinned.former}:
-            raise _rolled_back("proxy", f"the proxy at {url}")
-        chain = follow_rotations(rotations, "proxy", pinned.card.identity.ed25519)
-        if not chain or chain[-1].identity != shown.identity:
-            self.check_proxy(url, shown)
-            raise AuthenticationError("proxy-key-changed", f"the proxy at {url} shows another sealing key")
-        given_up = [pinned.card.identity, *(link.identity for link in chain[:-1])]
-        self._save_proxy(url, card, [*reversed(given_up), *pinned.former])
-        return True
+        pinned = self._need_proxy(url)
+        given_up = self._proxies.given_up(pinned, ProxyCard.parse(card).identity, rotations)
+        if given_up:
+            self._proxies.save(url, card, (*given_up, *pinned.former))
+        return bool(given_up)
 
     def check_proxy(self, url: str, card: ProxyCard) -> bool:
         """Whether `url` is pinned already, with the key of `card`.
@@ -97,25 +93,17 @@ class Pins:
         Raises:
             AuthenticationError: it is pinned with another key.
         """
-        pinned = self._find_proxy(url)
-        if pinned is None:
-            return False
-        if card.identity.ed25519 in {given_up.ed25519 for given_up in pinned.former}:
-            raise _rolled_back("proxy", f"the proxy at {url}")
-        if pinned.card.identity.ed25519 != card.identity.ed25519:
-            raise AuthenticationError(
-                "proxy-key-changed",
-                f"the proxy at {url} shows another key than the one that was pinned",
-                "ask its operator; only when the new words are confirmed,"
-                f" delete {pinned.path} and enrol again",
-            )
-        return True
+        return self._proxies.check(url, card.identity)
 
     def pin_proxy(self, url: str, card: Statement) -> None:
         """Remember the proxy at `url`, and its newest card. Raises like `check_proxy`."""
         self.check_proxy(url, ProxyCard.parse(card))
-        pinned = self._find_proxy(url)
-        self._save_proxy(url, card, pinned.former if pinned else ())
+        pinned = self._proxies.find(url)
+        self._proxies.save(url, card, pinned.former if pinned else ())
+
+    def first_key(self, proxy: bytes) -> bytes:
+        """See `ProxyPins.first_key`."""
+        return self._proxies.first_key(proxy)
 
     def check_user(
         self, proxy: bytes, user: Party, rotations: Rotations | None = None, *, may_be_former: bool = False
@@ -163,48 +151,15 @@ class Pins:
             _save(path, PinnedParty(participant.name, participant.ed25519, now))
 
     def _need_proxy(self, url: str) -> "_PinnedProxy":
-        pinned = self._find_proxy(url)
+        pinned = self._proxies.find(url)
         if pinned is None:
             raise NotFoundError(
                 "not-enrolled", f"this owner is not enrolled at {url}", f"run: dpdpca owner enrol {url}"
             )
         return pinned
 
-    def _find_proxy(self, url: str) -> "_PinnedProxy | None":
-        """The pin of the proxy at `url`, whichever spelling of the address it was made under."""
-        address = normal_address(url)
-        pins = [pin for pin in self._proxy_pins() if pin.address == address]
-        known = {pin.card.identity.ed25519 for pin in pins}
-        newest = [pin for pin in pins if known <= {key.ed25519 for key in pin.keys}]
-        if pins and not newest:
-            raise AuthenticationError(
-                "proxy-pinned-twice",
-                f"{address} was pinned under several spellings with different keys:"
-                f" {', '.join(f'{fingerprint_words(p.card.identity.ed25519)} ({p.path})' for p in pins)}",
-                "ask the proxy's operator which words are right, and delete the other file",
-            )
-        return max(newest, key=lambda pin: len(pin.keys), default=None)
-
-    def _save_proxy(self, url: str, card: Statement, former: Sequence[Identity]) -> None:
-        """One file under the canonical address, in the place of those under other spellings."""
-        address = normal_address(url)
-        path = self._path / "proxies" / f"{Digest.of(address.encode()).hex()[:32]}.json"
-        keys = [{"ed25519": key.ed25519.hex(), "x25519": key.x25519.hex()} for key in former]
-        save(path, {"card": parse_canonical(card.encoded), "former": keys, "url": address})
-        for pin in self._proxy_pins():
-            if pin.address == address and pin.path != path:
-                remove_private(pin.path)
-
-    def _proxy_pins(self) -> "list[_PinnedProxy]":
-        return [_pinned_proxy(path) for path in sorted((self._path / "proxies").glob("*.json"))]
-
     def _party_path(self, kind: str, proxy: bytes, name: str) -> Path:
         return self._path / kind / f"{Digest.of(self.first_key(proxy) + name.encode()).hex()[:32]}.json"
-
-    def first_key(self, proxy: bytes) -> bytes:
-        """The key under which the proxy with this key was met: what was pinned under it stays pinned."""
-        found = [pin.keys for pin in self._proxy_pins() if proxy in {key.ed25519 for key in pin.keys}]
-        return max(found, key=len)[-1].ed25519 if found else proxy
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +167,46 @@ class _PinnedProxy:
     """A pin as its file has it; `former` keys were given up, the newest first."""
 
     path: Path
-    address: str
+    url: str
     card: ProxyCard
     former: tuple[Identity, ...]
 
     @property
-    def keys(self) -> tuple[Identity, ...]:
-        return self.card.identity, *self.former
+    def identity(self) -> Identity:
+        return self.card.identity
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        return tuple(key.ed25519 for key in (self.identity, *self.former))
+
+
+class _ProxyFiles(ProxyPins[_PinnedProxy]):
+    """One file for each address in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def entries(self) -> Sequence[_PinnedProxy]:
+        return [_pinned_proxy(path) for path in sorted(self._folder.glob("*.json"))]
+
+    def save(self, url: str, card: Statement, former: Sequence[Identity]) -> None:
+        """One file under the canonical address, in the place of those under other spellings."""
+        address = normal_address(url)
+        path = self._folder / f"{Digest.of(address.encode()).hex()[:32]}.json"
+        keys = [{"ed25519": key.ed25519.hex(), "x25519": key.x25519.hex()} for key in former]
+        save(path, {"card": parse_canonical(card.encoded), "former": keys, "url": address})
+        for pin in self.entries():
+            if pin.url == address and pin.path != path:
+                remove_private(pin.path)
+
+    def _named(self, pin: _PinnedProxy) -> str:
+        return f"{fingerprint_words(pin.identity.ed25519)} ({pin.path})"
+
+    def _removal(self, pin: _PinnedProxy) -> str:
+        return f"delete {pin.path}"
+
+    def _removal_of_others(self) -> str:
+        return "delete the other file"
 
 
 _WHAT = {"participant": "owner", "user": "data user"}
@@ -254,11 +242,11 @@ def _check(
         return pinned
     what = f"the {_WHAT[kind]} '{name}'"
     if ed25519 in pinned.former:
-        raise _rolled_back(kind, what)
+        raise rolled_back(kind, what)
     role = "user" if kind == "user" else "owner"
     chain = follow_rotations(rotations(), role, pinned.ed25519) if rotations is not None else ()
     if ed25519 in {link.identity.ed25519 for link in chain[:-1]}:
-        raise _rolled_back(kind, what)
+        raise rolled_back(kind, what)
     if not chain or chain[-1].identity.ed25519 != ed25519:
         raise AuthenticationError(
             f"{kind}-key-changed",
@@ -270,14 +258,6 @@ def _check(
     followed = PinnedParty(pinned.name, ed25519, pinned.since, former)
     _save(path, followed)
     return followed
-
-
-def _rolled_back(kind: str, what: str) -> AuthenticationError:
-    return AuthenticationError(
-        f"{kind}-key-rolled-back",
-        f"{what} is shown with a key that it has given up",
-        "do not go on: somebody may have the old key, or an old backup was restored; ask them",
-    )
 
 
 def _save(path: Path, pinned: PinnedParty) -> None:

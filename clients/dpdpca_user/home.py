@@ -11,7 +11,7 @@ Every file is written whole or not at all.
 import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpdpca_protocol.errors import IntegrityError, MessageError, NotFoundError, PolicyError
-from dpdpca_protocol.messages.rotation import follow_rotations
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.address import normal_address
@@ -31,6 +30,7 @@ from dpdpca_runtime.files import private_dir, read_private, write_private
 from dpdpca_runtime.home_folder import home_folder
 from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
 from dpdpca_runtime.passphrase import unlock
+from dpdpca_runtime.pins import ProxyPins
 from dpdpca_runtime.words import fingerprint_words
 
 PASSPHRASE_VARIABLE = "DPDPCA_USER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
@@ -60,14 +60,9 @@ class EnrolledProxy:
         return Identity(bytes.fromhex(self.ed25519), bytes.fromhex(self.x25519))
 
     @property
-    def all_keys(self) -> tuple[str, ...]:
-        """All its Ed25519 keys in hex, the present one first."""
-        return self.ed25519, *self.former
-
-    @property
     def keys(self) -> tuple[bytes, ...]:
-        """The same, raw."""
-        return tuple(bytes.fromhex(key) for key in self.all_keys)
+        """All its Ed25519 keys, the present one first."""
+        return tuple(bytes.fromhex(key) for key in (self.ed25519, *self.former))
 
     @property
     def party(self) -> ProxyParty:
@@ -128,14 +123,14 @@ class UserHome:
         return self.key_files.rotate("user", passphrase, now, announce)
 
     def token(self) -> str:
-        with self._as_written("token"):
+        with _as_written(self.folder / "token"):
             token = self._read("token").decode().strip()
             if len(token) < _SHORTEST_TOKEN:
                 raise ValueError
         return token
 
     def name(self) -> str:
-        with self._as_written("profile.json"):
+        with _as_written(self.folder / "profile.json"):
             return read_text(self._json("profile.json")["name"], "the name", 200)
 
     def party(self, key: IdentityKey) -> Party:
@@ -144,70 +139,49 @@ class UserHome:
     def proxies(self) -> tuple[EnrolledProxy, ...]:
         """The proxies by their canonical addresses; those that were met under several spellings once.
 
-        Where the keys of two spellings differ, both are there: `proxy` refuses to choose.
+        Raises:
+            AuthenticationError: `proxy-pinned-twice`, the keys of two spellings differ.
         """
-        if not (self.folder / "proxies.json").exists():
-            return ()
-        with self._as_written("proxies.json"):
-            return _merged(
-                EnrolledProxy(**{**entry, "former": tuple(entry.get("former", ()))})
-                for entry in self._json("proxies.json")["proxies"]
-            )
+        return tuple(self.proxy(address) for address in self._pins.addresses())
 
     def proxy(self, url: str | None) -> EnrolledProxy:
         """The proxy at `url`, or the only one.
 
         Raises:
             NotFoundError: none is enrolled there.
-            PolicyError: there are several and none was named, or several keys for one address.
+            PolicyError: there are several and none was named.
+            AuthenticationError: `proxy-pinned-twice`, several keys are pinned for one address.
         """
-        known = self.proxies()
-        chosen = [proxy for proxy in known if url is None or proxy.url == normal_address(url)]
-        if not chosen:
-            raise NotFoundError(
-                "not-enrolled", "this data user is not enrolled at that proxy", "run: dpdpca user enrol URL"
-            )
-        if len({proxy.url for proxy in chosen}) > 1:
+        known = self._pins.addresses()
+        if url is None and len(known) > 1:
             raise PolicyError(
                 "several-proxies", f"{len(known)} proxies are known", "name one with --proxy URL"
             )
-        if len(chosen) > 1:
-            words = ", ".join(fingerprint_words(proxy.identity.ed25519) for proxy in chosen)
-            raise PolicyError(
-                "proxy-pinned-twice",
-                f"{chosen[0].url} was pinned under several spellings with different keys: {words}",
-                "ask the proxy's operator which words are right, and remove the other entry from"
-                f" {self.folder / 'proxies.json'}",
+        address = next(iter(known), None) if url is None else url
+        pinned = None if address is None else self.find_proxy(address)
+        if pinned is None:
+            raise NotFoundError(
+                "not-enrolled", "this data user is not enrolled at that proxy", "run: dpdpca user enrol URL"
             )
-        return chosen[0]
+        return pinned
+
+    def find_proxy(self, url: str) -> EnrolledProxy | None:
+        """The proxy at `url`, if it is pinned. Raises AuthenticationError as `proxy` does."""
+        return self._pins.find(url)
 
     def first_key(self, ed25519: bytes) -> bytes:
-        """The raw key under which the proxy with this key was met."""
-        known = (proxy.keys for proxy in self.proxies() if ed25519 in proxy.keys)
-        return next(known, (ed25519,))[-1]
+        """See `ProxyPins.first_key`."""
+        return self._pins.first_key(ed25519)
 
     def pin_proxy(self, proxy: EnrolledProxy) -> None:
         """Remember a proxy by its canonical address.
 
         Raises:
-            PolicyError: another key is pinned for this address.
+            AuthenticationError: another key is pinned for this address.
         """
         proxy = replace(proxy, url=normal_address(proxy.url))
-        for known in self.proxies():
-            if known.url == proxy.url and proxy.ed25519 in known.former:
-                raise PolicyError(
-                    "proxy-key-rolled-back",
-                    "the proxy shows a key that it has given up",
-                    "do not go on: somebody may have the old key, or an old backup was restored; ask them",
-                )
-            if known.url == proxy.url and known.ed25519 != proxy.ed25519:
-                raise PolicyError(
-                    "proxy-key-changed",
-                    "another key is pinned for this address",
-                    "ask the operator; if the new one is right, remove the proxy's entry from this file",
-                    place=str(self.folder / "proxies.json"),
-                )
-        self._save_proxy(proxy)
+        self._pins.check(proxy.url, proxy.identity)
+        self._pins.save(proxy)
 
     def follow_proxy(
         self, proxy: EnrolledProxy, card: ProxyCard, rotations: Sequence[bytes]
@@ -215,25 +189,20 @@ class UserHome:
         """The proxy with the key in `card`, if rotations lead to it from the pinned one; it is pinned then.
 
         Raises:
-            PolicyError: nothing leads to it, or it was given up before.
+            AuthenticationError: nothing leads to it, or it was given up before.
         """
-        if card.identity.ed25519 == proxy.identity.ed25519:
+        given_up = self._pins.given_up(proxy, card.identity, rotations)
+        if not given_up:
             return proxy
-        chain = follow_rotations(rotations, "proxy", proxy.identity.ed25519)
-        shown = EnrolledProxy(
-            proxy.url, card.name, card.identity.ed25519.hex(), card.identity.x25519.hex(), proxy.former
-        )
-        if shown.ed25519 in proxy.former or not chain or chain[-1].identity != card.identity:
-            self.pin_proxy(shown)  # says why not
-        given_up = [proxy.ed25519, *(link.identity.ed25519.hex() for link in chain[:-1])]
-        shown = replace(shown, former=(*reversed(given_up), *proxy.former))
-        self._save_proxy(shown)
-        return shown
+        former = (*(key.ed25519.hex() for key in given_up), *proxy.former)
+        shown = card.identity
+        followed = EnrolledProxy(proxy.url, card.name, shown.ed25519.hex(), shown.x25519.hex(), former)
+        self._pins.save(followed)
+        return followed
 
-    def _save_proxy(self, proxy: EnrolledProxy) -> None:
-        others = [known for known in self.proxies() if known.url != proxy.url]
-        body = {"proxies": [asdict(known) for known in (*others, proxy)]}
-        write_private(self.folder / "proxies.json", json.dumps(body, indent=1).encode())
+    @property
+    def _pins(self) -> "_ProxyFile":
+        return _ProxyFile(self.folder / "proxies.json")
 
     def _check_made(self) -> None:
         if not self.key_files.exist:
@@ -256,29 +225,54 @@ class UserHome:
     def _json(self, name: str) -> Any:
         return json.loads(self._read(name))
 
-    @contextmanager
-    def _as_written(self, name: str) -> Iterator[None]:
-        """What does not read back as it was written is damage."""
-        try:
-            yield
-        except (AttributeError, KeyError, MessageError, TypeError, ValueError) as error:
-            raise IntegrityError(
-                "state-corrupt",
-                "a file of the home is not what this program wrote",
-                "put it back from a backup",
-                place=str(self.folder / name),
-            ) from error
+
+class _ProxyFile(ProxyPins[EnrolledProxy]):
+    """One file for all proxies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def entries(self) -> Sequence[EnrolledProxy]:
+        if not self._path.exists():
+            return ()
+        with _as_written(self._path):
+            return [_enrolled(entry) for entry in json.loads(read_private(self._path))["proxies"]]
+
+    def save(self, proxy: EnrolledProxy) -> None:
+        """In the place of every entry of its address."""
+        others = [known for known in self.entries() if known.url != proxy.url]
+        body = {"proxies": [asdict(known) for known in (*others, proxy)]}
+        write_private(self._path, json.dumps(body, indent=1).encode())
+
+    def _named(self, pin: EnrolledProxy) -> str:
+        return fingerprint_words(pin.identity.ed25519)
+
+    def _removal(self, pin: EnrolledProxy) -> str:
+        return f"remove the entry of {pin.url} from {self._path}"
+
+    def _removal_of_others(self) -> str:
+        return f"remove the other entry from {self._path}"
 
 
-def _merged(entries: Iterable[EnrolledProxy]) -> tuple[EnrolledProxy, ...]:
-    merged: list[EnrolledProxy] = []
-    for entry in entries:
-        read = replace(entry, url=normal_address(entry.url))
-        if any(known.url == read.url and read.ed25519 in known.all_keys for known in merged):
-            continue
-        merged = [known for known in merged if known.url != read.url or known.ed25519 not in read.former]
-        merged.append(read)
-    return tuple(merged)
+def _enrolled(entry: Mapping[str, Any]) -> EnrolledProxy:
+    former = tuple(entry.get("former", ()))
+    pin = EnrolledProxy(**{**entry, "former": former, "url": normal_address(entry["url"])})
+    _ = pin.identity, pin.keys  # a key that is no hex is damage, and is seen here
+    return pin
+
+
+@contextmanager
+def _as_written(path: Path) -> Iterator[None]:
+    """What does not read back as it was written is damage."""
+    try:
+        yield
+    except (AttributeError, KeyError, MessageError, TypeError, ValueError) as error:
+        raise IntegrityError(
+            "state-corrupt",
+            "a file of the home is not what this program wrote",
+            "put it back from a backup",
+            place=str(path),
+        ) from error
 
 
 def passphrase_of(home: UserHome, file: Path | None) -> bytes | None:

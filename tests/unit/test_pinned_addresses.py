@@ -177,7 +177,7 @@ def test_a_data_user_finds_a_proxy_of_any_spelling_by_any_other(tmp_path: Path, 
         found = home.proxy(spelling)
         assert (found.url, found.identity) == (CANONICAL, KEYS[0].public)
         home.pin_proxy(entry(spelling, 0))
-        with pytest.raises(PolicyError, match="another key is pinned"):
+        with pytest.raises(AuthenticationError, match="another key"):
             home.pin_proxy(entry(spelling, 2))
     assert sorted(proxy.url for proxy in home.proxies()) == ["https://other.example", CANONICAL]
     kept = json.loads((tmp_path / "proxies.json").read_bytes())["proxies"]
@@ -215,5 +215,5 @@ def test_entries_of_a_data_user_with_different_keys_are_refused(tmp_path: Path) 
     with pytest.raises(PolicyError, match="proxies are known"):
         home.proxy(None)
     alone = user_home(tmp_path / "alone", entry(SPELLINGS[0], 0), entry(SPELLINGS[1], 1))
-    with pytest.raises(PolicyError, match="pinned under several spellings"):
+    with pytest.raises(AuthenticationError, match="pinned under several spellings"):
         alone.proxy(None)

@@ -86,12 +86,12 @@ def enrol(
         address = unknown.url
         if (note := address_note(card.url, address)) is not None:
             typer.echo(f"note: {note}", err=True)
-        for met in place.proxies():
-            if met.url == address and met.identity != card.identity:
-                place.follow_proxy(met, card, unknown.proxy_rotations())
+        met = place.find_proxy(address)
+        if met is not None and met.identity != card.identity:
+            place.follow_proxy(met, card, unknown.proxy_rotations())
     pinned = EnrolledProxy(address, card.name, statement.signer.hex(), card.identity.x25519.hex())
     words = fingerprint_words(statement.signer)
-    known = any(proxy.url == address and proxy.ed25519 == pinned.ed25519 for proxy in place.proxies())
+    known = met is not None
     if not known and not yes:
         typer.echo(f"{for_terminal(card.name)} shows the key\n  {words}", err=True)
         need_terminal("accept the proxy's key")

@@ -13,7 +13,7 @@ from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import ProxyCard, StudyMark
 from dpdpca_protocol.terms.parties import Participant, Party
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement
 from dpdpca_runtime.http.marks import SeenMarks
 from dpdpca_user.home import EnrolledProxy, UserHome
 
@@ -56,6 +56,23 @@ def test_a_proxy_is_followed_and_never_back(pins: Pins, promise: Promise) -> Non
         refused += 2
     assert pins.proxy(URL).identity == KEYS[2].public
     promise("P20", counted=f"{refused} key chains of a proxy rolled back", result="all refused")
+
+
+def test_a_data_user_follows_a_proxy_and_never_back(tmp_path: Path, promise: Promise) -> None:
+    user, first = UserHome(tmp_path), KEYS[0].public
+    user.pin_proxy(EnrolledProxy(URL, "Relay", first.ed25519.hex(), first.x25519.hex()))
+    followed = user.follow_proxy(user.proxy(URL), ProxyCard.parse(card(KEYS[2])), chain("proxy", 0, 1, 2))
+    assert user.proxy(URL) == followed
+    assert followed.keys == tuple(KEYS[at].public.ed25519 for at in (2, 1, 0))
+    for at, links in ((0, []), (1, chain("proxy", 0, 1)), (0, chain("proxy", 2, 0))):
+        with pytest.raises(AuthenticationError, match="given up"):
+            user.follow_proxy(followed, ProxyCard.parse(card(KEYS[at])), links)
+    mixed = Identity(followed.identity.ed25519, KEYS[3].public.x25519)
+    for shown, links in ((KEYS[3].public, chain("proxy", 1, 3)), (mixed, [])):
+        with pytest.raises(AuthenticationError, match="another"):
+            user.follow_proxy(followed, ProxyCard("Relay", URL, shown), links)
+    assert user.proxy(URL) == followed
+    promise("P20", counted="3 key chains of a proxy rolled back, shown to a data user", result="all refused")
 
 
 @pytest.mark.parametrize("role", ["owner", "user"])

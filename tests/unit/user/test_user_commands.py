@@ -306,7 +306,7 @@ def test_enrol_pins_the_proxy_and_spends_no_second_invitation(run: Run, world: P
     other = IdentityKey.generate().public
     home = UserHome.find(None)
     pinned = home.proxy(None)
-    with pytest.raises(Exception, match="another key is pinned"):
+    with pytest.raises(Exception, match="shows another key"):
         home.pin_proxy(EnrolledProxy(pinned.url, "x", other.ed25519.hex(), other.x25519.hex()))
 
 
