@@ -3,49 +3,37 @@
 Nothing here can weaken the protocol: key sizes, noise and randomness are no settings.
 """
 
-import codecs
-import difflib
-import os
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    SettingsError,
-)
+from pydantic import Field, field_validator, model_validator
+from pydantic_settings import SettingsConfigDict, SettingsError
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.wire.address import Address, is_loopback, parse_address
 from dpdpca_runtime.asgi.addressed import KnownAddresses
-from dpdpca_runtime.home_folder import expanded, home_folder
+from dpdpca_runtime.home_folder import expanded
+from dpdpca_runtime.settings import ServiceSettings, load_service_settings
 
 SETTINGS_FILE = "proxy.toml"
 PREFIX = "DPDPCA_PROXY_"
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings):
     """What an operator can set. `home` is where identity, database and data live."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(env_prefix=PREFIX)
+    role = "proxy"
+    settings_file = SETTINGS_FILE
 
-    home: Path
     name: str = Field("dpdpca proxy", min_length=1, max_length=200, description="How it introduces itself.")
     url: str | None = Field(None, description="The public address; by default that of the listener.")
     also_known_as: tuple[str, ...] = Field((), description="More host[:port] under which clients reach it.")
-    host: str = "127.0.0.1"
     port: int = Field(8440, ge=1, le=65535)
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
     passphrase_file: Path | None = Field(None, description="Opens the proxy's keys, where they are sealed.")
-    behind_tls: bool = Field(False, description="A reverse proxy ends TLS in front of this listener.")
     operator_host: str = "127.0.0.1"
     operator_port: int = Field(8441, ge=1, le=65535)
     operator_beyond: bool = Field(
@@ -59,20 +47,6 @@ class Settings(BaseSettings):
         None, description="How far the proxy has come; beside the home folder, and in no backup of it."
     )
     invitation_hours: int = Field(168, ge=1, description="How long an invitation can be used.")
-    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        home = Path(str(init_settings()["home"]))
-        file = InitSettingsSource(settings_cls, read_settings_file(home / SETTINGS_FILE))
-        return init_settings, env_settings, file
 
     @property
     def witness_path(self) -> Path:
@@ -132,14 +106,7 @@ class Settings(BaseSettings):
         Raises:
             UsageError: says which setting to change.
         """
-        if (self.tls_cert is None) != (self.tls_key is None):
-            raise UsageError("bad-settings", "a TLS certificate and its key go together", "give both or none")
-        if not is_loopback(self.host) and self.tls_cert is None and not self.behind_tls:
-            raise UsageError(
-                "tls-required",
-                f"the proxy would listen on {self.host} without TLS",
-                f"give --tls-cert and --tls-key, or set {PREFIX}BEHIND_TLS=true where TLS ends before it",
-            )
+        self.check_tls("proxy")
         if not is_loopback(self.operator_host) and not self.operator_beyond:
             raise UsageError(
                 "tls-required",
@@ -170,17 +137,8 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
     Raises:
         UsageError: names the setting that is wrong, never its value.
     """
-    folder = home_folder("proxy", home, os.environ)
-    given = {name: value for name, value in options.items() if value is not None}
     try:
-        settings = Settings(home=folder, **given)  # type: ignore[arg-type] # pydantic judges the values
-    except ValidationError as error:
-        names = sorted({_named(item) for item in error.errors() if item["loc"]})
-        raise UsageError(
-            "bad-settings",
-            f"not a valid setting: {', '.join(names)}",
-            f"look at {PREFIX}… in the environment and at {SETTINGS_FILE} in the proxy's home",
-        ) from error
+        settings = load_service_settings(Settings, home, options)
     except SettingsError as error:
         raise UsageError(
             "bad-settings",
@@ -189,51 +147,6 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
         ) from error
     _check_generation_file(settings)
     return settings
-
-
-def read_settings_file(path: Path) -> dict[str, Any]:
-    """What a settings file says; nothing where there is none.
-
-    Raises:
-        UsageError: `bad-settings`, it cannot be read, or is not TOML in UTF-8.
-    """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise _unreadable(
-            path, f"cannot be read ({error.strerror})", "check what it is, and its mode"
-        ) from error
-    if content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        kind = "UTF-8" if content.startswith(codecs.BOM_UTF8) else "UTF-16 or UTF-32"
-        raise _unreadable(path, f"begins with the byte-order mark of {kind}", "store it as UTF-8 without one")
-    if b"\0" in content:
-        raise _unreadable(path, "holds NUL bytes, so it is no text in UTF-8", "store it as UTF-8")
-    try:
-        return tomllib.loads(content.decode())
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise _unreadable(path, f"is not UTF-8 in line {line}", "store it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise _unreadable(path, f"is not TOML: {_place(error)}", "correct it") from error
-
-
-def _unreadable(path: Path, problem: str, next_step: str) -> UsageError:
-    return UsageError("bad-settings", f"{path} {problem}", next_step)
-
-
-def _place(error: tomllib.TOMLDecodeError) -> str:
-    """Where, in the parser's words, and never what stands there."""
-    return str(error).rpartition("(")[2].removesuffix(")")
-
-
-def _named(item: Mapping[str, Any]) -> str:
-    name = str(item["loc"][0])
-    near = (
-        difflib.get_close_matches(name, Settings.model_fields, 1) if name not in Settings.model_fields else []
-    )
-    return f"{name} (is it {near[0]}?)" if near else name
 
 
 def _check_generation_file(settings: Settings) -> None:
