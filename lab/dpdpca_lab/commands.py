@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Small experiments: one statement about a mechanism each.", no_args_is_help=True)
+from dpdpca_runtime.command_options import AsJson
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
+app = typer.Typer(help="Small experiments: one statement about a mechanism each.", no_args_is_help=True)
 
 
 @app.command("list", epilog="Example: dpdpca experiments list")

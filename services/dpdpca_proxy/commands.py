@@ -15,6 +15,7 @@ from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, 
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.settings import load_settings
+from dpdpca_runtime.command_options import AsJson, AskPassphrase, TlsCert, TlsKey
 from dpdpca_runtime.text import for_terminal
 from dpdpca_runtime.words import fingerprint_words
 
@@ -37,7 +38,6 @@ Passphrase = Annotated[
         "--passphrase-file", help="File with the keys' passphrase; default DPDPCA_PROXY_PASSPHRASE_FILE."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 
 
 @app.command(epilog='Example: dpdpca proxy init --name "Example proxy" --url https://proxy.example.org')
@@ -45,7 +45,7 @@ def init(
     name: Annotated[str | None, typer.Option(help="How the proxy introduces itself.")] = None,
     url: Annotated[str | None, typer.Option(help="Its public address, https://HOST[:PORT].")] = None,
     passphrase_file: Passphrase = None,
-    ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the keys.")] = False,
+    ask_passphrase: AskPassphrase = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
@@ -77,8 +77,8 @@ def init(
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on; TLS beyond loopback.")] = None,
     port: Annotated[int | None, typer.Option(help="Port of the public listener (8440).")] = None,
-    tls_cert: Annotated[Path | None, typer.Option(help="PEM certificate chain.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="PEM private key.")] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     operator_port: Annotated[int | None, typer.Option(help="Port of the operator's page (8441).")] = None,
     passphrase_file: Passphrase = None,
     home: Home = None,

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from dpdpca_runtime.command_options import TlsCert, TlsKey
+
 app = typer.Typer(help="The data user's service.")
 
 
@@ -20,8 +22,8 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option("--host", help="Listen here; default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port; default 8450.")] = None,
-    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", help="Certificate chain, PEM.")] = None,
-    tls_key: Annotated[Path | None, typer.Option("--tls-key", help="Its key, PEM.")] = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
     passphrase_file: Annotated[
         Path | None, typer.Option("--passphrase-file", help="Seals keys at rest; one line.")
     ] = None,

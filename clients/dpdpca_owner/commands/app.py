@@ -10,8 +10,6 @@ from dpdpca_owner.commands import ledger as ledger_commands
 from dpdpca_owner.commands.parts import (
     PASSPHRASE_VARIABLE,
     Address,
-    AsJson,
-    CaFile,
     Data,
     Dataset,
     Decimal,
@@ -31,6 +29,7 @@ from dpdpca_owner.commands.parts import (
     say,
 )
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen
 from dpdpca_runtime.text import load_line, load_text
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def init(
     name: Annotated[str, typer.Option(help="What others see.")],
     home: Home = None,
     passphrase_file: Passphrase = None,
-    ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the key.")] = False,
+    ask_passphrase: AskPassphrase = False,
     as_json: AsJson = False,
 ) -> None:
     """Make this owner's keys, its ledger, and a policy file to edit."""
@@ -75,11 +74,8 @@ def init(
 @app.command(epilog="Example: dpdpca owner enrol https://proxy.example:8440 --invitation-file token.txt")
 def enrol(
     url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
-    invitation_file: Annotated[
-        Path | None,
-        typer.Option("--invitation-file", help="File with the invitation; default: standard input."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Accept the proxy's key unseen.")] = False,
+    invitation_file: InvitationFile = None,
+    yes: KeyUnseen = False,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,

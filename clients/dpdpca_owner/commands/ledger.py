@@ -5,7 +5,6 @@ from typing import Annotated
 import typer
 
 from dpdpca_owner.commands.parts import (
-    AsJson,
     Dataset,
     Home,
     Passphrase,
@@ -17,6 +16,7 @@ from dpdpca_owner.commands.parts import (
     print_facts,
 )
 from dpdpca_protocol.errors import PolicyError
+from dpdpca_runtime.command_options import AsJson
 
 EXAMPLE = "Example: dpdpca owner ledger --json"
 

@@ -25,16 +25,12 @@ Home = Annotated[
     Path | None,
     typer.Option(help="The owner's folder; default DPDPCA_OWNER_HOME or the configuration folder."),
 ]
-CaFile = Annotated[
-    Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
-]
 Passphrase = Annotated[
     Path | None,
     typer.Option(
         "--passphrase-file", help="File with the key's passphrase; default DPDPCA_OWNER_PASSPHRASE_FILE."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 Address = Annotated[
     str, typer.Argument(metavar="URL/STUDY", help="https://HOST:PORT/STUDY, STUDY 64 hex digits.")
 ]

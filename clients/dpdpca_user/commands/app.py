@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
+from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
-    AsJson,
     Home,
     Passphrase,
     Service,
@@ -36,7 +36,7 @@ def init(
     name: Annotated[str, typer.Option(help="What owners see.")],
     home: Home = None,
     passphrase_file: Passphrase = None,
-    ask_passphrase: Annotated[bool, typer.Option("--ask-passphrase", help="Encrypt the keys.")] = False,
+    ask_passphrase: AskPassphrase = False,
     as_json: AsJson = False,
 ) -> None:
     """Make this data user's keys and the service's bearer token."""
@@ -61,15 +61,10 @@ def init(
 @app.command(epilog="Example: dpdpca user enrol https://proxy.example:8440 --invitation-file token.txt")
 def enrol(
     url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
-    invitation_file: Annotated[
-        Path | None,
-        typer.Option("--invitation-file", help="File with the invitation; default: standard input."),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Accept the proxy's key unseen.")] = False,
+    invitation_file: InvitationFile = None,
+    yes: KeyUnseen = False,
     home: Home = None,
-    ca_file: Annotated[
-        Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
-    ] = None,
+    ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
@@ -115,9 +110,7 @@ def enrol(
 @app.command(epilog="Example: dpdpca user rotate")
 def rotate(
     home: Home = None,
-    ca_file: Annotated[
-        Path | None, typer.Option("--ca-file", help="PEM file of the proxy's CA; default DPDPCA_CA_FILE.")
-    ] = None,
+    ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:

@@ -31,7 +31,6 @@ Passphrase = Annotated[
     Path | None,
     typer.Option("--passphrase-file", help="File with the passphrase; default DPDPCA_USER_PASSPHRASE_FILE."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Study = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or the id of its draft.")]
 DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="A draft: TOML, or JSON by its name.")]
 Records = Annotated[

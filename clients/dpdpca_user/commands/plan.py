@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_protocol.errors import InputError, UsageError
+from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.text import load_text
 from dpdpca_user.commands.parts import (
-    AsJson,
     DraftFile,
     Home,
     Records,

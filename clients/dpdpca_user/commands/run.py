@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_user.commands.parts import AsJson, DraftFile, Home, Service, load_draft, open_client, show_line
+from dpdpca_runtime.command_options import AsJson
+from dpdpca_user.commands.parts import DraftFile, Home, Service, load_draft, open_client, show_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

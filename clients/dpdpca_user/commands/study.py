@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
-    AsJson,
     DraftFile,
     Home,
     Records,

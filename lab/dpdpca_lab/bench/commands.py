@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dpdpca_protocol.errors import UsageError
+from dpdpca_runtime.command_options import AsJson
 
 app = typer.Typer(help="Measure a phase beside the floor of its arithmetic.", no_args_is_help=True)
 
@@ -17,7 +18,6 @@ Release = Annotated[str, typer.Option(help="joint or masked.")]
 Against = Annotated[str, typer.Option(help="phe, pypaillier, heu or none.")]
 Workers = Annotated[int, typer.Option(min=0, help="Cores; 0 for all.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Turns; medians count.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]
 
 
 def _bench(
