@@ -72,7 +72,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-in-the-cohort": ProblemKind(403, "the owner has no share in the study"),
     "not-ready": ProblemKind(409, "the study is not that far yet", "read its state"),
     "not-the-study-owner": ProblemKind(403, "the study belongs to another data user"),
-    "proxy-pinned-twice": ProblemKind(403, "the proxy was pinned with different keys", "compare the words"),
+    "proxy-pinned-twice": ProblemKind(401, "the proxy was pinned with different keys", "compare the words"),
     "ragged-columns": ProblemKind(422, "the columns have different lengths"),
     "replayed-request": ProblemKind(401, "the request was seen before", "sign it anew"),
     "rotation-not-newer": ProblemKind(409, "the rotation's version is not above the last", "raise it"),
