@@ -27,6 +27,7 @@ from types import TracebackType
 from typing import IO, Any, Protocol, TypeVar
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
+from dpdpca_runtime.cores import forbid_core_dumps
 from dpdpca_runtime.system import apart_from_terminal, give_way
 
 T = TypeVar("T")
@@ -399,6 +400,7 @@ def _died(problem: str = "a worker process ended early") -> UnavailableError:
 
 def work(niceness: int) -> None:
     """The life of a worker: calls come by its standard input, answers leave by its output."""
+    forbid_core_dumps()
     give_way(niceness)
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not stand between the answers

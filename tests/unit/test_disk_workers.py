@@ -448,13 +448,20 @@ def test_a_process_starts_afresh_under_the_limits_of_its_parent(background: Back
     """Nothing is forked: neither the parent's modules are there nor any state that numbers are drawn from."""
     assert background.call(eval, "'pytest' in __import__('sys').modules") is False
     assert len({background.call(secrets.token_bytes, 16) for _ in range(3)}) == 3
-    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
         fresh = BackgroundProcesses()
-        assert fresh.call(resource.getrlimit, resource.RLIMIT_CORE) == (0, hard)
+        assert fresh.call(resource.getrlimit, resource.RLIMIT_NOFILE) == (soft - 1, hard)
     finally:
-        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_image_of_a_worker_is_written(background: BackgroundProcesses) -> None:
+    """It holds keys too, and what makes its parent not dumpable ends with the start of another program."""
+    assert background.call(resource.getrlimit, resource.RLIMIT_CORE) == (0, 0)
+    if sys.platform == "linux":
+        assert background.call(eval, "__import__('ctypes').CDLL(None).prctl(3, 0, 0, 0, 0)") == 0
 
 
 def test_libraries_take_one_core_where_there_is_a_process_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
