@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from proxy_world import PATIENCE_SECONDS, OpenStudy, ProxyWorld, Values, wait_for
+from proxy_world import PATIENCE_SECONDS, HandClock, OpenStudy, ProxyWorld, Values, wait_for
 
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.records.encoding import RecordEncoder
@@ -66,6 +66,7 @@ class UserWorld:
     world: ProxyWorld
     home: Path
     settings: dict[str, Any] = field(default_factory=dict)
+    clock: HandClock = field(default_factory=HandClock)
     service: UserService = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,6 +90,7 @@ class UserWorld:
             load_settings(self.home, poll_seconds=0.05, **self.settings),
             connect=lambda proxy, key: self.world.client(key),
             workers=self.workers,
+            now=self.clock,
             key_rules=KeyRules(TOY_BITS),
         )
         self.driver = Driver(self.service)

@@ -5,7 +5,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,34 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
     made = UserWorld(world, tmp_path / "user")
     yield made
     made.service.close()
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_a_clock_that_jumps_between_all_steps_changes_no_study(
+    user: UserWorld, release: str, promise: Promise
+) -> None:
+    """The times in its own log may fall; its chain and the study's papers hold."""
+    row = user.advance_to(user.create(release=release), Stage.OPEN)
+    user.deliver_all(row)
+    jumps = cycle([timedelta(hours=2), timedelta(days=-3), timedelta(days=400), timedelta(days=-400)])
+    steps = 0
+
+    def arrived() -> bool:
+        nonlocal steps
+        user.clock.ahead = next(jumps)
+        steps += step(user.service, user.row(row.id))
+        return user.row(row.id).stage is Stage.PUBLISHED
+
+    wait_for(arrived)
+    user.clock.ahead = timedelta()
+    user.reopen()
+    assert user.service.model_of(row.id).components.count == 600
+    assert verified(user, user.row(row.id))
+    promise(
+        "P32",
+        counted=f"{release}: the data user's clock jumps before each of {steps} steps, up to 400 days",
+        result="published, evidence holds",
+    )
 
 
 @pytest.mark.parametrize(
