@@ -11,6 +11,7 @@ import os
 import secrets
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ import pytest
 from federation.bare_user import make_request
 from federation.processes import Machine
 from federation.records import add_up, draft, patients, write_csv
-from federation.world import Federation, User
+from federation.world import Federation, Owner, User
 from folders import paths_below
 from promises import Promise
 
@@ -83,9 +84,9 @@ class Search:
         self.secrets[name] = [form for form in forms if len(form) >= 6]
 
     def see(self, place: str, content: bytes | str) -> None:
-        self.seen[place] = self.seen.get(place, b"") + (
-            content.encode() if isinstance(content, str) else content
-        )
+        more, seen = content.encode() if isinstance(content, str) else content, self.seen.get(place, b"")
+        if more not in seen:  # processes are looked at again and again
+            self.seen[place] = seen + more
 
     def see_process(self, name: str, pid: int) -> None:
         """Arguments and environments of a process and all below it."""
@@ -215,7 +216,7 @@ def test_secrets_are_nowhere_but_in_their_own_files(
             if abs(value) > 10**6:  # shorter ones stand anywhere by chance
                 search.secrets[f"sum {at} of owner {number}"] = [str(abs(value)).encode()]
         data = write_csv(tmp_path / f"data-{number}.csv", records)
-        owner.join(address, data)
+        join_in_sight(owner, address, data, search)
         see_processes(federation, search)
     federation.proxy.restart(kill=True)
     user.wait_state(study, "published", seconds=120)
@@ -241,6 +242,8 @@ def test_secrets_are_nowhere_but_in_their_own_files(
     kinds = len(search.secrets)
     volume = sum(map(len, search.seen.values()))
     assert len(search.seen["cmdline of the proxy"]) > 50
+    assert b"--data" in search.seen["cmdline of an owner"]
+    assert b"PASSPHRASE_FILE" in search.seen["environ of an owner"]
     assert any("proxy-serve.log" in place for place in search.seen)
     assert search.hits() == []
     promise(
@@ -261,6 +264,17 @@ def study_key(user: User, study: str) -> SecretKey:
         (stored,) = database.execute("SELECT secret FROM studies WHERE study = ?", (study,)).fetchone()
     passphrase = passphrase_file(user.home).read_bytes().strip()
     return SecretKey.from_bytes(Keyring(passphrase).open(stored, StudyId.parse(study)))
+
+
+def join_in_sight(owner: Owner, address: str, data: Path, search: Search) -> None:
+    """As `ps` shows it, with all that it starts, as long as it runs."""
+    process = owner.start("owner", "join", address, "--data", data, "--yes", "--debug")
+    while process.poll() is None:
+        search.see_process("an owner", process.pid)
+        time.sleep(0.1)
+    said, complained = process.communicate()
+    assert process.returncode == 0, complained.decode()
+    search.see(f"what join says to {owner.name}", said + complained)
 
 
 def see_processes(federation: Federation, search: Search) -> None:
