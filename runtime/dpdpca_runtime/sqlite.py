@@ -118,6 +118,9 @@ class SqliteFile:
         except IntegrityError as error:
             error.place = error.place or str(self.path)  # what does not read as it was written, stands here
             raise
+        except (sqlalchemy_errors.NoResultFound, sqlalchemy_errors.MultipleResultsFound) as error:
+            # A table and its index differ: the row was found a moment ago, or it is there twice.
+            raise self._corrupt("contradicts itself") from error
         except sqlalchemy_errors.DBAPIError as error:
             raise self._translated(error.orig) from error
         except sqlite3.Error as error:
@@ -148,7 +151,7 @@ class SqliteFile:
                 place=place,
             )
         if code in _CORRUPT:
-            return IntegrityError("state-corrupt", f"the database {_CORRUPT[code]}", RESTORE, place=place)
+            return self._corrupt(_CORRUPT[code])
         return IntegrityError(
             "state-corrupt",
             "the database refused a statement",
@@ -156,6 +159,9 @@ class SqliteFile:
             " if so, report it",
             place=place,
         )
+
+    def _corrupt(self, how: str) -> IntegrityError:
+        return IntegrityError("state-corrupt", f"the database {how}", RESTORE, place=str(self.path))
 
 
 def _busy(problem: str) -> UnavailableError:

@@ -17,11 +17,13 @@ from dpdpca_cli import main as cli
 from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_proxy.store.database import Database as ProxyDatabase
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_runtime.asgi.observe import AllowListFormatter
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
+from dpdpca_user_service.store.database import Database as UserDatabase
 
 Damage = Callable[[Path], object]
 
@@ -105,6 +107,20 @@ def test_a_data_user_s_database_that_is_damaged_is_named_with_what_to_do(
     assert f"the database {problem} ({path}); " in str(refusal)
     assert advice in refusal.next_step
     assert str(tmp_path) not in refusal.told
+
+
+@pytest.mark.parametrize("asked", ["SELECT 1 WHERE 0", "SELECT 1 UNION SELECT 2"], ids=["none", "two"])
+@pytest.mark.parametrize("role", ["proxy", "user"])
+def test_a_row_that_its_index_does_not_find_once_is_damage(tmp_path: Path, role: str, asked: str) -> None:
+    """One bit of a key is enough: a walk over the table meets the row, a search for it does not."""
+    path = tmp_path / f"{role}.sqlite3"
+    database = ProxyDatabase(path) if role == "proxy" else UserDatabase(path)
+    database.upgrade()
+    reading = database.reading("test") if isinstance(database, ProxyDatabase) else database.reading()
+    with pytest.raises(IntegrityError, match="contradicts itself") as caught, reading as connection:
+        connection.exec_driver_sql(asked).scalar_one()
+    assert (caught.value.slug, caught.value.place) == ("state-corrupt", str(path))
+    database.close()
 
 
 def damage_rows(path: Path, statement: str) -> None:
