@@ -66,8 +66,11 @@ class Database:
 
         Raises:
             PolicyError: `newer-store`, the file was written by a later version.
+            IntegrityError: `state-corrupt`, the file is damaged. A search that misses a row would do again what
+                was done: the proxy would draw a second noise.
         """
         self._store.make()
+        self._store.check_whole()
         config = Config()
         config.set_main_option("script_location", str(self._migrations).replace("%", "%%"))
         known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}

@@ -71,6 +71,13 @@ class SqliteFile:
         for ending in _BESIDE:
             close_to_others(self.path.with_name(self.path.name + ending))
 
+    def check_whole(self) -> None:
+        """Raises IntegrityError where a table and its index differ: a search would miss what is there."""
+        with self.reading() as connection:
+            found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+        if found != "ok":
+            raise self._corrupt("is damaged")
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One consistent view."""

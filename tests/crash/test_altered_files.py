@@ -5,8 +5,10 @@ altered in one place and taken up again; when the right file is back, the study 
 """
 
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -405,6 +407,25 @@ def test_a_database_that_changed_is_told(
         "P10",
         counted=f"{study.manifest.release}: a database altered in {outcomes.total()} places",
         result=told(outcomes),
+    )
+
+
+@pytest.mark.parametrize(
+    "index", ["sqlite_autoindex_draws_1", "sqlite_autoindex_data_keys_1", "studies_by_state"]
+)
+def test_an_index_that_misses_a_row_makes_no_second_draw(
+    study: OpenStudy, index: str, tmp_path: Path, promise: Promise
+) -> None:
+    """One bit of a key in an index: no page is malformed, and a search finds nothing where a row is."""
+    home, _, answer = drawn(study, tmp_path / "stopped", crashed=False)
+    path = home / "proxy.sqlite3"
+    with closing(sqlite3.connect(path)) as database:
+        (page,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+    last_key = page * 4096 - 6  # cells fill a page from its end
+    alter(path, turned(last_key))
+    assert judge(study, home, answer)[0] == "state-corrupt"
+    promise(
+        "P9", counted=f"{study.manifest.release}: a key in {index} altered", result="refused, 0 second draws"
     )
 
 
