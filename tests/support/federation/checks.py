@@ -21,14 +21,17 @@ LEVEL = 1e-9
 TAIL = 13
 
 
-def assert_release(noisy: NoisyScatter, sums: Sums, figures: Figures) -> None:
+def assert_release(noisy: NoisyScatter, sums: Sums, figures: Figures, owners: int | None = None) -> None:
     """The release is of exactly these records, under exactly the promised noise.
 
     One record more or less moves N, which has no noise; another record in the place of one moves the sums by
     up to 2K, and a whole file by hundreds of K, where the noise here has a standard deviation near K.
+
+    Args:
+        owners: of the cohort; needed where they draw the noise.
     """
     assert noisy.count == sums.count
-    d, law = len(sums.sum), figures.law(sums.count)
+    d, law = len(sums.sum), figures.law(sums.count, owners)
     noises: list[tuple[int, Fraction]] = []
     if figures.release is ReleaseKind.JOINT:
         assert noisy.sum is not None
