@@ -66,8 +66,8 @@ class Database:
 
         Raises:
             PolicyError: `newer-store`, the file was written by a later version.
-            IntegrityError: `state-corrupt`, the file is damaged. A search that misses a row would do again what
-                was done: the proxy would draw a second noise.
+            IntegrityError: `state-corrupt`, the file is damaged. A search that misses a row would do again
+                what was done: the proxy would draw a second noise.
         """
         self._store.make()
         self._store.check_whole()
