@@ -5,9 +5,8 @@ import sys
 
 from dpdpca_runtime.system import optional_module
 
-_resource = optional_module(
-    "resource"
-)  # Windows writes no images unless its administrator has asked for them
+_resource = optional_module("resource")
+"""Missing on Windows, which writes no images unless its administrator has asked for them."""
 _PR_SET_DUMPABLE = 4  # of linux/prctl.h
 
 

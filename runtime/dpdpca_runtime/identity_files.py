@@ -320,6 +320,11 @@ def _read_key(path: Path, passphrase: bytes | None) -> IdentityKey:
         if _SEALED in pem:
             error.place = str(path)
             raise
+        if passphrase is not None:
+            _read_key(path, None)  # damage is told first
+            raise AuthenticationError(
+                "wrong-passphrase", "the keys are under no passphrase", "leave it out", place=str(path)
+            ) from error
         damaged: Exception = error  # there is no passphrase that would open it
     except MessageError as error:
         damaged = error

@@ -8,7 +8,6 @@ from gmpy2 import mpz
 from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
-    IntegrityError,
     MessageError,
     NotAllowedError,
     NotFoundError,
@@ -155,11 +154,10 @@ def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int)
             "not-found", f"the release has chunks 0 to {len(digests) - 1}", "ask for one of these"
         )
     assert row.release_folder is not None
-    chunk = proxy.files.read(release_name(study, row.release_folder, position))
+    name = release_name(study, row.release_folder, position)
+    chunk = proxy.files.read(name)
     if Digest.of(chunk) != digests[position]:
-        raise IntegrityError(
-            "state-corrupt", "a stored file was altered", "restore the data folder from its backup"
-        )
+        raise proxy.files.altered(name)
     return chunk
 
 

@@ -9,23 +9,21 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
 from dpdpca_protocol.errors import (
     ConflictError,
     DpdpcaError,
-    MessageError,
     NotFoundError,
     UnavailableError,
 )
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.address import normal_address
-from dpdpca_protocol.wire.fields import decimal_text, time_text
+from dpdpca_protocol.wire.fields import decimal_text
 from dpdpca_user.planning.choice import NextRound, first_round, next_round
-from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft
+from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
 from dpdpca_user_service.acts import cancel_study, create_study, study_facts
@@ -61,7 +59,7 @@ def create_chain(
         ConflictError: `chain-differs`, there is one whose components are published otherwise.
     """
     proxy = service.home.proxy(proxy_url)
-    base = json.loads(json.dumps(parse_draft(draft, media_type), default=_as_text))
+    base = plain_json(parse_draft(draft, media_type))
     attempt, urls = 0, _spellings(service, proxy.url)
 
     def ids() -> list[str]:
@@ -96,15 +94,6 @@ def create_chain(
     )
     service.wake()
     return chain_facts(service, service.chains.find(chain_id))
-
-
-def _as_text(value: Any) -> str:
-    """What TOML has and JSON has not."""
-    if isinstance(value, datetime):
-        return time_text(value)
-    raise MessageError(
-        "malformed", "the draft has a date or a time of day", "write times as 2026-11-27T22:00:00Z"
-    )
 
 
 def chain_facts(service: UserService, chain: ChainRow) -> dict[str, Any]:

@@ -30,10 +30,11 @@ from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, StudyState
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
+from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, components_info, seal
 from dpdpca_protocol.wire.signing import verify_statement
@@ -59,6 +60,9 @@ from dpdpca_user_service.work import MadeKey, Opened, make_key, open_count, open
 MOST_OWNERS_TOLD = 2000
 """Of whom a study's row keeps what the proxy says of each: rows are read often, and many together."""
 
+_OWNER_BYTES, _DIGEST_BYTES = 2048, 80
+"""In a release: what stands in it of an owner, and of each chunk of its share."""
+
 _PROGRESS_STEP = 0.02
 
 
@@ -82,15 +86,18 @@ def _final() -> Iterator[None]:
 
 
 @contextmanager
-def _ours() -> Iterator[None]:
+def _ours(service: UserService) -> Iterator[None]:
     """What was verified when it came and does not hold any more was damaged here: no peer is to blame."""
     try:
         yield
-    except DpdpcaError as error:
+    except (IntegrityError, UnavailableError):
+        raise
+    except (DpdpcaError, AttributeError, TypeError, ValueError) as error:
         raise IntegrityError(
             "state-corrupt",
-            f"the stored release does not hold any more: {error.problem}",
+            "the stored release does not hold any more",
             "restore the whole home folder from a backup",
+            place=str(service.store.database.path),
         ) from error
 
 
@@ -259,7 +266,7 @@ def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sign
     """The release with everything that proves it; chunks that arrived before are not asked for again."""
     study = row.known_study
     with _timed(service, row, "fetch"):
-        bundle = proxy.release(study)
+        bundle = proxy.release(study, release_limit(signed.manifest))
         with _final():
             verified = _verify(service, row, signed, bundle)
         for index in range(len(verified.release.chunk_digests)):
@@ -267,6 +274,12 @@ def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sign
     told = verified.statement.digest
     service.store.move(row, Stage.FETCHED, service.now(), told, bundle=encode_bundle(bundle))
     return True
+
+
+def release_limit(manifest: Manifest) -> int:
+    """Bytes of a release without its chunks, if as many owners take part as may."""
+    of_an_owner = _OWNER_BYTES + _DIGEST_BYTES * manifest.figures.chunk_count
+    return max(RELEASE_LIMIT_BYTES, manifest.max_owners * of_an_owner)
 
 
 def _chunk(
@@ -292,7 +305,7 @@ def _chunk(
 def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     """Decrypts and fits. When the result is stored, the secret key has done its work and is deleted."""
     signed = signed_manifest(service, row)
-    with _ours():
+    with _ours(service):
         verified = _verify(service, row, signed, decode_bundle(service.store.need(row.id, "bundle")))
     count = len(verified.release.chunk_digests)
     chunks = [_chunk(service, row, proxy, signed, verified.release, index) for index in range(count)]

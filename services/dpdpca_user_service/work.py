@@ -91,8 +91,7 @@ def open_release(
             takes a draw of ours, and nothing leaves this process without it.
 
     Raises:
-        CryptographicError: it does not decrypt to a symmetric matrix within its slots.
-        CryptographicError: `release-implausible`.
+        CryptographicError: it does not decrypt to a symmetric matrix within its slots; `release-implausible`.
         PolicyError: `cohort-too-small`; a joint study shows N only now.
     """
     begin = time.monotonic()
@@ -130,8 +129,7 @@ def open_pre_study(
         secret, manifest_body, chunks: as for `open_release`.
 
     Raises:
-        CryptographicError: it does not decrypt to numbers within their slots.
-        CryptographicError: `release-implausible`.
+        CryptographicError: it does not decrypt to numbers within their slots; `release-implausible`.
         PolicyError: `cohort-too-small`.
     """
     begin = time.monotonic()

@@ -32,9 +32,9 @@ BEGIN = b'{"body":'
 
 @contextlib.contextmanager
 def sending(
-    world: ProxyWorld, key: IdentityKey, path: str, size: int, method: str = "PUT"
+    world: ProxyWorld, key: IdentityKey, path: str, framing: int | str, method: str = "PUT"
 ) -> Iterator[socket.socket]:
-    """A request by `key` that declares `size` bytes and has sent the first of them."""
+    """A request by `key` that declares so many bytes, or is framed otherwise; it sends the first of them."""
     request = httpx.Request(
         method, world.url + path, content=BEGIN, headers={"content-type": "application/json"}
     )
@@ -44,10 +44,11 @@ def sending(
         f"{method} {path} HTTP/1.1",
         f"host: 127.0.0.1:{world.port}",
         *(f"{name}: {request.headers[name]}" for name in signed),
-        f"content-length: {size}",
+        f"content-length: {framing}" if isinstance(framing, int) else framing,
     ]
     with socket.create_connection(("127.0.0.1", world.port), timeout=10) as link:
-        link.sendall("\r\n".join([*lines, "", ""]).encode() + BEGIN)
+        begin = BEGIN if isinstance(framing, int) else f"{len(BEGIN):x}\r\n".encode() + BEGIN + b"\r\n"
+        link.sendall("\r\n".join([*lines, "", ""]).encode() + begin)
         yield link
 
 
@@ -137,11 +138,19 @@ def test_the_largest_components_fit(world: ProxyWorld, d: int) -> None:
     assert published.content == b'{"components":' + statement + b"}"
 
 
-def test_a_user_takes_a_quarter_of_the_room_for_statements(world: ProxyWorld) -> None:
+@pytest.mark.parametrize(
+    "framing",
+    [
+        MANIFEST_LIMIT_BYTES,
+        "transfer-encoding: chunked",
+        "content-length: 1\r\ntransfer-encoding: chunked",
+    ],
+)
+def test_a_user_takes_a_quarter_of_the_room_for_statements(world: ProxyWorld, framing: int | str) -> None:
     statement = sign_manifest(world.manifest(3), world.user).encoded
     with contextlib.ExitStack() as held:
         for _ in range(4):
-            held.enter_context(sending(world, world.user, "/v1/studies", MANIFEST_LIMIT_BYTES, "POST"))
+            held.enter_context(sending(world, world.user, "/v1/studies", framing, "POST"))
         time.sleep(0.3)
         response = world.request(world.user, "POST", "/v1/studies", statement)
         assert (response.status_code, slug(response)) == (503, "busy")

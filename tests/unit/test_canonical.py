@@ -101,3 +101,21 @@ def test_a_list_of_canonical_parts_is_canonical() -> None:
         {"events": [{"a": index, "b": 1} for index in range(3)]}
     )
     assert b"{" + named_list("events", []) + b"}" == canonical_json({"events": []})
+
+
+@pytest.mark.parametrize("end", [b"", b"\\", b'"}'])
+def test_a_text_of_escaped_quotes_is_read_in_a_time_that_grows_with_its_length(end: bytes) -> None:
+    """With the square of its length, this would take minutes."""
+    untrusted = b'{"a":"' + rb"\"" * 200_000 + end
+    if end == b'"}':
+        assert len(read_object(untrusted)["a"]) == 200_000
+    else:
+        with pytest.raises(MessageError, match="not UTF-8 JSON"):
+            read_object(untrusted)
+
+
+def test_an_escape_may_widen_a_text_as_a_letter_does() -> None:
+    untrusted = b'{"a":"' + b"x" * 100_000 + rb'\ud83d\ude00"}'
+    with pytest.raises(LimitError):
+        read_object(untrusted, 500_000)
+    assert read_object(untrusted, 700_000)

@@ -181,3 +181,13 @@ def test_a_sealing_key_counts_as_much_as_a_signing_key(tmp_path: Path) -> None:
     write_private(tmp_path / "identity.pem", mixed.to_pem())
     with pytest.raises(IntegrityError, match="not the key of this home"):
         files.load(None)
+
+
+def test_a_passphrase_for_keys_without_one_is_no_damage(tmp_path: Path) -> None:
+    files = IdentityFiles(tmp_path)
+    files.create(None)
+    with pytest.raises(AuthenticationError, match=r"under no passphrase \(.*identity.pem\); leave it out"):
+        files.load(b"correct horse")
+    (tmp_path / "identity.pem").write_text("-----BEGIN PRIVATE KEY-----")
+    with pytest.raises(IntegrityError, match="does not hold its two keys"):
+        files.load(b"correct horse")

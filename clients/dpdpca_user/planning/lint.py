@@ -18,6 +18,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import MAX_PARTICIPANTS
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.canonical import unique_members
+from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_runtime.http.answers import PartyFacts
 from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS, complete_draft
@@ -73,6 +74,23 @@ def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
     if not isinstance(draft, dict):
         raise MessageError("malformed", "the draft is not an object", "compare it with the example draft")
     return draft
+
+
+def plain_json(draft: Mapping[str, Any]) -> dict[str, Any]:
+    """The same draft without what TOML has and JSON has not.
+
+    Raises:
+        MessageError: it has a date or a time of day.
+    """
+    return dict(json.loads(json.dumps(draft, default=_as_text)))
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, datetime):
+        return time_text(value)
+    raise MessageError(
+        "malformed", "the draft has a date or a time of day", "write times as 2026-11-27T22:00:00Z"
+    )
 
 
 def lint(

@@ -1,6 +1,5 @@
 """What `lint` and `plan` say of a draft, for the commands and for the service: no key, no proxy, no data."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import read_choice
 from dpdpca_user.planning.advice import advice, result_advice, sample_advice
 from dpdpca_user.planning.choice import NextRound, next_round
+from dpdpca_user.planning.lint import plain_json
 from dpdpca_user.planning.plan import RELEASES, Outlook, as_release, check_enough, close_components, outlook
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
@@ -131,7 +131,7 @@ class PlannedRound:
             "blocks": {str(name): float(part) for name, part in self.chosen.blocks.items()},
             "reasons": list(self.chosen.reasons),
             "advice": list(self.advice),
-            "draft": json.loads(json.dumps(self.draft, default=str)),
+            "draft": plain_json(self.draft),
         }
 
 

@@ -18,7 +18,8 @@ MOST_GROWTH_BYTES = 96 * 1024 * 1024
 _MAX_DEPTH = 16
 _BYTES_OF_A_VALUE = 300
 _BEYOND_LATIN, _BEYOND_BASIC = re.compile(rb"[\xc4-\xff]"), re.compile(rb"[\xf0-\xff]")
-_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+"""Its end may be missing: else a text without one would be searched anew from each quote in it."""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -93,7 +94,8 @@ def check_growth(untrusted: bytes, most_bytes: int = MOST_GROWTH_BYTES) -> None:
     Raises:
         LimitError: `too-large`.
     """
-    width = 4 if _BEYOND_BASIC.search(untrusted) else 2 if _BEYOND_LATIN.search(untrusted) else 1
+    is_wide = b"\\u" in untrusted or _BEYOND_BASIC.search(untrusted)
+    width = 4 if is_wide else 2 if _BEYOND_LATIN.search(untrusted) else 1
     values = 1 + sum(map(untrusted.count, (b"[", b"{", b",")))
     if 2 * (width - 1) * len(untrusted) + _BYTES_OF_A_VALUE * values > most_bytes:
         raise LimitError(

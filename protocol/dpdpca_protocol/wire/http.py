@@ -18,7 +18,7 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:dpdpca:problem:"
 
 STATEMENT_LIMIT_BYTES = 64 * 1024
-"""Largest signed statement or JSON body, but for the two below."""
+"""Largest signed statement or JSON body, but for the three below."""
 MANIFEST_LIMIT_BYTES = 4 * 1024 * 1024
 """A manifest names up to thousands of features."""
 RELEASE_LIMIT_BYTES = 48 * 1024 * 1024

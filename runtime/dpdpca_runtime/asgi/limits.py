@@ -69,11 +69,13 @@ async def read_large_body(request: Request, media_type: str, max_bytes: int) -> 
 
 
 def declared_length(request: Request) -> int:
-    """The length that the head gives to the body; 0 if none.
+    """The length that the head gives to the body; 0 if none, or if each of its pieces has its own.
 
     Raises:
         MessageError: it is no number.
     """
+    if "transfer-encoding" in request.headers:  # which wins
+        return 0
     declared = request.headers.get("content-length", "0")
     if not declared.isascii() or not declared.isdigit() or len(declared) > 20:
         raise MessageError("malformed", "the content length is not a number")

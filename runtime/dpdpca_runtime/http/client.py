@@ -37,8 +37,8 @@ from dpdpca_runtime.http.retry import Patience
 
 _LIST_LIMIT_BYTES = 16 * 1024 * 1024
 """Answers that grow with the number of parties, studies or events."""
-_RELEASE_GROWTH_BYTES = 256 * 1024 * 1024
-"""Of a release as Python's objects: mostly digests of 66 letters."""
+_GROWTH_OF_A_RELEASE = 6
+"""Bytes as Python's objects for each byte of its text: mostly digests of 66 letters."""
 
 
 class ProxyClient:
@@ -218,9 +218,14 @@ class ProxyClient:
     def answer_count(self, study: StudyId, statement: Statement) -> None:
         self._exchange.send(Call("POST", _path(study, "count"), statement.encoded))
 
-    def release(self, study: StudyId) -> ReleaseBundle:
-        answer = self._exchange.send(Call("GET", _path(study, "release"), limit_bytes=RELEASE_LIMIT_BYTES))
-        return ReleaseBundle.parse(parse_answer(answer, _RELEASE_GROWTH_BYTES))
+    def release(self, study: StudyId, limit_bytes: int = RELEASE_LIMIT_BYTES) -> ReleaseBundle:
+        """The release without its chunks.
+
+        Args:
+            limit_bytes: more than the study's largest cohort can sign is not read.
+        """
+        answer = self._exchange.send(Call("GET", _path(study, "release"), limit_bytes=limit_bytes))
+        return ReleaseBundle.parse(parse_answer(answer, _GROWTH_OF_A_RELEASE * limit_bytes))
 
     def release_chunk(self, study: StudyId, index: int, length_bytes: int) -> bytes:
         """Chunk `index` of the release, of at most `length_bytes`; its digest is the caller's to check."""

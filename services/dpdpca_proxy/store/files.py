@@ -90,6 +90,12 @@ class FileStore:
                 "state-corrupt", "a stored file is missing", _RESTORE, place=str(self.root / name)
             ) from error
 
+    def altered(self, name: str) -> IntegrityError:
+        """What is said of a file that is not what was stored under its name."""
+        return IntegrityError(
+            "state-corrupt", "a stored file was altered", _RESTORE, place=str(self.root / name)
+        )
+
     def exists(self, name: str) -> bool:
         return (self.root / name).is_file()
 

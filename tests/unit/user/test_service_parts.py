@@ -33,7 +33,7 @@ from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.files import write_private
 from dpdpca_runtime.workers import BackgroundProcesses
-from dpdpca_user.planning.lint import MOST_PARTS, lint, parse_draft
+from dpdpca_user.planning.lint import MOST_PARTS, TOML_MEDIA_TYPE, lint, parse_draft, plain_json
 from dpdpca_user_service.driver import Driver
 from dpdpca_user_service.keyring import Keyring
 from dpdpca_user_service.service import open_service
@@ -361,3 +361,10 @@ def test_a_store_of_the_first_version_goes_on_with_its_studies(
     store = StudyStore(database)
     assert store.find("a").in_clear is False
     assert [(entry.kind, entry.subject) for entry in store.log_entries()] == [("known", STUDY)]
+
+
+def test_a_draft_in_toml_is_the_same_in_json() -> None:
+    draft = parse_draft(b"closes_at = 2027-03-01T13:00:00+01:00\nepsilon = 0.5", TOML_MEDIA_TYPE)
+    assert plain_json(draft) == {"closes_at": "2027-03-01T12:00:00Z", "epsilon": 0.5}
+    with pytest.raises(MessageError, match="a date or a time of day"):
+        plain_json({"closes_at": draft["closes_at"].date()})

@@ -340,12 +340,14 @@ def test_a_stored_chunk_that_was_damaged_is_fetched_again(user: UserWorld, conte
     assert verified(user, row)
 
 
-def test_a_stored_bundle_that_was_damaged_ends_no_study(user: UserWorld) -> None:
+@pytest.mark.parametrize("found", ['"version":1', "{", '"release":{', '"shares":['])
+def test_a_stored_bundle_that_was_damaged_ends_no_study(user: UserWorld, found: str) -> None:
     """The proxy is not to blame; with the right bytes back the study goes on, and its key is still there."""
     row = fetched(user)
     bundle = user.service.store.need(row.id, "bundle")
-    assert b'"version":1' in bundle
-    other = """CAST(replace(CAST(bundle AS TEXT), '"version":1', '"version":2') AS BLOB)"""
+    assert found.encode() in bundle
+    changed = found.replace("1", "2").replace("{", "5").replace("[", "6")
+    other = f"CAST(replace(CAST(bundle AS TEXT), '{found}', '{changed}') AS BLOB)"
     damage(user, f"UPDATE studies SET bundle = {other}")
     row = user.advance(row)
     assert (row.stage, row.problem_slug) == (Stage.FETCHED, "state-corrupt")
@@ -573,9 +575,7 @@ def test_a_study_outlives_its_users_key(user: UserWorld) -> None:
 def test_the_secret_key_is_sealed_under_the_passphrase(world: ProxyWorld, tmp_path: Path) -> None:
     file = tmp_path / "passphrase"
     file.write_text("correct horse\n")
-    user = UserWorld.__new__(UserWorld)
-    user.world, user.home, user.settings = world, tmp_path / "user", {}
-    UserWorld.__post_init__(user)
+    user = UserWorld(world, tmp_path / "user")
     user.service.close()
 
     write_private(user.home / "identity.pem", world.user.to_pem(b"correct horse"))
