@@ -17,13 +17,13 @@ from dpdpca_cli import main as cli
 from dpdpca_protocol.errors import IntegrityError
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey
-from dpdpca_proxy.store.database import Database as ProxyDatabase
+from dpdpca_proxy.store.database import ProxyDatabase
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_proxy.store.log import append_entry
 from dpdpca_runtime.asgi.observe import AllowListFormatter
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.store.database import Database as UserDatabase
+from dpdpca_user_service.store.database import service_database
 
 Damage = Callable[[Path], object]
 
@@ -114,10 +114,12 @@ def test_a_data_user_s_database_that_is_damaged_is_named_with_what_to_do(
 def test_a_row_that_its_index_does_not_find_once_is_damage(tmp_path: Path, role: str, asked: str) -> None:
     """One bit of a key is enough: a walk over the table meets the row, a search for it does not."""
     path = tmp_path / f"{role}.sqlite3"
-    database = ProxyDatabase(path) if role == "proxy" else UserDatabase(path)
+    database = ProxyDatabase(path) if role == "proxy" else service_database(path)
     database.upgrade()
-    reading = database.reading("test") if isinstance(database, ProxyDatabase) else database.reading()
-    with pytest.raises(IntegrityError, match="contradicts itself") as caught, reading as connection:
+    with (
+        pytest.raises(IntegrityError, match="contradicts itself") as caught,
+        database.reading("test") as connection,
+    ):
         connection.exec_driver_sql(asked).scalar_one()
     assert (caught.value.slug, caught.value.place) == ("state-corrupt", str(path))
     database.close()

@@ -25,6 +25,7 @@ from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy.proxy import open_proxy
 from dpdpca_proxy.settings import load_settings
+from dpdpca_proxy.store.log import append_entry
 from dpdpca_proxy.store.parties import PartyRow, insert_party
 from dpdpca_runtime.http.signature import RequestSigner
 from federation.bare_user import BareStudy
@@ -46,6 +47,7 @@ def enrol_many(federation: Federation, count: int) -> list[IdentityKey]:
                     public.party_id, "owner", name, public.ed25519, public.x25519, datetime.now(UTC)
                 )
                 insert_party(connection, row, statement.encoded)
+                append_entry(connection, "enrolment", statement.digest, row.enrolled_at)
     finally:
         proxy.database.close()
     return keys
