@@ -72,7 +72,7 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def started_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     driver, chromium = shutil.which("chromedriver"), shutil.which("chromium")
     if driver is None or chromium is None:
         pytest.skip("Chromium and its driver are not installed (Debian: chromium, chromium-driver)")
@@ -100,6 +100,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     finally:
         process.terminate()
         process.wait(20)
+
+
+@pytest.fixture
+def browser(started_browser: Browser) -> Browser:
+    """The browser at an empty page with an empty console: the page of the test before asks no more."""
+    started_browser.open("about:blank")
+    started_browser.complaints()
+    return started_browser
 
 
 def _answers(url: str) -> bool:
