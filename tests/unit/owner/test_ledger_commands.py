@@ -200,7 +200,7 @@ def test_a_lost_key_costs_the_memory_of_which_records_were_which(make_scene: Cal
     scene.desk.home.ledger.key_path.unlink()
     with pytest.raises(IntegrityError):
         join(scene)
-    assert "not known again" in recover_ledger(scene.desk)
+    assert "no longer be recognised" in recover_ledger(scene.desk)
     ledger = scene.desk.home.ledger.read()
     assert (ledger.data_sets, ledger.contents) == ((), {})
     assert ledger.spent("new").rho == rho
