@@ -121,7 +121,7 @@ def test_recovery_asks_first_and_keeps_what_holds(run: Run) -> None:
     before = scene.desk.home.ledger.entries_path.read_bytes()
     status, _, err = run("ledger", "--recover")
     assert status == 2
-    assert "cut short" in err
+    assert "truncated" in err
     assert scene.desk.home.ledger.entries_path.read_bytes() == before
     status, out, err = run("ledger", "--recover", "--yes", "--json")
     assert status == 0
