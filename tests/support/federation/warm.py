@@ -1,6 +1,6 @@
 """Commands as processes that need not import everything anew: a warm process forks each of them.
 
-A command is still a process of its own, with an environment, a folder, streams and an exit status. It only starts
+A command is still a process of its own, with an environment, a folder, streams and an exit status. It starts
 in a twentieth of the time. Servers, the demo and whatever a test kills are started from nothing.
 """
 
@@ -63,7 +63,7 @@ def _command(arguments: tuple[str, ...], environment: dict[str, str], out: Path,
         file = os.open(path, flags, 0o600)
         os.dup2(file, number)
         os.close(file)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
     main(arguments)
