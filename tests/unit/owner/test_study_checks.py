@@ -48,7 +48,7 @@ def test_another_manifest_under_this_id(
     scene = make_scene()
     other = sign_manifest(make_manifest(title="Another"), scene.parties.user)
     scene.proxy._get_manifest = lambda body: httpx.Response(200, content=other.encoded)
-    refused(scene, AuthenticationError, "another manifest")
+    refused(scene, AuthenticationError, "does not belong to this study id")
     promise("P23", counted="another manifest under the study's id", result="refused, 0 bytes sent")
 
 
@@ -117,7 +117,7 @@ def test_a_name_that_the_proxy_has_not_enrolled_with_this_key(
 ) -> None:
     scene = make_scene(release="masked")
     change(scene)
-    refused(scene, AuthenticationError, "enrolled none of this name")
+    refused(scene, AuthenticationError, "enrolled nobody with this name")
 
 
 def test_a_known_owner_with_another_key(make_scene: SceneMaker) -> None:
