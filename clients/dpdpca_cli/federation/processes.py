@@ -19,7 +19,7 @@ from types import FrameType, TracebackType
 from typing import IO, Self
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_runtime.system import apart_from_terminal, end_with_children
+from dpdpca_runtime.system import detached_from_terminal, terminate_group
 
 _TAIL_LINES = 12
 _TAIL_BYTES = 16_384
@@ -42,7 +42,7 @@ def launch(
         stdout=output,
         stderr=errors,
         env=dict(environment),
-        **apart_from_terminal(without_terminal=True),
+        **detached_from_terminal(without_terminal=True),
     )
 
 
@@ -217,14 +217,14 @@ class ChildProcesses:
     def _end_all(self) -> None:
         living = [child for child in self._children if child.process.poll() is None]
         for child in reversed(living):
-            end_with_children(child.process)
+            terminate_group(child.process)
         deadline = time.monotonic() + _GRACE_SECONDS
         for child in living:
             with suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, deadline - time.monotonic()))
         for child in living:
             if child.process.poll() is None:
-                end_with_children(child.process, at_once=True)
+                terminate_group(child.process, at_once=True)
                 child.process.wait()
         for file in self._open_files:
             file.close()
