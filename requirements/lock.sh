@@ -14,9 +14,13 @@ compile() { # compile EXTRA: one lock, with hashes and without the address of an
 compile dev "$@"
 compile demo --constraint requirements/dev.txt "$@"
 
-# The auditor is in no environment of the product: only its own requirements count.
-echo 'pip-audit>=2.9' |
-    CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
-        --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
-        --output-file requirements/audit.txt "$@" -
-sed -i -E '/^--/d' requirements/audit.txt
+# Tools with an environment of their own: only their own requirements count.
+compile_tool() { # compile_tool NAME REQUIREMENT
+    echo "$2" | CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe \
+        --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
+        --output-file "requirements/$1.txt" "${@:3}" -
+    sed -i -E '/^--/d' "requirements/$1.txt"
+}
+
+compile_tool audit 'pip-audit>=2.9' "$@"
+compile_tool docs 'zensical>=0.0.73' "$@"
