@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it, every link leads somewhere, and no page needs the network."""
+"""The documentation site: `make docs` builds it, every link leads somewhere, no page needs the network."""
 
 import shutil
 import subprocess
