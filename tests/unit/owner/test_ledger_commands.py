@@ -42,7 +42,7 @@ def join(scene: Any) -> None:
 def test_an_empty_ledger_says_so(run: Run) -> None:
     status, out, _ = run("ledger")
     assert status == 0
-    assert "nothing was spent yet" in out
+    assert "nothing has been spent yet" in out
     assert "ε = 10" in out
 
 

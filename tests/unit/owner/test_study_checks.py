@@ -125,7 +125,7 @@ def test_a_known_owner_with_another_key(make_scene: SceneMaker) -> None:
     before = Participant("Hospital B", IdentityKey.generate().public.ed25519)
     pins, proxy = scene.desk.home.pins, scene.proxy.key.public.ed25519
     pins.pin_participant(proxy, before, "2025-01-01T00:00:00Z")
-    refused(scene, AuthenticationError, "'Hospital B' is known here since 2025")
+    refused(scene, AuthenticationError, "'Hospital B' has been known here since 2025")
     with pytest.raises(AuthenticationError) as caught:
         actions.review(scene.desk, scene.address, None)
     assert caught.value.slug == "participant-key-changed"
