@@ -18,9 +18,11 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from federation.processes import STOP_SECONDS, free_port, tail, wait_for
+from federation.processes import STOP_SECONDS, wait_for
 from federation.records import patients
 from federation.world import KEY_BITS
+
+from dpdpca_cli.federation.processes import free_port, tail
 
 pytestmark = pytest.mark.system  # half a minute on a quiet machine
 
