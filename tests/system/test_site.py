@@ -1,4 +1,4 @@
-"""The documentation site: `make docs` builds it, every link leads somewhere, no page needs the network."""
+"""`make docs` builds the site, every link leads somewhere, and no page needs another host."""
 
 import shutil
 import subprocess
