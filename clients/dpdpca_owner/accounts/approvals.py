@@ -15,7 +15,6 @@ from dpdpca_owner.accounts.budget import Cost
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.spending import Placed
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.terms.figures import MAX_ROUNDS
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.canonical import canonical_json
@@ -179,7 +178,7 @@ def lasting_terms(manifest: Manifest) -> Digest:
     """Digest of what has to be the same in all rounds for an approval to last.
 
     Bounds, centres, the clip norm and limits for records may change from round to round, and so may what is
-    released, as long as its noise is calibrated by a proof. What protects owners beside the noise may not:
+    released. What protects owners beside the noise may not:
     who they are and how many, how far cohorts are apart, how long the key is.
     """
     body = manifest.to_body()
@@ -192,7 +191,7 @@ def lasting_terms(manifest: Manifest) -> Digest:
         [feature.name, feature.kind, list(feature.levels), feature.unit or ""]
         for feature in manifest.features
     ]
-    terms["calibration"] = str(Calibration(manifest.calibration))
+    terms["calibration"] = manifest.calibration
     terms["cohort_distance"] = manifest.cohort_distance
     terms["key_bits"] = manifest.key.bits
     return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))

@@ -31,8 +31,9 @@ class Cost:
         rho: ρ, exact.
         outside_delta: δ that ρ does not cover, in all: masks, redrawn tails.
         releases: how many releases there are.
-        unproved: how many of them have no privacy that can be proved. No amount is right for these: ρ leaves
-            them out, and what a sum of ρ promises, it promises but for them.
+        unproved: how many of them have no privacy that can be proved: an earlier version let such studies in.
+            No amount is right for these: ρ leaves them out, and what a sum of ρ promises, it promises but for
+            them.
     """
 
     rho: Fraction
@@ -44,8 +45,6 @@ class Cost:
     def of(cls, figures: Figures) -> Self:
         """The cost of one study's release, rounded up to the grid of the books."""
         event = figures.event
-        if event is None:
-            return cls(Fraction(0), Fraction(0), 1, 1)
         return cls(_up(event.rho), _up(figures.delta_mask + event.extra_delta), 1)
 
     def __add__(self, other: "Cost") -> "Cost":
