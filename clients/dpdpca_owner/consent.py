@@ -9,8 +9,8 @@ from typing import Any
 from dpdpca_owner.accounts.approvals import Chain
 from dpdpca_owner.accounts.spending import Spending
 from dpdpca_owner.home import Owner
-from dpdpca_owner.opening import OpenedStudy, is_participant
 from dpdpca_owner.policy import PolicyLine
+from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.terms.manifest import Manifest

@@ -15,7 +15,7 @@ from dpdpca_owner.accounts.bookkeeping import find, recover, settle
 from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.ledger_file import Head, LedgerFile, writing_to
-from dpdpca_owner.acts import Desk
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, MessageError
 from dpdpca_protocol.randomness import OS_RANDOMNESS

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from dpdpca_owner.accounts.bookkeeping import charge_again
 from dpdpca_owner.accounts.charge import Spend
 from dpdpca_owner.accounts.ledger import Ledger
-from dpdpca_owner.acts import Desk, book_receipt
-from dpdpca_owner.opening import read_terms
-from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, check_extends, judge_standing
+from dpdpca_owner.actions import Desk, book_receipt
+from dpdpca_owner.inclusion import CohortHoldsTooMuchError, Inclusion, check_extends, check_inclusion
+from dpdpca_owner.study_checks import read_terms
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import IntegrityError, NotFoundError
 from dpdpca_protocol.messages.share import Receipt
@@ -31,7 +31,7 @@ class Report:
 
     address: StudyAddress
     facts: StudyFacts
-    standing: Standing
+    inclusion: Inclusion
     spend: Spend | None
     is_ledger_whole: bool | None
 
@@ -55,7 +55,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
             transcript = client.transcript(address.study)
     owner = desk.owner.key.public.party_id
     try:
-        standing = judge_standing(address.study, owner, pinned, facts, transcript, receipt)
+        inclusion = check_inclusion(address.study, owner, pinned, facts, transcript, receipt)
     except CohortHoldsTooMuchError:
         # It goes into the release all the same.
         with ledger.writing(desk.now()) as book:
@@ -67,7 +67,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
         folder.save_seen(facts.to_body(), transcript)
     book_receipt(desk, folder)
     booked = ledger.refund_cancelled(address.study, transcript, desk.now())
-    return _report(address, facts, standing, booked, folder)
+    return _report(address, facts, inclusion, booked, folder)
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
@@ -89,16 +89,16 @@ def status_offline(desk: Desk, address: StudyAddress) -> Report:
     desk, pinned = desk.for_study(terms), terms.proxy.ed25519
     facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
     receipt = folder.last_receipt(pinned)
-    standing = judge_standing(address.study, owner, pinned, facts, seen[1], receipt)
-    return _report(address, facts, standing, desk.home.ledger.read(), folder)
+    inclusion = check_inclusion(address.study, owner, pinned, facts, seen[1], receipt)
+    return _report(address, facts, inclusion, desk.home.ledger.read(), folder)
 
 
 def _report(
-    address: StudyAddress, facts: StudyFacts, standing: Standing, ledger: Ledger, folder: StudyFolder
+    address: StudyAddress, facts: StudyFacts, inclusion: Inclusion, ledger: Ledger, folder: StudyFolder
 ) -> Report:
-    head = _head_in(folder, standing.receipt)
+    head = _head_in(folder, inclusion.receipt)
     whole = None if head is None else any(entry.digest == head for entry in ledger.entries)
-    return Report(address, facts, standing, ledger.spend(address.study), whole)
+    return Report(address, facts, inclusion, ledger.spend(address.study), whole)
 
 
 def _head_in(folder: StudyFolder, receipt: Receipt | None) -> Digest | None:

@@ -1,6 +1,6 @@
 """`dpdpca owner rotate`: new keys in the place of this owner's own."""
 
-from dpdpca_owner.acts import Desk
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.home import Owner
 from dpdpca_protocol.wire.signing import Statement
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from dpdpca_cli.demo.processes import Child, Household, free_port
+from dpdpca_cli.demo.processes import Child, ChildProcesses, free_port
 from dpdpca_cli.demo.watch import ProxyNews
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
@@ -80,7 +80,7 @@ class Federation:
     """The parties of the demo, enrolled and serving.
 
     Args:
-        household: where the processes run.
+        processes: where the processes run.
         folder: private; one home a party.
         owners: names, in the order of `parts`.
         parts: one data file an owner.
@@ -90,14 +90,14 @@ class Federation:
 
     def __init__(
         self,
-        household: Household,
+        processes: ChildProcesses,
         folder: Path,
         owners: Sequence[str],
         parts: Sequence[Path],
         policy: str,
         say: Say,
     ) -> None:
-        self._household = household
+        self._processes = processes
         self._folder = folder
         self._owners = tuple(owners)
         self._parts = tuple(parts)
@@ -121,17 +121,17 @@ class Federation:
     def found(self) -> None:
         """Make identities, start the two services, and enrol everybody by invitation."""
         self._say("Making the identities of all parties", None)
-        run = self._household.run
+        run = self._processes.run
         run("proxy init", ["proxy", "init", "--name", PROXY_NAME], self._proxy_settings)
         made = [self._start("user init", ["user", "init", "--name", USER_NAME], self._user_settings)]
         for name, home in zip(self._owners, self._owner_settings(), strict=True):
             made.append(self._start(f"init {name}", ["owner", "init", "--name", name], home))
-        self._household.wait_for(made, _START_SECONDS)
+        self._processes.wait_for(made, _START_SECONDS)
         for home in self._owner_settings():
             write_private(Path(home["DPDPCA_OWNER_HOME"]) / "policy.toml", self._policy.encode())
 
         self._say("Starting the proxy", None)
-        proxy = self._household.start("proxy", ["proxy", "serve"], self._proxy_settings, is_server=True)
+        proxy = self._processes.start("proxy", ["proxy", "serve"], self._proxy_settings, is_server=True)
         self._await_ready(proxy, self.proxy_url)
         self.news = ProxyNews(self.operator_url)
 
@@ -139,10 +139,10 @@ class Federation:
         enrolling = [self._enrol("user", USER_NAME, self._user_settings)]
         for name, home in zip(self._owners, self._owner_settings(), strict=True):
             enrolling.append(self._enrol("owner", name, home))
-        self._household.wait_for(enrolling, _START_SECONDS)
+        self._processes.wait_for(enrolling, _START_SECONDS)
 
         self._say("Starting the data user's service", None)
-        service = self._household.start("data user", ["user", "serve"], self._user_settings, is_server=True)
+        service = self._processes.start("data user", ["user", "serve"], self._user_settings, is_server=True)
         self._await_ready(service, self.service_url)
         self._service = service
 
@@ -259,7 +259,7 @@ class Federation:
                 len(ended) / len(joining),
             )
 
-        self._household.wait_for(joining, _STUDY_SECONDS, look)
+        self._processes.wait_for(joining, _STUDY_SECONDS, look)
         runs = []
         for name, child in zip(self._owners, joining, strict=True):
             said = json.loads(child.output.read_text(encoding="utf-8"))
@@ -281,7 +281,7 @@ class Federation:
         self._wait(is_ready, _STUDY_SECONDS, self._service, "had no model")
 
     def _wait(self, condition: Callable[[], bool], limit_seconds: float, blamed: Child, what: str) -> None:
-        self._household.wait_until(condition, limit_seconds, blamed, what, every_seconds=_LOOK_SECONDS)
+        self._processes.wait_until(condition, limit_seconds, blamed, what, every_seconds=_LOOK_SECONDS)
 
     def _owner_settings(self) -> list[dict[str, str]]:
         return [
@@ -293,12 +293,12 @@ class Federation:
         ]
 
     def _start(self, name: str, words: Sequence[str], settings: Mapping[str, str]) -> Child:
-        return self._household.start(name, words, settings)
+        return self._processes.start(name, words, settings)
 
     def _enrol(self, role: str, name: str, settings: Mapping[str, str]) -> Child:
         """The invitation travels as a file, as people would hand it over; never as an argument."""
         words = ["proxy", "invite", "--role", role, "--name", name, "--json"]
-        token = json.loads(self._household.run(f"invite {name}", words, self._proxy_settings))["token"]
+        token = json.loads(self._processes.run(f"invite {name}", words, self._proxy_settings))["token"]
         folder = private_dir(self._folder / "invitations")
         invitation = folder / f"{len(list(folder.iterdir()))}.txt"
         write_private(invitation, token.encode())

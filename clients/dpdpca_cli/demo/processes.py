@@ -65,7 +65,7 @@ class ChildFailedError(UnavailableError):
         self.child = child.name
 
 
-class Household:
+class ChildProcesses:
     """Starts children, waits for them, and ends all of them on the way out, whatever the reason.
 
     Args:

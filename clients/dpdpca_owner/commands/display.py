@@ -179,8 +179,8 @@ def epsilon_text(charge: Charge) -> str:
 
 def status_facts(report: Report) -> dict[str, Any]:
     """What `status --json` prints of one study."""
-    facts, standing = report.facts, report.standing
-    receipt = standing.receipt
+    facts, inclusion = report.facts, report.inclusion
+    receipt = inclusion.receipt
     return {
         "address": str(report.address),
         "study": report.address.study.hex(),
@@ -194,7 +194,7 @@ def status_facts(report: Report) -> dict[str, Any]:
         "receipt": None
         if receipt is None
         else {"subject": receipt.subject, "version": receipt.version, "time": receipt.time},
-        "included": standing.included,
+        "included": inclusion.included,
         "booked": None if report.spend is None else str(report.spend.state),
         "is_ledger_whole": report.is_ledger_whole,
     }
@@ -202,8 +202,8 @@ def status_facts(report: Report) -> dict[str, Any]:
 
 def status_text(report: Report) -> str:
     """Several lines for a person."""
-    facts, standing = report.facts, report.standing
-    receipt = standing.receipt
+    facts, inclusion = report.facts, report.inclusion
+    receipt = inclusion.receipt
     lines = [
         f"{facts.title}  ({report.address.study.hex()[:16]}…)",
         f"  state    {facts.state}" + (f": {facts.failure_detail or facts.failure}" if facts.failure else ""),
@@ -214,10 +214,10 @@ def status_text(report: Report) -> str:
     else:
         subject = "share" if receipt.subject == "share" else "withdrawal"
         lines.append(f"  yours    {subject} version {receipt.version}, receipt of {receipt.time}")
-    if standing.included is not None:
+    if inclusion.included is not None:
         lines.append(
             "  cohort   holds this share, by the proxy's signature"
-            if standing.included
+            if inclusion.included
             else "  cohort   does not hold a share of this owner, as it should be"
         )
     if report.spend is not None:

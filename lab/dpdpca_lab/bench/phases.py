@@ -134,16 +134,16 @@ class Size:
             used.append(cpu_seconds() - before)
             return taken
 
-        acts: list[Callable[[], float]] = [
+        measurements: list[Callable[[], float]] = [
             once_through,
             partial(bare or partial(multiplication_seconds, modulus), time.perf_counter),
             partial(bare or partial(multiplication_seconds, modulus), time.process_time),
         ]
         if peer_act is not None:
             once = peer_act
-            acts.append(lambda: seconds_of(lambda: [once() for _ in range(self.peer_sample)]))
+            measurements.append(lambda: seconds_of(lambda: [once() for _ in range(self.peer_sample)]))
         with peak.watching():
-            seconds, bare_seconds, bare_cpu_seconds, *other = in_turns(self.rounds, *acts)
+            seconds, bare_seconds, bare_cpu_seconds, *other = in_turns(self.rounds, *measurements)
         peer_seconds = None
         if peer is not None and other:
             cores = 1 if peer.threads else self.workers

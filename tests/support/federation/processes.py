@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from dpdpca_cli.demo.processes import COMMAND
+from federation import warm
 
 _COMMAND_SECONDS = 90.0
 _START_SECONDS = 45.0
@@ -144,14 +145,7 @@ class Machine:
 
     def run(self, *arguments: str | Path, seconds: float = _COMMAND_SECONDS) -> Outcome:
         """`dpdpca ARGUMENTS` to its end, whatever that is."""
-        done = subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=dict(self.environment),
-            timeout=seconds,
-            check=False,
-        )
+        done = warm.run([*map(str, arguments)], self.environment, seconds)
         outcome = Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
         with (self.logs / f"{self.home.name}.log").open("a") as log:
             log.write(f"$ dpdpca {' '.join(map(str, arguments))}\n{outcome.out}{outcome.err}")

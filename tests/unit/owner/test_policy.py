@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_policy
 from dpdpca_owner.upload import Watcher
@@ -192,7 +192,7 @@ def test_nothing_of_a_refused_study_is_asked_kept_or_sent(make_scene: Callable[.
     scene = make_scene()
     write(scene, text)
     with pytest.raises((PolicyError, UsageError)):
-        acts.prepare_join(scene.desk, scene.address, scene.location)
+        actions.prepare_join(scene.desk, scene.address, scene.location)
     assert all(line.startswith("GET") for line in scene.proxy.received)
     assert scene.desk.home.ledger.read().spends == []
     assert scene.desk.home.study(scene.address.study).plan() is None
@@ -201,7 +201,7 @@ def test_nothing_of_a_refused_study_is_asked_kept_or_sent(make_scene: Callable[.
 def test_the_sheet_says_which_lines_a_study_breaks(make_scene: Callable[..., Any]) -> None:
     scene = make_scene()
     write(scene, "[study]\nmax_epsilon = 0.5\n[budget]\nrho = 0.0001\n")
-    sheet = acts.review(scene.desk, scene.address, scene.location)
+    sheet = actions.review(scene.desk, scene.address, scene.location)
     assert sheet.policy()[0] == "REFUSED: ε is 1, at most 0.5"
     assert any("at least 3 owners, 3 or more" in line for line in sheet.policy())
     assert any("ABOVE your budget" in line for line in sheet.spending.lines())
@@ -213,10 +213,10 @@ def test_a_policy_that_was_changed_during_the_question_is_the_one_that_holds(
     make_scene: Callable[..., Any],
 ) -> None:
     scene = make_scene()
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     write(scene, "[budget]\nrho = 0.0001\n")
     with pytest.raises(PolicyError) as refusal:
-        acts.join(scene.desk, scene.address, prepared, Watcher())
+        actions.join(scene.desk, scene.address, prepared, Watcher())
     assert refusal.value.slug == "budget-exceeded"
     assert not any(line.startswith("PUT") for line in scene.proxy.received)
 

@@ -31,7 +31,7 @@ _SIGNED_AS: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Inclusion:
     """An owner's share in a study.
 
     Attributes:
@@ -47,18 +47,18 @@ class Standing:
     events: tuple[Event, ...]
 
 
-def judge_standing(
+def check_inclusion(
     study: StudyId,
     owner: PartyId,
     proxy: bytes,
     facts: StudyFacts,
     transcript: tuple[bytes, ...],
     receipt: Receipt | None,
-) -> Standing:
+) -> Inclusion:
     """Hold the proxy's signed transcript against this owner's receipt.
 
     Args:
-        study, owner: whose standing.
+        study, owner: whose inclusion.
         proxy: raw Ed25519 key of the pinned proxy.
         facts: the unsigned answer about the study; its cohort is believed only as far as the transcript
             signs its digest, its state only as far as the transcript has come.
@@ -77,7 +77,7 @@ def judge_standing(
     closed = next((event for event in events if event.kind == "closed"), None)
     _check_state(facts.state, events)
     if closed is None:
-        return Standing(facts.state, receipt, None, events)
+        return Inclusion(facts.state, receipt, None, events)
     if cohort_digest(facts.cohort_members).hex() != closed.detail.get("cohort"):
         raise MessageError(
             "transcript-broken",
@@ -96,7 +96,7 @@ def judge_standing(
         raise _alarm("the proxy's cohort does not hold the share of this owner that it acknowledged")
     if members_by_receipts(events) != frozenset(facts.cohort_members):
         raise _alarm("the proxy's cohort is not that of the receipts that it has signed")
-    return Standing(facts.state, receipt, listed is not None, events)
+    return Inclusion(facts.state, receipt, listed is not None, events)
 
 
 def check_extends(before: Sequence[bytes], transcript: Sequence[bytes]) -> None:

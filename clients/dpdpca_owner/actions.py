@@ -15,7 +15,12 @@ from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
 from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_owner.opening import (
+from dpdpca_owner.policy import Policy
+from dpdpca_owner.projection import open_components, project, record_count, save_model
+from dpdpca_owner.records.contribution import Contribution, read_contribution
+from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.share_chunks import prepare_blindings
+from dpdpca_owner.study_checks import (
     OpenedStudy,
     check_names,
     check_participant,
@@ -23,11 +28,6 @@ from dpdpca_owner.opening import (
     open_study,
     pin_names,
 )
-from dpdpca_owner.policy import Policy
-from dpdpca_owner.projection import open_components, project, record_count, save_model
-from dpdpca_owner.records.contribution import Contribution, read_contribution
-from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.share_chunks import prepare_blindings
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
 from dpdpca_protocol.errors import ConflictError, PolicyError
