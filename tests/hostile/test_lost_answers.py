@@ -99,8 +99,15 @@ def lossy(stopped_world: ProxyWorld, tmp_path: Path) -> Iterator[Lossy]:
         user.service.close()
 
 
-@pytest.mark.parametrize("release", ["joint", "masked"])
-@pytest.mark.parametrize("role", ["owner", "user"])
+@pytest.mark.parametrize(
+    ("role", "release"),
+    [
+        ("owner", "joint"),
+        ("user", "masked"),
+        pytest.param("owner", "masked", marks=pytest.mark.nightly),
+        pytest.param("user", "joint", marks=pytest.mark.nightly),
+    ],
+)
 def test_every_answer_may_be_lost_once(lossy: Lossy, promise: Promise, role: str, release: str) -> None:
     for place in range(1, MOST_REQUESTS):
         lossy.study(role, place, release)

@@ -15,7 +15,8 @@ from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
 from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, integers, release_of
 from dpdpca_lab.audit.report import Claim
-from dpdpca_protocol.privacy.mechanisms import Quantity, Setting, Wishart
+from dpdpca_lab.mechanisms import Wishart
+from dpdpca_protocol.privacy.mechanisms import Quantity, Setting
 
 from .alpha import level
 
@@ -106,7 +107,10 @@ def with_noise_of(release, factor):
     return release
 
 
-@pytest.mark.parametrize(("kind", "release"), [("masked", MaskedRelease), ("joint", JointRelease)])
+@pytest.mark.parametrize(
+    ("kind", "release"),
+    [("masked", MaskedRelease), pytest.param("joint", JointRelease, marks=pytest.mark.nightly)],
+)
 def test_half_the_noise_is_refuted(kind, release, request, promise):
     manifest = request.getfixturevalue(kind)
     fault = with_noise_of(release(manifest.figures), Fraction(1, 2))

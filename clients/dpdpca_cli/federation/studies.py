@@ -1,0 +1,310 @@
+"""Whole studies between processes on this machine that talk HTTP over loopback."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpdpca_cli.federation.parties import LocalParty, is_ready
+from dpdpca_cli.federation.processes import Child, ChildProcesses, free_port
+from dpdpca_cli.federation.watch import ProxyNews
+from dpdpca_protocol.errors import UnavailableError
+from dpdpca_protocol.terms.signed_manifest import parse_manifest
+from dpdpca_runtime.files import private_dir, write_private
+from dpdpca_user.results.model import Model
+from dpdpca_user.service_client import ServiceClient
+
+PROXY_NAME = "Independent Relay"
+USER_NAME = "Habitat Institute"
+
+_START_SECONDS = 60.0
+_KEY_SECONDS = 900.0
+_STUDY_SECONDS = 24 * 3600.0
+_LOOK_SECONDS = 0.3
+
+Say = Callable[[str, float | None], None]
+"""Told what is going on, and how much of it is done in [0, 1] where that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRun:
+    """What one owner did in a study."""
+
+    name: str
+    records: int
+    seconds: float
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRun:
+    """One study from draft to model.
+
+    Attributes:
+        key_seconds: from the draft to the signed manifest at the proxy, most of it the making of the key.
+        proxy_seconds: from the end of the last owner's command to the release on the operator's page.
+        user_seconds: the data user's own steps after that, by name.
+        release_bytes: ciphertexts that the proxy gave to the data user, E[N] of a masked study included.
+        rounds: releases of a chain, the last one the model's; empty for a study by itself. Seconds and bytes
+            of a chain are those of all its rounds.
+    """
+
+    model: Model
+    owners: tuple[OwnerRun, ...]
+    key_seconds: float
+    proxy_seconds: float
+    user_seconds: Mapping[str, float]
+    release_bytes: int
+    rounds: tuple[str, ...] = ()
+
+    @property
+    def release(self) -> str:
+        """Masked, joint or pairs; with `auto` in front if a chain has chosen it."""
+        release = str(self.model.manifest.release)
+        return f"auto ({release})" if self.rounds else release
+
+    @property
+    def promise(self) -> str:
+        """What one record is promised, over all rounds of a chain."""
+        manifest = self.model.manifest
+        if not self.rounds:
+            return str(manifest.figures.guarantee)
+        total = f"(ε, δ) = ({float(manifest.epsilon):.6g}, {float(manifest.delta):.6g})"
+        return f"{total}, {manifest.relation}, over {len(self.rounds)} rounds"
+
+
+class Federation:
+    """A proxy, a data user and owners, enrolled and serving.
+
+    Args:
+        processes: where the processes run.
+        folder: private; one home a party.
+        owners: names, in the order of `parts`.
+        parts: one data file an owner.
+        policy: what each owner agrees to, as its policy file says it.
+        say: told about progress.
+    """
+
+    def __init__(
+        self,
+        processes: ChildProcesses,
+        folder: Path,
+        owners: Sequence[str],
+        parts: Sequence[Path],
+        policy: str,
+        say: Say,
+    ) -> None:
+        self._processes = processes
+        self._folder = folder
+        self._parts = tuple(parts)
+        self._policy = policy
+        self._say = say
+        ports = [free_port() for _ in range(3)]
+        self.proxy_url = f"http://127.0.0.1:{ports[0]}"
+        self.operator_url = f"http://127.0.0.1:{ports[1]}"
+        self.service_url = f"http://127.0.0.1:{ports[2]}"
+        proxy_settings = {"DPDPCA_PROXY_PORT": str(ports[0]), "DPDPCA_PROXY_OPERATOR_PORT": str(ports[1])}
+        self._proxy = LocalParty("proxy", PROXY_NAME, folder / "proxy", proxy_settings)
+        user_settings = {"DPDPCA_USER_PORT": str(ports[2]), "DPDPCA_USER_POLL_SECONDS": "0.3"}
+        self._user = LocalParty("user", USER_NAME, folder / "user", user_settings)
+        owner_settings = {"DPDPCA_OWNER_WITNESS": str(folder / "witnesses")}
+        self._owners = tuple(
+            LocalParty("owner", name, folder / f"owner-{number}", owner_settings)
+            for number, name in enumerate(owners, start=1)
+        )
+
+    def found(self) -> None:
+        """Make identities, start the two services, and enrol everybody by invitation."""
+        self._say("Making the identities of all parties", None)
+        self._run("proxy init", self._proxy, self._proxy.init())
+        made = [self._start(f"init {party.name}", party, party.init()) for party in self._members]
+        self._processes.wait_for(made, _START_SECONDS)
+        for owner in self._owners:
+            write_private(owner.home / "policy.toml", self._policy.encode())
+
+        self._say("Starting the proxy", None)
+        self._serve("proxy", self._proxy, self.proxy_url)
+        self.news = ProxyNews(self.operator_url)
+
+        self._say("Inviting and enrolling", None)
+        enrolling = [self._enrol(party) for party in self._members]
+        self._processes.wait_for(enrolling, _START_SECONDS)
+
+        self._say("Starting the data user's service", None)
+        self._service = self._serve("data user", self._user, self.service_url)
+
+    @property
+    def _members(self) -> tuple[LocalParty, ...]:
+        """All whom the proxy invites."""
+        return (self._user, *self._owners)
+
+    def close(self) -> None:
+        if hasattr(self, "news"):
+            self.news.close()
+
+    def run_study(self, draft: Mapping[str, Any]) -> StudyRun:
+        """One study from draft to model: created over the service's REST, joined by every owner's command."""
+        with ServiceClient(self.service_url, home=self._user.home) as service:
+            begun = time.monotonic()
+            study = self._create(service, draft)
+            key_seconds = time.monotonic() - begun
+            owners = self._join(study)
+            joined = time.monotonic()
+            self._await_model(service, study)
+            model = Model.from_bytes(service.model_file(study))
+        figures = model.manifest.figures
+        return StudyRun(
+            model=model,
+            owners=owners,
+            key_seconds=key_seconds,
+            proxy_seconds=max(0.0, self.news.of(study).released_at() - joined),
+            user_seconds=model.provenance.seconds,
+            release_bytes=figures.share_bytes,
+        )
+
+    def run_chain(self, draft: Mapping[str, Any]) -> StudyRun:
+        """A chain from its base draft to its model: the service chooses, every owner's command joins."""
+        owners: list[tuple[OwnerRun, ...]] = []
+        key_seconds = proxy_seconds = 0.0
+        user_seconds: dict[str, float] = {}
+        with ServiceClient(self.service_url, home=self._user.home) as service:
+            chain = str(service.run_chain(json.dumps(draft).encode(), "application/json")["id"])
+            while True:
+                begun = time.monotonic()
+                facts = self._await_round(service, chain, len(owners))
+                if facts["state"] == "done":
+                    break
+                key_seconds += time.monotonic() - begun
+                study = str(facts["rounds"][-1]["study"])
+                owners.append(self._join(study))
+                joined = time.monotonic()
+                self._await_model(service, study)
+                proxy_seconds += max(0.0, self.news.of(study).released_at() - joined)
+                for step, seconds in service.study(study)["seconds"].items():
+                    user_seconds[step] = user_seconds.get(step, 0.0) + seconds
+            model = Model.from_bytes(service.model_file(str(facts["study"])))
+            released = [service.evidence(str(each["study"])) for each in facts["rounds"]]
+        width = model.manifest.key.bits // 4
+        return StudyRun(
+            model=model,
+            owners=tuple(
+                OwnerRun(
+                    rounds[0].name,
+                    rounds[0].records,
+                    sum(each.seconds for each in rounds),
+                    sum(each.sent_bytes for each in rounds),
+                )
+                for rounds in zip(*owners, strict=True)
+            ),
+            key_seconds=key_seconds,
+            proxy_seconds=proxy_seconds,
+            user_seconds=user_seconds,
+            release_bytes=sum(_ciphertexts(each) for each in released) * width,
+            rounds=tuple(str(each["release"]) for each in facts["rounds"]),
+        )
+
+    def _await_round(self, service: ServiceClient, chain: str, known: int) -> dict[str, Any]:
+        """Until the chain has a study after the first `known` that owners can join, or has ended."""
+        self._say("Data user: choosing what comes next, and making its key", None)
+        facts: dict[str, Any] = {}
+
+        def is_open() -> bool:
+            nonlocal facts
+            facts = service.chain(chain)
+            if facts["state"] in ("failed", "cancelled"):
+                raise UnavailableError("study-failed", f"the chain ended: {facts['problem']}")
+            rounds = facts["rounds"][known:]
+            return facts["state"] == "done" or any(each["state"] == "open" for each in rounds)
+
+        self._wait(is_open, _KEY_SECONDS, self._service, "opened no study")
+        return facts
+
+    def _create(self, service: ServiceClient, draft: Mapping[str, Any]) -> str:
+        self._say("Data user: making a key for this study", None)
+        created = service.create(json.dumps(draft).encode(), "application/json")
+        facts: dict[str, Any] = {}
+
+        def is_open() -> bool:
+            nonlocal facts
+            facts = service.study(str(created["draft"]))
+            _check_alive(facts)
+            return bool(facts.get("study")) and facts["state"] not in ("drafted", "signed")
+
+        self._wait(is_open, _KEY_SECONDS, self._service, "made no key")
+        return str(facts["study"])
+
+    def _join(self, study: str) -> tuple[OwnerRun, ...]:
+        address = f"{self.proxy_url}/{study}"
+        begun = time.monotonic()
+        joining: list[Child] = []
+        for owner, part in zip(self._owners, self._parts, strict=True):
+            words = ["owner", "join", address, "--data", str(part), "--yes", "--json"]
+            joining.append(self._start(f"join {owner.name}", owner, words))
+        ended: dict[str, float] = {}
+
+        def look() -> None:
+            for child in joining:
+                if child.process.poll() is not None:
+                    ended.setdefault(child.name, time.monotonic() - begun)
+            self._say(
+                f"Owners: encrypting and sending, {len(ended)} of {len(joining)} done",
+                len(ended) / len(joining),
+            )
+
+        self._processes.wait_for(joining, _STUDY_SECONDS, look)
+        runs = []
+        for owner, child in zip(self._owners, joining, strict=True):
+            said = json.loads(child.output.read_text(encoding="utf-8"))
+            runs.append(OwnerRun(owner.name, said["records"], ended[child.name], said["sent_bytes"]))
+        return tuple(runs)
+
+    def _await_model(self, service: ServiceClient, study: str) -> None:
+        def is_ready() -> bool:
+            news = self.news.of(study)
+            done = None
+            if news.progress is not None:
+                _, steps, total = news.progress
+                done = steps / total if total else None
+            self._say(f"Proxy and data user: study is {news.state or 'open'}", done)
+            facts = service.study(study)
+            _check_alive(facts)
+            return facts["state"] in ("fitted", "published")
+
+        self._wait(is_ready, _STUDY_SECONDS, self._service, "had no model")
+
+    def _wait(self, condition: Callable[[], bool], limit_seconds: float, blamed: Child, what: str) -> None:
+        self._processes.wait_until(condition, limit_seconds, blamed, what, every_seconds=_LOOK_SECONDS)
+
+    def _start(self, title: str, party: LocalParty, words: Sequence[str]) -> Child:
+        return self._processes.start(title, words, party.environment)
+
+    def _run(self, title: str, party: LocalParty, words: Sequence[str]) -> str:
+        return self._processes.run(title, words, party.environment)
+
+    def _serve(self, title: str, party: LocalParty, url: str) -> Child:
+        """Starts a service, and waits until it is ready."""
+        child = self._processes.start(title, party.serve(), party.environment, is_server=True)
+        self._wait(lambda: is_ready(url), _START_SECONDS, child, "was not ready")
+        return child
+
+    def _enrol(self, party: LocalParty) -> Child:
+        printed = self._run(f"invite {party.name}", self._proxy, self._proxy.invite(party))
+        folder = private_dir(self._folder / "invitations")
+        invitation = folder / f"{len(list(folder.iterdir()))}.txt"
+        write_private(invitation, json.loads(printed)["token"].encode())
+        return self._start(f"enrol {party.name}", party, party.enrol(self.proxy_url, invitation))
+
+
+def _ciphertexts(evidence: Mapping[str, Any]) -> int:
+    """Ciphertexts of one round, by the manifest that was signed."""
+    manifest = parse_manifest(evidence["manifest"]["body"])
+    return manifest.figures.ciphertext_count
+
+
+def _check_alive(facts: Mapping[str, Any]) -> None:
+    """Raises DpdpcaError where a study has ended without a model."""
+    if facts.get("state") in ("failed", "cancelled"):
+        reason = facts.get("failure") or facts["state"]
+        raise UnavailableError("study-failed", f"the study ended without a result: {reason}")

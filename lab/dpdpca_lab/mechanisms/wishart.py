@@ -1,0 +1,105 @@
+"""SN of Imtiaz and Sarwate 2016: Wishart noise, claimed to be pure ε and no differential privacy at all.
+
+Why. E ~ W_d(I/(2ε), d+1), Y = XᵀX + E, one record x more in the data. Y is impossible with it unless
+E − xxᵀ is positive semidefinite, that is xᵀE⁻¹x ≤ 1. Now 2ε|x|²/(xᵀE⁻¹x) is chi-squared with
+(d+1) − d + 1 = 2 degrees of freedom, so P(impossible) = P(χ²₂ < 2ε|x|²) = 1 − exp(−ε|x|²), whatever d is.
+Such a set has probability 0 on one side and that much on the other: (ε′, δ)-DP fails for every ε′ when
+δ < 1 − exp(−ε|x|²). For one record replaced by an orthogonal one it is about 0.063, 0.295, 0.52 and 0.91 at
+ε = 0.1, 0.5, 1 and 3. The published proof drops the indicator of that support; its authors retracted it in
+2017.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import ClassVar, Self
+
+import gmpy2
+from gmpy2 import mpfr
+
+from dpdpca_lab.mechanisms.published import NoGuarantee, Published
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.accounting import TAIL_SIGMAS, ceil_sqrt
+from dpdpca_protocol.privacy.mechanisms.interface import Guarantee, NoiseLaw, Quantity, Setting, sqrt_up
+from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
+
+_TAIL_EXPONENT = 84
+"""P(χ²_p ≥ p + 2√(84p) + 168) ≤ e⁻⁸⁴: Laurent, Massart 2000; sub-Gaussian: Hsu, Kakade, Zhang 2012."""
+
+
+def impossible_probability(epsilon: Fraction, squared_norm: Fraction) -> float:
+    """1 − exp(−ε|x|²): how often an output shows with certainty that record x was not there.
+
+    Args:
+        epsilon: the ε that is claimed.
+        squared_norm: |x|², in units where the record bound is 1.
+    """
+    with gmpy2.context(precision=128):
+        return float(-gmpy2.expm1(mpfr(gmpy2.mpq(-epsilon * squared_norm))))
+
+
+@dataclass(frozen=True)
+class Wishart(Published):
+    """E = Σ g gᵀ over d+1 factors; `scale` is the standard deviation √(K/(2ε)) of a factor's coordinates.
+
+    It has what a mechanism has but an event: nothing is proved, and no amount would be right in a ledger.
+
+    The published law has real-valued normal factors, which no integer sampler draws. Here the factors are
+    discrete Gaussians, so that E is an integer matrix, positive semidefinite, with the published mean and,
+    once the scale is some 10 grid units, a law that cannot be told from the published one rounded to the
+    grid.
+    """
+
+    name: ClassVar[str] = "wishart"
+    quantities: ClassVar[frozenset[Quantity]] = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
+
+    setting: Setting
+    scale: Fraction
+
+    @classmethod
+    def calibrated(cls, setting: Setting) -> Self:
+        """The noise of the paper for `setting`.
+
+        Raises:
+            UsageError: it is not made for this quantity.
+        """
+        if setting.quantity not in cls.quantities:
+            raise UsageError("bad-argument", f"{cls.name} is not made for the {setting.quantity} release")
+        return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
+
+    @property
+    def claim(self) -> Guarantee:
+        return Guarantee(self.setting.epsilon, Fraction(0), "as published; retracted by its authors")
+
+    @property
+    def guarantee(self) -> NoGuarantee:
+        lost = impossible_probability(self.setting.epsilon, Fraction(1))
+        return NoGuarantee(
+            f"with probability 1 − exp(−ε) = {lost:.3f} an output is impossible with one record more, "
+            "so that no ε with a δ below that holds"
+        )
+
+    def law(self, count: int) -> NoiseLaw:
+        """Variances and bounds for N = `count` records. The mean of a diagonal entry is not 0."""
+        variance, factors = self._factor_variance(count), self.setting.encoded_features + 1
+        root = isqrt(_TAIL_EXPONENT * factors) + 1
+        return NoiseLaw(
+            diagonal=2 * factors * variance**2,
+            off_diagonal=factors * variance**2,
+            sum_=Fraction(0),
+            # No entry of a positive semidefinite matrix is larger than its largest diagonal entry.
+            triangle_bound=int(variance * (factors + 2 * root + 2 * _TAIL_EXPONENT)) + 1,
+            sum_bound=0,
+        )
+
+    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
+        """E as an upper triangle by rows, for N = `count` records."""
+        d, variance = self.setting.encoded_features, self._factor_variance(count)
+        rows = d + 1
+        drawn = sample.gaussian(variance, rows * d, ceil_sqrt(TAIL_SIGMAS**2 * variance))
+        factors = [drawn[k * d : (k + 1) * d] for k in range(rows)]
+        return [sum(g[i] * g[j] for g in factors) for i in range(d) for j in range(i, d)]
+
+    def _factor_variance(self, count: int) -> Fraction:
+        """N·E has the law of a Wishart matrix whose factors have N times the variance."""
+        return (count if self.setting.quantity is Quantity.SCATTER else 1) * self.scale**2

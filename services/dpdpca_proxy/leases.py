@@ -1,0 +1,66 @@
+"""Which process works on which study, so that several on one database act as one.
+
+A lease saves double work and decides nothing: what a step commits, it commits on condition. A lease ends when
+its process has died, or has not renewed it for half a minute.
+"""
+
+import os
+import secrets
+import threading
+
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.leases import Lease, find_lease, remove_lease, set_lease
+from dpdpca_runtime.system import may_be_running
+
+_LEASE_SECONDS = 30
+
+
+class StudyLeases:
+    """The leases of this process."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._holder = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._lock = threading.Lock()
+        self._held: dict[StudyId, int] = {}
+
+    def take(self, study: StudyId) -> bool:
+        """Whether this process may work on the study; if so, nobody else does until `give_back`."""
+        now = self._seconds()
+        with self._proxy.database.transaction("take lease") as connection:
+            present = find_lease(connection, study)
+            if present is not None and self._is_others(present, now):
+                return False
+            set_lease(connection, study, self._holder, now + _LEASE_SECONDS, present)
+        with self._lock:
+            self._held[study] = now + _LEASE_SECONDS
+        return True
+
+    def give_back(self, study: StudyId) -> None:
+        with self._lock:
+            self._held.pop(study, None)
+        with self._proxy.database.transaction("give back lease") as connection:
+            remove_lease(connection, study, self._holder)
+
+    def renew(self) -> None:
+        """Renews what would end soon; to be called now and then while steps take long."""
+        now = self._seconds()
+        with self._lock:
+            ending = [study for study, until in self._held.items() if until < now + _LEASE_SECONDS // 2]
+        for study in ending:
+            self.take(study)
+
+    def _is_others(self, lease: Lease, now: int) -> bool:
+        return lease.holder != self._holder and lease.until >= now and _is_alive(lease.holder)
+
+    def _seconds(self) -> int:
+        return int(self._proxy.now().timestamp())
+
+
+def _is_alive(holder: str) -> bool:
+    """Whether the process of this lease still runs on this machine, as all processes of one database do."""
+    process = int(holder.partition("-")[0])
+    if process == os.getpid():
+        return False  # of this number before us: a container's process has the same one after each restart
+    return may_be_running(process)

@@ -1,0 +1,114 @@
+"""What the proxy does for studies that are still open, so that closing them leaves little to do.
+
+Only when nothing else waits for the worker, a step of about a second at a time. Nothing rests on it: what is
+not there when a study closes is made then.
+"""
+
+import logging
+import time
+
+from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.study import StudyState
+from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_proxy.precomputed import (
+    GROUP_SHARES,
+    Group,
+    Member,
+    begin_group,
+    multiply_group,
+    prepare_residues,
+    read_groups,
+)
+from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.store.files import chunk_name
+from dpdpca_proxy.store.shares import chunk_digests
+from dpdpca_proxy.store.studies import StudyRow, complete_members, load_study
+from dpdpca_proxy.study_files import StudyFiles
+from dpdpca_runtime.workers import Background
+
+_PAUSE_SECONDS = 10.0
+"""After a step that failed: a share may have been taken back under its feet, or the disk be full."""
+
+_logger = logging.getLogger("dpdpca.jobs")
+
+
+class Precomputation:
+    """Prepares open studies; remembers which have nothing left to prepare."""
+
+    def __init__(self, proxy: Proxy, worker: Background) -> None:
+        self._proxy = proxy
+        self._worker = worker
+        self._prepared: dict[StudyId, int] = {}
+        self._not_before: dict[StudyId, float] = {}
+
+    def step(self, open_studies: list[StudyRow]) -> bool:
+        """One step for the first study that has one; whether there was any."""
+        present = {row.study for row in open_studies}
+        self._prepared = {study: self._prepared[study] for study in self._prepared.keys() & present}
+        for row in open_studies:
+            study = row.study
+            if self._prepared.get(study) == row.revision or time.monotonic() < self._not_before.get(study, 0):
+                continue
+            try:
+                if self._advance(study):
+                    return True
+                self._prepared[study] = row.revision
+            except Exception as error:
+                self._not_before[study] = time.monotonic() + _PAUSE_SECONDS
+                _logger.warning(
+                    "step ahead failed",
+                    extra={"study": study.hex()[:16], "error_class": type(error).__name__},
+                )
+        return False
+
+    def _advance(self, study: StudyId) -> bool:
+        proxy = self._proxy
+        with proxy.database.reading("what is there to prepare") as connection:
+            row = load_study(connection, study)
+            members = {(member.owner, member.version) for member in complete_members(connection, study)}
+        if row.state is not StudyState.OPEN:
+            return False
+        files = study_files(proxy, study)
+        return self._multiply(files, members) or self._rerandomise(row, files)
+
+    def _multiply(self, files: StudyFiles, members: set[Member]) -> bool:
+        groups = []
+        for group in read_groups(files):
+            if group.members <= members:
+                groups.append(group)
+            else:  # one of its shares was taken back or replaced
+                files.store.remove(group.folder)
+        positions = range(self._proxy.terms(files.study).manifest.figures.chunk_count)
+        unfinished = next((group for group in groups if not set(positions) <= group.positions), None)
+        if unfinished is None:
+            alone = sorted(members - {member for group in groups for member in group.members})
+            if len(alone) < GROUP_SHARES:
+                return False
+            unfinished = begin_group(files, alone[:GROUP_SHARES])
+        position = next(k for k in positions if k not in unfinished.positions)
+        self._worker.call(
+            multiply_group, files, unfinished, position, self._names(files, unfinished, position)
+        )
+        return True
+
+    def _names(self, files: StudyFiles, group: Group, position: int) -> list[str]:
+        with self._proxy.database.reading("list chunks to multiply") as connection:
+            return [
+                chunk_name(files.study, owner, version, position, digests[position])
+                for owner, version in sorted(group.members)
+                # None are left of a share that was taken back meanwhile; the next step drops its group.
+                if position in (digests := chunk_digests(connection, files.study, owner, version))
+            ]
+
+    def _rerandomise(self, row: StudyRow, files: StudyFiles) -> bool:
+        if not row.release_kind.needs_count:
+            return False
+        figures = self._proxy.terms(row.study).manifest.figures
+        layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
+        return self._worker.call(prepare_residues, files, layout.release_count)
+
+
+def study_files(proxy: Proxy, study: StudyId) -> StudyFiles:
+    """A study's files for the worker. Raises ConflictError where its key is gone."""
+    modulus = int(proxy.terms(study).public_key.modulus)
+    return StudyFiles(proxy.files.root, study, modulus, proxy.data_key(study))
