@@ -185,7 +185,7 @@ def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: 
     )
     assert "by joining you approve the total" in text
     assert "for this round by itself" in text
-    assert "with all later rounds that you approve by joining: ε = " in text
+    assert "with all later rounds, which you approve by joining: ε = " in text
     facts = sheet.to_json()
     assert facts["chain"] == {
         "share": "0.05",
