@@ -84,7 +84,7 @@ def test_only_the_gaussian_mechanism_of_ours_knows_blocks_and_pairs():
     assert find("gaussian", Calibration.PROVED, Quantity.PAIRS) is Gaussian
     for name, calibration in (("laplace", Calibration.PROVED), ("gaussian", Calibration.AS_PUBLISHED)):
         for quantity in (Quantity.PRE_STUDY, Quantity.PAIRS):
-            with pytest.raises(UsageError, match="is made for"):
+            with pytest.raises(UsageError, match="supports"):
                 find(name, calibration, quantity)
     assert Quantity.PAIRS not in Laplace.quantities
 

@@ -28,15 +28,17 @@ def named(terms: Terms, mechanism: str, calibration: Calibration = Calibration.P
 def test_our_noise_says_what_delta_is_made_of_and_what_is_never_used(terms: Terms) -> None:
     figures = figures_of(terms)
     proved, parts, continuous = privacy_statements(figures)
-    assert proved == "gaussian (proved), proved: (ε, δ) = (1, 1e-09), replace-one"
+    assert (
+        proved == "proved privacy: (ε, δ) = (1, 1e-09), replace-one (mechanism gaussian, calibration proved)"
+    )
     mask = "0" if terms is JOINT else f"{float(figures.delta_mask):.2g}"
     assert parts == (
-        f"of δ 1e-09 is for the noise, {mask} for the distance of the mask, 3.9e-24 for redrawn tails and "
+        f"of δ, 1e-09 covers the noise, {mask} the mask, and 3.9e-24 the redrawn tails and the "
         "re-randomisation"
     )
     assert re.fullmatch(
-        r"continuous noise of this strength gives ε = 0\.94\d+ at the same δ, and 4\.9% less of it would do "
-        r"\(analytic Gaussian; shown, never used\)",
+        r"continuous noise of this strength would give ε = 0\.94\d+ at the same δ; for the requested ε the "
+        r"analytic Gaussian would need 4\.9% less noise \(shown for comparison, never used\)",
         continuous,
     )
 
@@ -70,10 +72,10 @@ def test_the_parts_of_delta_add_up_to_what_is_proved(figures: Figures) -> None:
 def test_published_noise_says_what_it_claims_and_what_it_gives() -> None:
     figures = named(MASKED, "gaussian", PUBLISHED)
     proved, claimed, parts, real = privacy_statements(figures)
-    assert proved.startswith("gaussian (as-published), proved: (ε, δ) = (")
-    assert claimed.startswith("its paper claims (ε, δ) = (1, ")
+    assert proved.startswith("proved privacy: (ε, δ) = (")
+    assert claimed.startswith("the paper claims (ε, δ) = (1, ")
     assert "redrawn tails" in parts
-    found = re.fullmatch(r"continuous noise of this strength gives ε = ([\d.]+) at the same δ", real)
+    found = re.fullmatch(r"continuous noise of this strength would give ε = ([\d.]+) at the same δ", real)
     assert found is not None
     assert 3 < float(found[1]) < figures.guarantee.epsilon
     nothing, claimed = privacy_statements(named(MASKED, "wishart", PUBLISHED))
@@ -83,7 +85,10 @@ def test_published_noise_says_what_it_claims_and_what_it_gives() -> None:
 
 def test_owners_who_draw_are_named() -> None:
     shared = figures_of(replace(JOINT, noise_by=NoiseBy.OWNERS, assured_shares=4, max_owners=25))
-    assert "drawn by the owners, each a part, of which any 4 are enough" in privacy_statements(shared)[0]
+    assert (
+        "each owner draws a part of the noise, and the parts of any 4 owners are enough"
+        in privacy_statements(shared)[0]
+    )
 
 
 def test_figures_are_the_numbers_in_the_words() -> None:

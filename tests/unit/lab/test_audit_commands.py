@@ -159,6 +159,6 @@ def test_where_nothing_is_promised_the_game_is_played_all_the_same(draft_file, c
     assert run(draft_file, "--runs", 2000, "--search", 0) == 0
     shown = capsys.readouterr().out
     assert "claim   nothing, masked, discrete wishart (as-published)" in shown
-    assert "its paper claims pure ε = 2" in shown
+    assert "the paper claims pure ε = 2" in shown
     assert "at δ = 4e-08, with confidence" in shown
     assert "Nothing is promised, so nothing can be refuted." in shown

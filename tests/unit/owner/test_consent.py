@@ -126,9 +126,9 @@ def test_published_noise_is_shown_with_what_it_gives_not_with_what_it_claims(mak
     assert 3.5 < float(facts["epsilon"]) < 4
     assert facts["claimed"] == {"epsilon": "1", "delta": "0.00000004"}
     assert "ε = 3.8" in text.partition("What is promised")[2].partition("\n\n")[0].splitlines()[1]
-    assert "continuous noise of this strength gives ε = 3.6" in text
-    assert "for the distance of the mask" in text
-    assert "ε = 1 " not in text.replace("its paper claims (ε, δ) = (1, 4e-08)", "")
+    assert "continuous noise of this strength would give ε = 3.6" in text
+    assert "the redrawn tails" in text
+    assert "ε = 1 " not in text.replace("the paper claims (ε, δ) = (1, 4e-08)", "")
 
 
 def test_noise_without_proof_is_shown_as_none(make_scene: SceneMaker) -> None:

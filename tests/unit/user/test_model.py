@@ -85,21 +85,21 @@ def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[...
         (
             {"mechanism": "laplace"},
             "One record: pure 2-differential privacy",
-            ["laplace (proved), proved: pure ε = 2, replace-one", "of δ 0 is for the noise"],
+            ["proved privacy: pure ε = 2, replace-one (mechanism laplace", "of δ, 0 covers the noise"],
         ),
         (
             {"release": "masked", "mechanism": "wishart", "calibration": "as-published"},
             "Nothing is promised for one record: no differential privacy: with probability",
-            ["wishart (as-published), proved: no differential privacy", "its paper claims pure ε = 2"],
+            ["(mechanism wishart, calibration as-published)", "the paper claims pure ε = 2"],
         ),
         (
             {"release": "masked", "mechanism": "gaussian", "calibration": "as-published"},
             "One record: (8.",
             [
-                "gaussian (as-published), proved: (ε, δ) = (8.",
-                "its paper claims (ε, δ) = (2, 4e-08)",
-                "for redrawn tails and re-randomisation",
-                "continuous noise of this strength gives ε = ",
+                "proved privacy: (ε, δ) = (8.",
+                "the paper claims (ε, δ) = (2, 4e-08)",
+                "the redrawn tails and the re-randomisation",
+                "continuous noise of this strength would give ε = ",
             ],
         ),
     ],

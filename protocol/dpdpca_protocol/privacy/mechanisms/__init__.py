@@ -1,4 +1,4 @@
-"""Mechanisms of symmetric noise that a proxy can run on ciphertexts, by the names that manifests use."""
+"""Mechanisms of symmetric noise that a proxy can apply to ciphertexts, by their names in manifests."""
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms.blocks import BlockGaussian
@@ -55,10 +55,10 @@ MECHANISMS: tuple[type[Mechanism], ...] = (
 
 
 def mechanism_class(name: str, calibration: Calibration = Calibration.PROVED) -> type[Mechanism]:
-    """The mechanism of this name and calibration.
+    """The mechanism with this name and calibration.
 
     Raises:
-        UsageError: there is none; the message lists what there is.
+        UsageError: there is none. The message lists the existing ones.
     """
     for mechanism in MECHANISMS:
         if (mechanism.name, mechanism.calibration) == (name, calibration):
@@ -68,10 +68,10 @@ def mechanism_class(name: str, calibration: Calibration = Calibration.PROVED) ->
 
 
 def mechanism_for(name: str, calibration: Calibration, quantity: Quantity) -> type[Mechanism]:
-    """The mechanism of this name and calibration for this quantity.
+    """The mechanism with this name and calibration for this quantity.
 
     Raises:
-        UsageError: there is none, or it is not made for it.
+        UsageError: there is none, or it does not support the quantity.
     """
     found = mechanism_class(name, calibration)
     if found is Gaussian and quantity is Quantity.PRE_STUDY:

@@ -1,7 +1,7 @@
-"""Gaussian noise: ours in the Frobenius shape, and i.i.d. on the upper triangle as the literature has it.
+"""Gaussian noise in two shapes: ours (Frobenius), and i.i.d. on the upper triangle as in the literature.
 
-All draws are of the exact discrete Gaussian. What is proved is the same for both shapes: with D the Frobenius
-distance of neighbours, ρ = D²/(2t²), since the norm of a triangle is at most that of the whole matrix.
+All draws come from the exact discrete Gaussian. The proof is the same for both shapes: with D the Frobenius
+distance of neighbours, ρ = D²/(2t²), because the norm of a triangle is at most that of the whole matrix.
 """
 
 import math
@@ -39,8 +39,8 @@ from dpdpca_protocol.privacy.sensitivity import (
 
 
 def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
-    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² where no record has a
-    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, which are weighed by noise.
+    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² if no record has a
+    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, whose noise has weights.
 
     Source: docs/claims.md, C1 and C9 to C11.
     """
@@ -58,10 +58,12 @@ def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
 
 @dataclass(frozen=True)
 class GaussianNoise(Mechanism):
-    """What all Gaussian mechanisms share. `scale` is t, the standard deviation of a diagonal entry of R or S.
+    """The common part of all Gaussian mechanisms.
+
+    `scale` is t, the standard deviation of a diagonal entry of R or S.
 
     Attributes:
-        off_diagonal_share: variance off the diagonal over that on it: 1/2 or 1.
+        off_diagonal_share: the variance off the diagonal divided by that on it: 1/2 or 1.
     """
 
     off_diagonal_share: ClassVar[Fraction]
@@ -82,13 +84,13 @@ class GaussianNoise(Mechanism):
 
     @property
     def real_epsilon(self) -> float:
-        """ε of continuous noise of this strength at the setting's δ: printed beside, never promised."""
+        """The ε of continuous noise of this strength at the setting's δ; for display only, never promised."""
         ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
         return real_epsilon(ratio, float(self.setting.delta))
 
     @property
     def guarantee(self) -> Guarantee:
-        """(ε, δ) that ρ gives by the tight conversion, at the setting's δ and with the tails on top."""
+        """The (ε, δ) that ρ gives by the tight conversion at the setting's δ, with the tails added to δ."""
         return self._promise(epsilon_of_rho(self.rho, self.setting.delta))
 
     def _promise(self, epsilon: Fraction) -> Guarantee:
@@ -119,7 +121,8 @@ class GaussianNoise(Mechanism):
 
 @dataclass(frozen=True)
 class Gaussian(GaussianNoise):
-    """AG with the sensitivity that it needs, in the Frobenius shape: t on the diagonal, t/√2 off it.
+    """AG with the sensitivity that it needs, in the Frobenius shape: t on the diagonal, t/√2 off the
+    diagonal.
 
     The product's own mechanism: t² = D²/(2ρ), ρ from (ε, δ) by the tight conversion, rounded down.
     """
@@ -145,7 +148,7 @@ class Gaussian(GaussianNoise):
     def guarantee(self) -> Guarantee:
         if self.setting.rho_share < 1:
             return super().guarantee
-        # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
+        # The scale is rounded up, so the requested ε is proved too. People expect to read this value.
         return self._promise(self.setting.epsilon)
 
     @property
@@ -162,12 +165,12 @@ class Gaussian(GaussianNoise):
 
 
 def gaussian_triangle(d: int, diagonal: Fraction, off_diagonal: Fraction, sample: Samplers) -> list[int]:
-    """Independent draws of these variances as an upper triangle by rows."""
+    """Independent draws with these variances as an upper triangle by rows."""
     on = sample.gaussian(diagonal, d, tail_bound(diagonal))
     off = sample.gaussian(off_diagonal, d * (d - 1) // 2, tail_bound(off_diagonal))
     return upper_triangle(d, on, off)
 
 
 def tail_bound(variance: Fraction) -> int:
-    """⌈κσ⌉: draws beyond it are redrawn, their mass is part of δ."""
+    """⌈κσ⌉: draws beyond it are redrawn, and their probability is part of δ."""
     return ceil_sqrt(TAIL_SIGMAS**2 * variance)
