@@ -15,7 +15,8 @@ from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
 from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, integers, release_of
 from dpdpca_lab.audit.report import Claim
-from dpdpca_protocol.privacy.mechanisms import Quantity, Setting, Wishart
+from dpdpca_lab.mechanisms import Wishart
+from dpdpca_protocol.privacy.mechanisms import Quantity, Setting
 
 from .alpha import level
 

@@ -382,6 +382,14 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             "lower bound as centre",
             refused,
         ),
+        *(
+            (f"noise of the lab: {name}", release, {member: name}, f"{name} has no proof of privacy", refused)
+            for release, member, name in (
+                ("masked", "mechanism", "wishart"),
+                ("joint", "mechanism", "mod-sulq"),
+                ("masked", "calibration", "as-published"),
+            )
+        ),
     ):
         yield {
             "name": f"no manifest: {name}",

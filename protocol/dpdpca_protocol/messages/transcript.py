@@ -34,7 +34,7 @@ _FOLLOWERS: dict[str | None, frozenset[str]] = {
 
 A study closes once, nobody joins or leaves after that, and exactly one event ends it.
 """
-KINDS = frozenset(kind for kind in _FOLLOWERS if kind is not None)
+KINDS = tuple(kind for kind in _FOLLOWERS if kind is not None)
 FIRST = Digest(bytes(32))
 """The predecessor that the first event names."""
 
@@ -65,8 +65,11 @@ class Event:
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Event":
         check_members(body, "detail", "index", "kind", "previous", "study", "time")
-        if body["kind"] not in KINDS or not isinstance(body["detail"], dict):
+        detail = body["detail"]
+        if body["kind"] not in KINDS or not isinstance(detail, dict):
             raise MessageError("malformed", "an event has an unknown kind or a wrong shape")
+        if any(type(value) not in (str, int) for value in detail.values()):
+            raise MessageError("malformed", "the detail of an event may only contain texts and whole numbers")
         read_time(body["time"], "time")
         if type(body["index"]) is not int or body["index"] < 0:
             raise MessageError("malformed", "the index of an event must be a whole number of 0 or more")

@@ -31,7 +31,6 @@ from dpdpca_protocol.privacy.mechanisms import (
     BlockGaussian,
     Gaussian,
     Guarantee,
-    GuaranteeKind,
     Mechanism,
     NoiseLaw,
     PrivacyEvent,
@@ -80,8 +79,8 @@ class Figures:
         grid: q.
         max_records: N̄.
         mechanism: draws the noise and says what is proved for it. `law` says how much noise there is.
-        rho: the ρ that the release spends; None if nothing is proved.
-        rho_share: the fraction of `rho_total` that the release may spend.
+        rho: the ρ that the release spends.
+        rho_share: the fraction of `rho_total` that it may spend.
         delta_zcdp, delta_mask, delta_tails: the parts of the manifest's δ.
         alpha_squared: a for a joint release, else 0.
         mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for a joint release.
@@ -99,7 +98,7 @@ class Figures:
     grid: int
     max_records: int
     mechanism: Mechanism
-    rho: Fraction | None
+    rho: Fraction
     rho_share: Fraction
     delta_zcdp: Fraction
     delta_mask: Fraction
@@ -138,22 +137,19 @@ class Figures:
         return self.max_records // 2 if self.rules.of_pairs else self.max_records
 
     @property
-    def event(self) -> PrivacyEvent | None:
-        """What a ledger books for the noise, without `delta_mask`; None if nothing is proved."""
+    def event(self) -> PrivacyEvent:
+        """What a ledger books for the noise, without `delta_mask`."""
         return self.mechanism.event
 
     @property
     def guarantee(self) -> Guarantee:
         """What is proved for the whole release: the mechanism's guarantee, with the mask's part in δ."""
         proved = self.mechanism.guarantee
-        if proved.delta is None or not self.rules.is_masked:
+        if not self.rules.is_masked:
             return proved
-        if proved.kind is GuaranteeKind.PURE:
-            # The tails' term covers re-randomisation. Approximate mechanisms have already paid for it.
-            extra, kind = self.delta_mask + self.delta_tails, GuaranteeKind.APPROXIMATE
-        else:
-            extra, kind = self.delta_mask, proved.kind
-        return replace(proved, kind=kind, delta=proved.delta + extra)
+        # The tails' term covers re-randomisation. Only mechanisms with a δ have already paid for it.
+        extra = self.delta_mask + (self.delta_tails if proved.is_pure else 0)
+        return replace(proved, delta=proved.delta + extra)
 
     @property
     def noise_by(self) -> NoiseBy:
@@ -199,8 +195,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` differs from the
             recomputed value by more than a factor of 1 + 2⁻³⁰. The error names both values.
 
-    Guarantee: the guarantee of the mechanism; with the proved calibrations, (ε, δ)-DP for one replaced
-        record.
+    Guarantee: the guarantee of the mechanism: (ε, δ)-DP for one replaced record.
     Source: docs/claims.md, C1 to C3; docs/spec.md, section 3; docs/mechanisms.md.
     Tested: tests/unit/test_figures.py.
     """
@@ -234,7 +229,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         refused(
             f"a slot needs {slot_bits} bits, which do not fit into a modulus of {terms.modulus_bits} bits"
         )
-    d, event = terms.encoded_features, mechanism.event
+    d = terms.encoded_features
     if blocks:
         values = value_count(blocks)
         ciphertext_count = FlatLayout(values, slot_bits, slots).plaintext_count
@@ -249,7 +244,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         grid=terms.grid,
         max_records=terms.max_records,
         mechanism=mechanism,
-        rho=event.rho if event else None,
+        rho=mechanism.event.rho,
         rho_share=terms.rho_share,
         delta_zcdp=delta_zcdp,
         delta_mask=delta_mask,
@@ -314,7 +309,7 @@ def _mechanism(
 ) -> Mechanism:
     quantity = terms.rules.quantity
     try:
-        chosen = mechanism_for(terms.mechanism, terms.calibration, quantity)
+        chosen = mechanism_for(terms.mechanism, quantity)
         if terms.noise_by is NoiseBy.OWNERS:
             chosen = _in_shares(chosen, quantity)
         setting = Setting(

@@ -5,13 +5,13 @@ These rows drive the strict parser, the signed body, drafts, both JSON Schemas a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Final
 
 from dpdpca_protocol.layout.blocks import PRE_STUDY_BLOCKS, BlockName
-from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Calibration
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import (
@@ -65,6 +65,9 @@ LEAST_COHORT_DISTANCE = 2
 
 This holds for each earlier cohort that has a feature in common.
 """
+
+PROVED = "proved"
+"""The only calibration: a proof says how much noise the promise needs."""
 
 _TITLE = 200
 _PURPOSE = 4000
@@ -180,6 +183,21 @@ def _read_distance(untrusted: Any, where: str) -> int:
     return read_integer(untrusted, where, LEAST_COHORT_DISTANCE, MAX_OWNERS)
 
 
+def _proved(names: tuple[str, ...], unproved: tuple[str, ...]) -> Form:
+    """One of `names`. `unproved` are names that only the lab knows; they are refused with the reason."""
+    known = choice(names)
+
+    def read(untrusted: Any, where: str) -> Any:
+        if untrusted in unproved:
+            refused(
+                f"{where} {untrusted} has no proof of privacy here; it exists only in the lab",
+                f"use {' or '.join(names)}; `dpdpca experiments list` names what the lab shows",
+            )
+        return known.read(untrusted, where)
+
+    return replace(known, read=read)
+
+
 _RELATION = Form("`replace-one`", {"enum": [*NeighbouringRelation]}, _read_relation, str)
 _SHARE = Form(
     "decimal between 0 and 1",
@@ -235,7 +253,8 @@ _PARTICIPANTS = list_of(
     "list of `{name, ed25519}`, may be empty",
     {"anyOf": [{"type": "string", "minLength": 1}, PARTICIPANT_SCHEMA]},
 )
-_MECHANISM = choice(tuple(sorted({mechanism.name for mechanism in MECHANISMS})))
+_MECHANISM = _proved(tuple(mechanism.name for mechanism in MECHANISMS), ("mod-sulq", "wishart"))
+_CALIBRATION = _proved((PROVED,), ("as-published",))
 
 MEMBERS: tuple[Member, ...] = (
     Member("title", text(_TITLE), "the title of the study", _MUST),
@@ -266,10 +285,9 @@ MEMBERS: tuple[Member, ...] = (
     Member("mechanism", _MECHANISM, "the law of the noise", in_draft="gaussian", in_terms=True),
     Member(
         "calibration",
-        choice(Calibration),
-        "how the noise is calibrated; omitted if our proof calibrates it",
-        default=Calibration.PROVED,
-        in_terms=True,
+        _CALIBRATION,
+        "how the noise is calibrated; always the default",
+        default=PROVED,
     ),
     Member("release", choice(ReleaseKind), "what is released, once and with noise", _MUST, in_terms=True),
     Member("relation", _RELATION, "which data sets are neighbours", in_draft="replace-one"),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
-from dpdpca_protocol.privacy.mechanisms import Calibration, Guarantee, GuaranteeKind, Quantity, SharedGaussian
+from dpdpca_protocol.privacy.mechanisms import Guarantee, Quantity, SharedGaussian
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 
@@ -16,9 +16,6 @@ from dpdpca_protocol.terms.manifest import Manifest
 @dataclass(frozen=True, slots=True)
 class DeltaParts:
     """The parts of δ. They add up to the δ of the guarantee.
-
-    If the noise is calibrated by a proof, these are the parts of the manifest's δ. Otherwise they are the
-    parts of the δ that is proved instead.
 
     Attributes:
         noise: the part for the mechanism itself.
@@ -32,40 +29,29 @@ class DeltaParts:
     tails: Fraction
 
     @classmethod
-    def of(cls, figures: Figures) -> Self | None:
-        """The parts, or None if nothing is proved.
-
-        Source: docs/claims.md, C3. Tested: tests/unit/test_statements.py.
-        """
-        whole = figures.guarantee.delta
-        if whole is None:
-            return None
-        is_pure = figures.mechanism.guarantee.kind is GuaranteeKind.PURE
-        noise = Fraction(0) if is_pure else figures.mechanism.setting.delta
-        return cls(noise, figures.delta_mask, whole - noise - figures.delta_mask)
+    def of(cls, figures: Figures) -> Self:
+        """Source: docs/claims.md, C3. Tested: tests/unit/test_statements.py."""
+        mechanism = figures.mechanism
+        noise = Fraction(0) if mechanism.guarantee.is_pure else mechanism.setting.delta
+        return cls(noise, figures.delta_mask, figures.guarantee.delta - noise - figures.delta_mask)
 
 
 def privacy_statements(figures: Figures) -> tuple[str, ...]:
     """Statements about privacy, for people.
 
-    They say what is proved, what the paper claims (if the noise is as published), how δ is divided, and what
-    continuous noise would give. The last is shown for comparison and never used.
+    They say what is proved, how δ is divided, and what continuous noise would give. The last is shown for
+    comparison and never used.
     """
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)
-    proved = f"{figures.guarantee} (mechanism {mechanism.name}, calibration {mechanism.calibration})"
-    if figures.guarantee.epsilon is not None:
-        proved = f"proved privacy: {proved}"
+    proved = f"proved privacy: {figures.guarantee} (mechanism {mechanism.name})"
     if isinstance(mechanism, SharedGaussian):
         shares = mechanism.setting.shares
         proved += f"; each owner draws a part of the noise, and the parts of any {shares} owners are enough"
-    said = [proved]
-    if mechanism.calibration is not Calibration.PROVED:
-        said.append(f"the paper claims {mechanism.claim} ({mechanism.reference})")
-    if parts is not None:
-        said.append(
-            f"of δ, {float(parts.noise):.6g} covers the noise, {float(parts.mask):.2g} the mask, and "
-            f"{float(parts.tails):.2g} the redrawn tails and the re-randomisation"
-        )
+    said = [
+        proved,
+        f"of δ, {float(parts.noise):.6g} covers the noise, {float(parts.mask):.2g} the mask, and "
+        f"{float(parts.tails):.2g} the redrawn tails and the re-randomisation",
+    ]
     if (real := mechanism.real_epsilon) is not None:
         continuous = f"continuous noise of this strength would give ε = {real:.4g} at the same δ"
         if (excess := _excess(figures)) is not None:
@@ -87,9 +73,7 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
     analytic = mechanism.analytic_scale
     unit = 1 if mechanism.setting.quantity is Quantity.PRE_STUDY else figures.grid**2
     return {
-        "delta_parts": None
-        if parts is None
-        else {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
+        "delta_parts": {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
         "noise_scale": float(mechanism.scale) / unit,
         "continuous_gaussian": None
         if mechanism.real_epsilon is None
@@ -98,20 +82,6 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
             "noise_scale": None if analytic is None else analytic / unit,
         },
     }
-
-
-def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """The proved (ε, δ) of a study, or (None, None) if nothing is proved.
-
-    In a chain, they cover all rounds together. These are the manifest's values if our proof calibrates the
-    noise. If a paper's formula does, they follow from the noise that it gives, rounded up.
-    """
-    if manifest.calibration is Calibration.PROVED:
-        return manifest.epsilon, manifest.delta
-    proved = manifest.figures.guarantee
-    if proved.epsilon is None or proved.delta is None:
-        return None, None
-    return _up(proved.epsilon, 6), _up(proved.delta, 30)
 
 
 def result_guarantee(manifest: Manifest) -> Guarantee:
@@ -126,11 +96,11 @@ def result_guarantee(manifest: Manifest) -> Guarantee:
     return replace(proved, epsilon=manifest.epsilon, delta=manifest.delta)
 
 
-def round_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """The proved (ε, δ) of this study alone. In a chain it is less than `proved_privacy`, the total."""
+def round_privacy(manifest: Manifest) -> tuple[Fraction, Fraction]:
+    """The proved (ε, δ) of this study alone. The manifest states the total of its chain."""
+    if manifest.rho_share == 1:
+        return manifest.epsilon, manifest.delta
     proved = manifest.figures.guarantee
-    if manifest.rho_share == 1 or proved.epsilon is None or proved.delta is None:
-        return proved_privacy(manifest)
     return _up(proved.epsilon, 6), _up(proved.delta, 30)
 
 

@@ -10,8 +10,8 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from dpdpca_lab.mechanisms import NoGuarantee
 from dpdpca_lab.pipelines import DPPCASVM, PCADPSVM
-from dpdpca_protocol.privacy.mechanisms import GuaranteeKind
 from dpdpca_user.estimator import ParameterError
 
 _NOISE = "two fits of a private estimator differ: the noise is fresh and cannot be seeded"
@@ -77,9 +77,9 @@ def tumours():
 def test_the_components_carry_the_promise_and_the_classifier_none(tumours):
     rows, labels, bounds = tumours
     fitted = DPPCASVM(2, epsilon=50.0, bounds=bounds, clip_norm=1.0).fit(rows, labels)
-    assert fitted.guarantee_.kind is GuaranteeKind.PURE
+    assert fitted.guarantee_.is_pure
     assert fitted.guarantee_.epsilon == 50
-    assert fitted.classifier_guarantee_.kind is GuaranteeKind.NONE
+    assert isinstance(fitted.classifier_guarantee_, NoGuarantee)
     assert "raw projections" in str(fitted.classifier_guarantee_)
     assert fitted.components_.shape == (2, 6)
     assert np.allclose(fitted.components_ @ fitted.components_.T, np.eye(2))
@@ -127,7 +127,7 @@ def test_one_changed_row_changes_what_pca_dpsvm_releases_for_certain(tumours):
     other = rows.copy()
     other[0] *= 2
     first, second, third = (PCADPSVM(2, epsilon=0.1).fit(data, labels) for data in (rows, rows, other))
-    assert first.guarantee_.kind is GuaranteeKind.NONE
+    assert isinstance(first.guarantee_, NoGuarantee)
     assert not np.array_equal(first.coef_, second.coef_)
     # The noise on w hides nothing: b and V_k are the same to the last bit for the same rows, and only then.
     assert np.array_equal(first.intercept_, second.intercept_)

@@ -1,9 +1,8 @@
-"""The interface of mechanisms of symmetric integer noise, and what may be said about them.
+"""The interface of mechanisms of symmetric integer noise, and what is proved for them.
 
-A mechanism adds independent integers to an existing sum, so a proxy can apply it to ciphertexts. It makes two
-statements about itself: what its paper claims, and what is proved here. Only the second may be printed as a
-promise. This module does no I/O; the samplers import OpenDP when they draw. Units are those of the grid: K
-bounds Σ z² of a record, and noise scales on a second moment are in grid² units.
+A mechanism adds independent integers to an existing sum, so a proxy can apply it to ciphertexts. It states
+what is proved for its noise. This module does no I/O; the samplers import OpenDP when they draw. Units are
+those of the grid: K bounds Σ z² of a record, and noise scales on a second moment are in grid² units.
 """
 
 from abc import ABC, abstractmethod
@@ -35,85 +34,35 @@ class Quantity(StrEnum):
 
 
 MATRICES = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER, Quantity.JOINT})
-"""The quantities that the mechanisms of the literature support."""
-
-
-class Calibration(StrEnum):
-    """`PROVED`: noise from our own proof.
-
-    `AS_PUBLISHED`: noise from the paper's formula, whether or not it is proved.
-    """
-
-    PROVED = "proved"
-    AS_PUBLISHED = "as-published"
-
-
-class GuaranteeKind(StrEnum):
-    """How strong a promise is."""
-
-    PURE = "pure"
-    APPROXIMATE = "approximate"
-    NONE = "none"
+"""The quantities that mechanisms without blocks or pairs support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """A promise about one record, or the statement that there is none.
+    """A promise about one record.
 
     Attributes:
-        kind: pure ε, (ε, δ), or none.
-        epsilon: ε, rounded up; None if there is no promise.
-        delta: δ, 0 if pure; None if there is no promise.
+        epsilon: ε, rounded up.
+        delta: δ; 0 if the promise is pure ε.
+        basis: the proof in one line.
+        assumptions: the conditions under which the promise holds.
         relation: which data sets are neighbours.
-        basis: the proof in one line, or why there is no promise.
-        assumptions: the conditions under which it holds.
     """
 
-    kind: GuaranteeKind
-    epsilon: Fraction | None
-    delta: Fraction | None
-    relation: NeighbouringRelation
+    epsilon: Fraction
+    delta: Fraction
     basis: str
     assumptions: tuple[str, ...] = ()
+    relation: NeighbouringRelation = NeighbouringRelation.REPLACE_ONE
 
-    @classmethod
-    def pure(cls, epsilon: Fraction, basis: str, assumptions: tuple[str, ...] = ()) -> Self:
-        relation = NeighbouringRelation.REPLACE_ONE
-        return cls(GuaranteeKind.PURE, epsilon, Fraction(0), relation, basis, assumptions)
-
-    @classmethod
-    def approximate(
-        cls, epsilon: Fraction, delta: Fraction, basis: str, assumptions: tuple[str, ...] = ()
-    ) -> Self:
-        relation = NeighbouringRelation.REPLACE_ONE
-        return cls(GuaranteeKind.APPROXIMATE, epsilon, delta, relation, basis, assumptions)
-
-    @classmethod
-    def none(cls, why: str) -> Self:
-        return cls(GuaranteeKind.NONE, None, None, NeighbouringRelation.REPLACE_ONE, why)
+    @property
+    def is_pure(self) -> bool:
+        return self.delta == 0
 
     def __str__(self) -> str:
-        if self.epsilon is None or self.delta is None:
-            return f"no differential privacy: {self.basis}"
-        if self.kind is GuaranteeKind.PURE:
+        if self.is_pure:
             return f"pure ε = {float(self.epsilon):.6g}, {self.relation}"
         return f"(ε, δ) = ({float(self.epsilon):.6g}, {float(self.delta):.6g}), {self.relation}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """How far one replaced record changes the quantity.
-
-    Attributes:
-        norm: "l1", "l2" or "spectral"; of the upper triangle (l1) or the whole symmetric matrix.
-        squared: the square of the proved bound, in grid⁴ units. For a scatter it is that of S; N·S has N²
-            times as much.
-        published_squared: the square of the value in the paper.
-    """
-
-    norm: str
-    squared: Fraction
-    published_squared: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,19 +82,17 @@ class PrivacyEvent:
 
 @dataclass(frozen=True, slots=True)
 class NoiseLaw:
-    """The exact first two moments of the noise. They separate signal from noise and determine the slot width.
+    """The exact variances of noise with mean 0. They separate signal from noise and determine the slot width.
 
     Attributes:
         diagonal, off_diagonal: the variances of the entries.
         sum_: the variance on each coordinate of v; 0 unless joint.
-        shift: the mean of a diagonal entry; 0 unless the noise is positive.
         triangle_bound, sum_bound: bounds that any of 2⁴⁰ draws exceeds with a probability of at most 2⁻⁸⁰.
     """
 
     diagonal: Fraction
     off_diagonal: Fraction
     sum_: Fraction
-    shift: Fraction
     triangle_bound: int
     sum_bound: int
 
@@ -155,7 +102,6 @@ class NoiseLaw:
             self.diagonal * draws,
             self.off_diagonal * draws,
             self.sum_ * draws,
-            self.shift * draws,
             self.triangle_bound * draws,
             self.sum_bound * draws,
         )
@@ -247,9 +193,6 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
-    title: ClassVar[str]
-    reference: ClassVar[str]
-    calibration: ClassVar[Calibration]
     quantities: ClassVar[frozenset[Quantity]]
     in_shares: ClassVar[bool] = False
 
@@ -279,18 +222,13 @@ class Mechanism(ABC):
             offered = ", ".join(sorted(map(_words, cls.quantities)))
             raise UsageError(
                 "bad-argument",
-                f"mechanism {cls.name} ({cls.calibration}) supports {offered}, not {_words(quantity)}",
+                f"mechanism {cls.name} supports {offered}, not {_words(quantity)}",
             )
 
     @classmethod
     @abstractmethod
     def least_scale(cls, setting: Setting) -> Fraction:
         """The scale from the formula, rounded up by less than 2⁻⁶⁰ of itself."""
-
-    @property
-    @abstractmethod
-    def claim(self) -> Guarantee:
-        """The claim of the paper, or our own if the calibration is ours. It is never a promise by itself."""
 
     @property
     @abstractmethod
@@ -312,13 +250,8 @@ class Mechanism(ABC):
 
     @property
     @abstractmethod
-    def sensitivity(self) -> Sensitivity:
-        """How far one replaced record changes the quantity."""
-
-    @property
-    @abstractmethod
-    def event(self) -> PrivacyEvent | None:
-        """What a ledger books; None if nothing is proved, because then no amount is correct."""
+    def event(self) -> PrivacyEvent:
+        """What a ledger books."""
 
     @abstractmethod
     def law(self, count: int) -> NoiseLaw:
