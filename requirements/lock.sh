@@ -14,13 +14,15 @@ compile() { # compile EXTRA: one lock, with hashes and without the address of an
 compile dev "$@"
 compile demo --constraint requirements/dev.txt "$@"
 
-# Tools with an environment of their own: only their own requirements count.
-compile_tool() { # compile_tool NAME REQUIREMENT
-    echo "$2" | CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe \
-        --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
-        --output-file "requirements/$1.txt" "${@:3}" -
+tool() { # tool NAME REQUIREMENT: one lock of a tool that has an environment of its own
+    echo "$2" |
+        CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+            --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
+            --output-file "requirements/$1.txt" "${@:3}" -
     sed -i -E '/^--/d' "requirements/$1.txt"
 }
 
-compile_tool audit 'pip-audit>=2.9' "$@"
-compile_tool docs 'zensical>=0.0.73' "$@"
+# None of them is in an environment of the product: only their own requirements count.
+tool audit 'pip-audit>=2.9' "$@"
+tool generated-client 'openapi-python-client>=0.29' "$@"
+tool docs 'zensical>=0.0.73' "$@"

@@ -73,7 +73,7 @@ def _plaintexts(signed: SignedManifest, sums: Sums) -> list[int]:
     return [sums.count, *sums.sum, *rows]
 
 
-@pytest.mark.parametrize("release", ["joint", "masked"])
+@pytest.mark.parametrize("release", ["masked", pytest.param("joint", marks=pytest.mark.nightly)])
 def test_owner_with_phe_alone_takes_part(
     federation: Federation, tmp_path: Path, release: str, promise: Promise
 ) -> None:

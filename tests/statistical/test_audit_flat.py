@@ -63,7 +63,7 @@ def test_one_block_alone_holds_what_it_claims(make_manifest, name):
     assert report.pairs[0].encoded == (name != "pair-norms")
 
 
-@pytest.mark.parametrize("kind", ["pairs", "blocks"])
+@pytest.mark.parametrize("kind", ["pairs", pytest.param("blocks", marks=pytest.mark.nightly)])
 def test_blocks_with_half_their_noise_are_refuted(request, kind):
     manifest = request.getfixturevalue(kind)
     weak = FlatRelease(weaker(manifest.figures, Fraction(1, 2)), 2)
@@ -72,6 +72,7 @@ def test_blocks_with_half_their_noise_are_refuted(request, kind):
     assert "the pair lies no further apart than claimed" in failed(report) or report.failed
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("bare", [0, -1])
 def test_a_bin_without_noise_is_found(blocks, bare):
     class Bare(FlatRelease):

@@ -106,7 +106,10 @@ def with_noise_of(release, factor):
     return release
 
 
-@pytest.mark.parametrize(("kind", "release"), [("masked", MaskedRelease), ("joint", JointRelease)])
+@pytest.mark.parametrize(
+    ("kind", "release"),
+    [("masked", MaskedRelease), pytest.param("joint", JointRelease, marks=pytest.mark.nightly)],
+)
 def test_half_the_noise_is_refuted(kind, release, request, promise):
     manifest = request.getfixturevalue(kind)
     fault = with_noise_of(release(manifest.figures), Fraction(1, 2))

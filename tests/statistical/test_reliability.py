@@ -16,7 +16,7 @@ from dpdpca_protocol.result.components import Components
 from dpdpca_user.results.correlation import DENOISE_FROM, correlation_components, never_noise
 from dpdpca_user.results.reliability import Reliability, assess_release
 
-SETS = [terrain, digits, covtype, insurance, musk]
+SETS = [terrain, pytest.param(digits, marks=pytest.mark.nightly), covtype, insurance, musk]
 
 
 def about_the_mean(table: Table, epsilon: float) -> Clipped:
@@ -68,6 +68,7 @@ def test_raw_eigenvalues_would_have_promised_too_much() -> None:
     assert components.eigenvalues[:k].sum() > 1.2 * truth
 
 
+@pytest.mark.nightly
 def test_cosines_have_points_that_the_truth_keeps() -> None:
     study, source = about_the_mean(digits(), 1.0), Seeded(11)
     best = np.linalg.eigh(study.scatter)[1][:, ::-1].T

@@ -103,7 +103,7 @@ class UserWorld:
         import json
         import secrets
 
-        from dpdpca_user_service.acts import create_study
+        from dpdpca_user_service.operations import create_study
 
         publish, in_clear = changes.pop("publish", True), changes.pop("in_clear", False)
         row_id = secrets.token_hex(16)

@@ -4,6 +4,8 @@ import pytest
 
 pytest.register_assert_rewrite("federation")
 
-from federation.fixtures import federation, own_owners, pytest_runtest_makereport  # noqa: E402 - rewritten asserts first
+# Their asserts are rewritten first.
+from federation.demo import demo  # noqa: E402
+from federation.fixtures import federation, own_owners, pytest_runtest_makereport  # noqa: E402
 
-__all__ = ["federation", "own_owners", "pytest_runtest_makereport"]
+__all__ = ["demo", "federation", "own_owners", "pytest_runtest_makereport"]

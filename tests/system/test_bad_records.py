@@ -142,7 +142,7 @@ def test_wrong_usage_is_told_apart(federation: Federation, study: BareStudy, tmp
     home = tree(outsider.home)
     refused = outsider.run("owner", "join", study.address, "--data", data, "--yes")
     assert refused.status == 1
-    assert "names its owners, and this one is not among them" in refused.err
+    assert "names its owners, and this owner is not among them" in refused.err
     assert tree(outsider.home) == home
 
 

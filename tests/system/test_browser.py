@@ -1,9 +1,7 @@
 """The pages in a real browser: the demo's report without a network, and the proxy's live page."""
 
-import json
 import shutil
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -15,10 +13,11 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
+from federation.demo import FinishedDemo
 from plain_study import plain_model
 from proxy_world import ProxyWorld, unlike_before
 
-from dpdpca_cli.demo.processes import Household, free_port
+from dpdpca_cli.federation.processes import ChildProcesses, free_port
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_user.results.report import render_report
@@ -119,12 +118,8 @@ def _answers(url: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("demo") / "report.html"
-    command = [sys.executable, "-m", "dpdpca_cli.main", "demo", "--out", str(path), "--json"]
-    said = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=600, check=True).stdout
-    assert json.loads(said)["report"] == str(path)
-    return path
+def report(demo: FinishedDemo) -> Path:
+    return demo.report
 
 
 def test_report_shows_its_drawings_without_a_network(browser: Browser, report: Path) -> None:
@@ -220,10 +215,10 @@ def operator_url(tmp_path: Path) -> Iterator[str]:
     }
     url = f"http://127.0.0.1:{port}/"
 
-    with Household(tmp_path, settings) as household:
-        household.run("init", ["proxy", "init"])
-        proxy = household.start("proxy", ["proxy", "serve"], is_server=True)
-        household.wait_until(lambda: _answers(url), 60, proxy, "was not ready")
+    with ChildProcesses(tmp_path, settings) as processes:
+        processes.run("init", ["proxy", "init"])
+        proxy = processes.start("proxy", ["proxy", "serve"], is_server=True)
+        processes.wait_until(lambda: _answers(url), 60, proxy, "was not ready")
         yield url
 
 

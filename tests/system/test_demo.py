@@ -1,29 +1,12 @@
 """`dpdpca demo` as people run it: five processes, real HTTP, real data, full-size keys. Needs pip alone."""
 
-import json
-import os
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-COMMAND = (sys.executable, "-m", "dpdpca_cli.main", "demo")
-LIMIT_SECONDS = 600
-
-
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """The demo with its temporary files in `folder`."""
-    return subprocess.Popen(
-        [*COMMAND, *words],
-        env={**os.environ, "TMPDIR": str(folder)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+from federation.demo import FinishedDemo, start_demo
 
 
 def left_behind(folder: Path) -> list[str]:
@@ -38,15 +21,9 @@ def left_behind(folder: Path) -> list[str]:
     return found
 
 
-def test_demo_runs_both_studies_and_writes_its_report(tmp_path: Path) -> None:
-    report = tmp_path / "report.html"
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    process = start(temporary, "--json", "--out", str(report))
-    said, errors = process.communicate(timeout=LIMIT_SECONDS)
-    assert process.returncode == 0, errors
-
-    studies = json.loads(said)["studies"]
+@pytest.mark.system
+def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None:
+    studies = demo.said["studies"]
     assert [study["release"] for study in studies] == ["masked", "joint", "auto (joint)"]
     assert studies[2]["rounds"] == ["pre-study", "pre-study", "pre-study", "joint"]
     assert studies[2]["promise"] == "(ε, δ) = (1, 1.6e-09), replace-one, over 4 rounds"
@@ -63,18 +40,20 @@ def test_demo_runs_both_studies_and_writes_its_report(tmp_path: Path) -> None:
         assert study["trusted_components"] >= 3
         assert len(study["bytes"]["owners"]) == 3
 
-    page = report.read_text()
+    assert demo.said["report"] == str(demo.report)
+    page = demo.report.read_text()
     assert not re.search(r"(?:src|href)\s*=|url\((?!#)|@import|https?://(?!www\.w3\.org/)", page)
     assert "noise edge" in page
     assert "Biplot" in page
     assert "What is promised" in page
-    assert list(temporary.iterdir()) == []
-    assert left_behind(temporary) == []
+    assert list(demo.temporary.iterdir()) == []
+    assert left_behind(demo.temporary) == []
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path, "--out", str(tmp_path / "report.html"))
+    process = start_demo(tmp_path, "--out", str(tmp_path / "report.html"))
     assert process.stderr is not None
     for line in process.stderr:
         if "making a key" in line:
@@ -88,7 +67,7 @@ def test_interrupted_demo_leaves_nothing(tmp_path: Path, number: signal.Signals)
 
 
 def test_demo_says_what_its_options_lack(tmp_path: Path) -> None:
-    process = start(tmp_path, "--data", "records.csv")
+    process = start_demo(tmp_path, "--data", "records.csv")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 2
     assert errors.strip() == "dpdpca: --data and --manifest go together; give both or none"

@@ -16,10 +16,12 @@ import httpx
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from federation.processes import free_port, wait_for
+from federation.processes import wait_for
 from federation.records import patients
 from federation.world import KEY_BITS
 from terminal import ROOT, Terminal, copy_of_checkout, lend_packages, plain_environment
+
+from dpdpca_cli.federation.processes import free_port
 
 pytestmark = pytest.mark.system  # a minute on a quiet machine
 

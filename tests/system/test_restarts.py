@@ -114,6 +114,7 @@ def nobody_works_on(federation: Federation, study: StudyId) -> Iterator[None]:
         remove_lease(connection, study, holder)
 
 
+@pytest.mark.nightly
 def test_masked_study_survives_restarts_at_every_state(
     own_federation: Federation, tmp_path: Path, promise: Promise
 ) -> None:

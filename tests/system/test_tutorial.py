@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from federation.processes import free_port, wait_for
+from federation.processes import wait_for
 from federation.world import KEY_BITS
 from terminal import ROOT, Terminal, copy_of_checkout, lend_packages, plain_environment
+
+from dpdpca_cli.federation.processes import free_port
 
 pytestmark = pytest.mark.system  # a minute on a quiet machine
 

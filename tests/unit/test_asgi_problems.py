@@ -19,7 +19,7 @@ from dpdpca_protocol.errors import (
     UsageError,
 )
 from dpdpca_runtime.asgi.problems import (
-    as_planned,
+    as_dpdpca_error,
     install_problem_handlers,
     problem_document,
     problem_response,
@@ -166,8 +166,8 @@ def test_the_status_follows_from_class_and_slug(error: DpdpcaError, status: int)
 
 
 def test_what_nobody_planned_is_not_translated() -> None:
-    assert as_planned(ValueError()) is None
-    assert as_planned(OSError(errno.ENOENT, "")) is None
-    planned = as_planned(OSError(errno.EMFILE, ""))
+    assert as_dpdpca_error(ValueError()) is None
+    assert as_dpdpca_error(OSError(errno.ENOENT, "")) is None
+    planned = as_dpdpca_error(OSError(errno.EMFILE, ""))
     assert planned is not None
     assert planned.slug == "busy"

@@ -76,7 +76,10 @@ def test_scatter_moves_by_four_k_n_minus_one_over_n(count, d):
     assert scatter_sensitivity(1, count) < scatter_sensitivity_bound(1)
 
 
-@pytest.mark.parametrize(("count", "d"), [(2, 3), (3, 4), (4, 3), (6, 3), (10, 3)])
+@pytest.mark.parametrize(
+    ("count", "d"),
+    [(2, 3), (3, 4), (4, 3), *(pytest.param(n, 3, marks=pytest.mark.nightly) for n in (6, 10))],
+)
 def test_scatter_of_nonnegative_records_moves_by_root_six_k_n_minus_one_over_n(count, d):
     found = furthest_neighbours(
         lambda a, b: np.linalg.norm(scatter(a) - scatter(b)), count, d, domain=not_negative

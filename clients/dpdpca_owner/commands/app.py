@@ -1,4 +1,4 @@
-"""`dpdpca owner …`: the command line of a data owner. What the commands do is in `acts.py`."""
+"""`dpdpca owner …`: the command line of a data owner. What the commands do is in `actions.py`."""
 
 import sys
 from pathlib import Path
@@ -82,7 +82,7 @@ def enrol(
     as_json: AsJson = False,
 ) -> None:
     """Enrol at a proxy with a single-use invitation, and pin its key."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import actions
     from dpdpca_runtime.words import fingerprint_words
 
     def accept(card: "ProxyCard", known: bool) -> bool:
@@ -99,7 +99,7 @@ def enrol(
             return str(typer.prompt("Invitation", hide_input=True, err=True)).strip()
         return load_line(sys.stdin.buffer)
 
-    done = acts.enrol(open_desk(home, ca_file, passphrase_file), url, read_invitation, accept)
+    done = actions.enrol(open_desk(home, ca_file, passphrase_file), url, read_invitation, accept)
     words = fingerprint_words(done.proxy.identity.ed25519)
     facts = {
         "proxy": {
@@ -123,7 +123,7 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Put new keys in the place of this owner's own, at every proxy; open studies keep the old ones."""
-    from dpdpca_owner.acts import make_desk
+    from dpdpca_owner.actions import make_desk
     from dpdpca_owner.rotation import rotate_keys
     from dpdpca_runtime.passphrase import unlock
 
@@ -157,13 +157,13 @@ def review(
     as_json: AsJson = False,
 ) -> None:
     """Show what a study asks, and with data what it would do to it. Uploads nothing."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import actions
     from dpdpca_owner.commands.display import show_sheet
 
     has_data = data is not None or query is not None or data_url_file is not None
     location = locate(data, query, data_url_file, encoding, decimal) if has_data else None
     desk = open_desk(home, ca_file, passphrase_file)
-    sheet = acts.review(desk, parse_address(address), location, dataset)
+    sheet = actions.review(desk, parse_address(address), location, dataset)
     if as_json:
         print_facts(True, sheet.to_json(), "")
     else:
@@ -179,12 +179,12 @@ def prepare(
     as_json: AsJson = False,
 ) -> None:
     """Do the slow part of encrypting ahead, so that `join` takes seconds; needs no data, sends nothing."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import actions
     from dpdpca_owner.commands.display import counting
 
     desk = open_desk(home, ca_file, passphrase_file)
     with counting("Preparing", quiet=as_json) as on_made:
-        ahead = acts.work_ahead(desk, parse_address(address), on_made)
+        ahead = actions.work_ahead(desk, parse_address(address), on_made)
     text = (
         f"{ahead.made:,} of {ahead.total:,} randomizers made; each serves one ciphertext and is then deleted"
     )
@@ -207,14 +207,14 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Encrypt this owner's sums and send them; goes on where an interrupted run stopped."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import actions
     from dpdpca_owner.commands.display import show_sheet, watching
     from dpdpca_owner.upload import Outcome
     from dpdpca_runtime.words import fingerprint_words
 
     place, location = parse_address(address), locate(data, query, data_url_file, encoding, decimal)
     desk = open_desk(home, ca_file, passphrase_file)
-    prepared = acts.prepare_join(desk, place, location, dataset)
+    prepared = actions.prepare_join(desk, place, location, dataset)
     if not yes and not prepared.is_approved:
         show_sheet(prepared.sheet, make_console(err=True))
         need_terminal("consent")
@@ -222,7 +222,7 @@ def join(
             raise PolicyError("not-consented", "no consent was given, and nothing was sent")
     figures = prepared.manifest.figures
     with watching(figures.ciphertext_count, prepared.sheet.sealed_bytes, quiet=as_json) as watcher:
-        settled = acts.join(desk, place, prepared, watcher)
+        settled = actions.join(desk, place, prepared, watcher)
     receipt, report = settled.receipt, prepared.contribution.report
     user, first_contact = prepared.manifest.user, prepared.sheet.study.user_since is None
     facts = {
@@ -265,11 +265,11 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Where studies stand, and whether the proxy keeps what it signed for this owner."""
-    from dpdpca_owner import acts, reports
+    from dpdpca_owner import actions, reports
     from dpdpca_owner.commands.display import status_facts, status_text
 
     desk = open_desk(home, ca_file, passphrase_file)
-    places = [parse_address(address)] if address is not None else acts.joined(desk.home)
+    places = [parse_address(address)] if address is not None else actions.joined(desk.home)
     ask = reports.status_offline if offline else reports.status
     told = [ask(desk, place) for place in places]
     if as_json:
@@ -292,13 +292,13 @@ def withdraw(
     as_json: AsJson = False,
 ) -> None:
     """Take this owner's share back while the study is open."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import actions
     from dpdpca_owner.upload import Outcome
 
     place = parse_address(address)
     if not yes and sys.stdin.isatty() and not typer.confirm("Take the share back?", err=True):
         raise PolicyError("not-consented", "nothing was changed")
-    settled = acts.withdraw(open_desk(home, ca_file, passphrase_file), place)
+    settled = actions.withdraw(open_desk(home, ca_file, passphrase_file), place)
     already = settled.outcome is Outcome.ALREADY
     facts = {
         "study": place.study.hex(),
@@ -324,10 +324,12 @@ def components(
     as_json: AsJson = False,
 ) -> None:
     """Fetch the components that the data user published to the owners, and open this owner's copy."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import actions
     from dpdpca_owner.commands.display import show_components
 
-    found, records = acts.components(open_desk(home, ca_file, passphrase_file), parse_address(address), out)
+    found, records = actions.components(
+        open_desk(home, ca_file, passphrase_file), parse_address(address), out
+    )
     if as_json:
         facts = {
             "records": records,
@@ -359,8 +361,10 @@ def transform(
     as_json: AsJson = False,
 ) -> None:
     """Put this owner's own records on the published components, on this machine."""
-    from dpdpca_owner import acts
+    from dpdpca_owner import actions
 
     location = locate(data, query, data_url_file, encoding, decimal)
-    count = acts.transform(open_desk(home, ca_file, passphrase_file), parse_address(address), location, out)
+    count = actions.transform(
+        open_desk(home, ca_file, passphrase_file), parse_address(address), location, out
+    )
     print_facts(as_json, {"records": count, "out": str(out)}, f"{count} records projected into {out}")

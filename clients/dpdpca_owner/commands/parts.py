@@ -14,7 +14,7 @@ from dpdpca_runtime.passphrase import unlock
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpdpca_owner.acts import Desk
+    from dpdpca_owner.actions import Desk
     from dpdpca_owner.home import OwnerHome
     from dpdpca_owner.records.source import DataLocation
     from dpdpca_runtime.http.address import StudyAddress
@@ -71,7 +71,7 @@ def find_home(option: Path | None) -> "OwnerHome":
 
 
 def open_desk(home: Path | None, ca_file: Path | None, passphrase_file: Path | None) -> "Desk":
-    from dpdpca_owner.acts import make_desk
+    from dpdpca_owner.actions import make_desk
 
     place = find_home(home)
     passphrase = unlock(place.keys, passphrase_file, PASSPHRASE_VARIABLE)

@@ -74,7 +74,7 @@ def problem_document(error: DpdpcaError) -> dict[str, Any]:
         "title": error.slug.replace("-", " "),
         "status": status_of(error),
         "detail": error.problem,
-        "next_step": error.advice,
+        "next_step": error.public_advice,
     }
     if error.retry_after_seconds is not None:
         document["retry_after_seconds"] = error.retry_after_seconds
@@ -120,7 +120,7 @@ def internal_response(error: BaseException) -> Response:
     )
 
 
-def as_planned(error: BaseException) -> DpdpcaError | None:
+def as_dpdpca_error(error: BaseException) -> DpdpcaError | None:
     """The taxonomy's word for `error`, if it has one: our own errors, and a full or failing disk."""
     if isinstance(error, DpdpcaError):
         return None if isinstance(error, UsageError) else error
@@ -216,7 +216,7 @@ class ProblemMiddleware:
             # The peer went away in the middle of its own request: counted, not logged, nobody to answer.
             self._observe("disconnected")
         except Exception as error:
-            planned = as_planned(error)
+            planned = as_dpdpca_error(error)
             self._observe(planned.slug if planned else "internal")
             response = problem_response(planned) if planned else internal_response(error)
             if not begun:

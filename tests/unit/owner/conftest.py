@@ -16,8 +16,8 @@ import pytest
 from given_keys import give_key
 
 from dpdpca_cli import main as cli
-from dpdpca_owner import acts
-from dpdpca_owner.acts import Desk
+from dpdpca_owner import actions
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
@@ -256,7 +256,7 @@ def run(
     def make_desk(home: OwnerHome, *_: Any) -> Any:
         return replace(scene.desk, home=home, owner=home.load())
 
-    monkeypatch.setattr(acts, "make_desk", make_desk)
+    monkeypatch.setattr(actions, "make_desk", make_desk)
 
     def run_command(*words: str, given: str = "") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))

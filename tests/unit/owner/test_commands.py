@@ -66,7 +66,7 @@ def test_status_is_one_when_the_proxy_leaves_this_owner_out(run: Run) -> None:
     scene.proxy.close(without_owner=True)
     status, out, err = run("status", str(scene.address))
     assert (status, out) == (1, "")
-    assert "does not hold the share" in err
+    assert "lacks the share" in err
 
 
 def test_enrolling_pins_the_key_and_never_takes_the_invitation_from_the_line(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from promises import Promise
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.commands.display import show_sheet
 from dpdpca_owner.projection import project
 from dpdpca_protocol.result.components import Components, EncodedSpace
@@ -33,7 +33,7 @@ def scene(make_scene: Callable[..., Any]) -> Any:
 def test_the_consent_sheet_prints_them_as_they_are(scene: Any, capsys: Any, promise: Promise) -> None:
     from dpdpca_owner.commands.parts import make_console
 
-    show_sheet(acts.review(scene.desk, scene.address, scene.location), make_console())
+    show_sheet(actions.review(scene.desk, scene.address, scene.location), make_console())
     shown = capsys.readouterr().out
     assert TEXTS[5] in shown
     assert TEXTS[0] in shown

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 
 SceneMaker = Callable[..., Any]
 
@@ -55,7 +55,7 @@ def test_each_oddity_is_one_sentence(
 ) -> None:
     scene = make_scene(features=FEATURES, missing=missing, clip_norm="1.5")
     Path(scene.location.data).write_text("\n".join(rows) + "\n", encoding="utf-8")
-    notes = acts.prepare_join(scene.desk, scene.address, scene.location).contribution.notes
+    notes = actions.prepare_join(scene.desk, scene.address, scene.location).contribution.notes
     assert len(notes) == len(expected)
     for note, beginning in zip(notes, expected, strict=True):
         assert note.startswith(beginning)

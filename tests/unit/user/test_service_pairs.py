@@ -12,7 +12,7 @@ from user_world import UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_user.planning.prestudy import PreStudyResult
-from dpdpca_user_service.acts import model_facts, publish_study, report_of, result_of, study_facts
+from dpdpca_user_service.operations import model_facts, publish_study, report_of, result_of, study_facts
 
 N, D = 600, 3
 TERMS: dict[str, Any] = {

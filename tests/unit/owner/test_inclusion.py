@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from dpdpca_owner import acts, reports
-from dpdpca_owner.standing import check_extends
+from dpdpca_owner import actions, reports
+from dpdpca_owner.inclusion import check_extends
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.share import CohortMember, cohort_digest
@@ -23,36 +23,36 @@ def scene(make_scene: Callable[..., Any]) -> Any:
 
 
 def join(scene: Any) -> None:
-    acts.join(
+    actions.join(
         scene.desk,
         scene.address,
-        acts.prepare_join(scene.desk, scene.address, scene.location),
+        actions.prepare_join(scene.desk, scene.address, scene.location),
         Watcher(),
     )
 
 
-def standing(scene: Any) -> Any:
-    return reports.status(scene.desk, scene.address).standing
+def inclusion(scene: Any) -> Any:
+    return reports.status(scene.desk, scene.address).inclusion
 
 
 def test_open_then_closed_with_this_share_in_it(scene: Any) -> None:
     join(scene)
-    assert standing(scene).included is None
+    assert inclusion(scene).included is None
     scene.proxy.close(OTHER)
-    found = standing(scene)
+    found = inclusion(scene)
     assert (found.state, found.included, found.receipt.version) == ("closed", True, 1)
 
 
 def test_closed_without_a_share_of_ours(scene: Any) -> None:
     scene.proxy.close(OTHER)
-    assert (standing(scene).included, standing(scene).receipt) == (False, None)
+    assert (inclusion(scene).included, inclusion(scene).receipt) == (False, None)
 
 
 def test_closed_after_a_withdrawal(scene: Any) -> None:
     join(scene)
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     scene.proxy.close(OTHER)
-    assert standing(scene).included is False
+    assert inclusion(scene).included is False
 
 
 @pytest.mark.parametrize("ended", ["cancelled", "failed"])
@@ -60,7 +60,7 @@ def test_a_study_that_ended_before_closing(scene: Any, ended: str) -> None:
     join(scene)
     scene.proxy.state = ended
     scene.proxy.record(ended, {})
-    assert (standing(scene).state, standing(scene).included) == (ended, None)
+    assert (inclusion(scene).state, inclusion(scene).included) == (ended, None)
 
 
 def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Any) -> None:
@@ -73,13 +73,13 @@ def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: An
             scene.proxy.close(OTHER)
 
     scene.proxy.interfere = close_after_the_first
-    assert standing(scene).included is True
+    assert inclusion(scene).included is True
 
 
 def test_joined_studies_are_listed(scene: Any) -> None:
-    assert acts.joined(scene.desk.home) == []
+    assert actions.joined(scene.desk.home) == []
     join(scene)
-    assert acts.joined(scene.desk.home) == [scene.address]
+    assert actions.joined(scene.desk.home) == [scene.address]
 
 
 def left_out(scene: Any) -> None:
@@ -190,17 +190,17 @@ def test_a_proxy_that_contradicts_its_signature_is_reported(scene: Any, lie: Cal
     join(scene)
     lie(scene)
     with pytest.raises((AuthenticationError, MessageError)):
-        standing(scene)
+        inclusion(scene)
 
 
 def test_a_share_after_its_withdrawal_is_reported(scene: Any) -> None:
     join(scene)
     first = scene.proxy.receipt
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     scene.proxy.receipt, scene.proxy.share_state = first, "complete"
     scene.proxy.close(OTHER)
     with pytest.raises(DpdpcaError, match="withdrew"):
-        standing(scene)
+        inclusion(scene)
 
 
 def test_what_was_kept_is_judged_again_without_the_proxy(scene: Any) -> None:
@@ -210,7 +210,7 @@ def test_what_was_kept_is_judged_again_without_the_proxy(scene: Any) -> None:
     asked = len(scene.proxy.received)
     again = reports.status_offline(scene.desk, scene.address)
     assert len(scene.proxy.received) == asked
-    assert (again.standing, again.facts.state) == (told.standing, told.facts.state)
+    assert (again.inclusion, again.facts.state) == (told.inclusion, told.facts.state)
     kept = scene.desk.home.study(scene.address.study).path / "seen.json"
     kept.write_bytes(kept.read_bytes().replace(b'"closed"', b'"opened"'))
     with pytest.raises(DpdpcaError):
