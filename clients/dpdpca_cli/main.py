@@ -66,7 +66,7 @@ PARTS = {
     ),
     "bench": Part(
         "Measures each phase beside the floor of its arithmetic and beside other libraries.",
-        ("dpdpca_lab.bench.commands", "dpdpca_lab.bench.study"),
+        ("dpdpca_lab.benchmarks.commands", "dpdpca_lab.benchmarks.study"),
         "bench",
     ),
     "experiments": Part(
