@@ -22,6 +22,7 @@ tool() { # tool NAME REQUIREMENT: one lock of a tool that has an environment of 
     sed -i -E '/^--/d' "requirements/$1.txt"
 }
 
-# Neither is in an environment of the product: only their own requirements count.
+# None of them is in an environment of the product: only their own requirements count.
 tool audit 'pip-audit>=2.9' "$@"
 tool generated-client 'openapi-python-client>=0.29' "$@"
+tool docs 'zensical>=0.0.73' "$@"

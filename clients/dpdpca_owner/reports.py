@@ -1,4 +1,4 @@
-"""Where this owner's studies stand, asked of the proxy or judged again from what was kept."""
+"""The status of this owner's studies, from the proxy or from what was kept on this machine."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from dpdpca_runtime.http.answers import StudyFacts
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One study and where this owner's share stands in it.
+    """The status of one study and of this owner's share in it.
 
     Attributes:
-        spend: what the ledger has of it, or None.
-        is_ledger_whole: whether the ledger still holds the head that the last receipted statement names;
-            None where it names none or cannot be read.
+        spend: the ledger's record of the study, or None.
+        is_ledger_whole: whether the ledger still contains the entry that the last acknowledged statement
+            names as its newest; None if the statement names none or cannot be read.
     """
 
     address: StudyAddress
@@ -37,7 +37,7 @@ class Report:
 
 
 def status(desk: Desk, address: StudyAddress) -> Report:
-    """Where a study stands; what the proxy has signed of it is booked, as far as it is news to the ledger.
+    """The status of a study, asked of the proxy. What the proxy has signed is booked if the ledger lacks it.
 
     Raises:
         AuthenticationError: the proxy contradicts what it signed for this owner.
@@ -48,7 +48,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     desk, pinned = desk.for_study(manifest), manifest.proxy.ed25519
     receipt = folder.last_receipt(pinned)
     with desk.client(address.proxy) as client:
-        # In this order: of an open study the facts are the newer, of any other the transcript is.
+        # The order matters: for an open study the facts are newer, otherwise the transcript is newer.
         transcript = client.transcript(address.study)
         facts = client.study(address.study)
         if facts.state != StudyState.OPEN:
@@ -57,7 +57,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     try:
         inclusion = check_inclusion(address.study, owner, pinned, facts, transcript, receipt)
     except CohortHoldsTooMuchError:
-        # It goes into the release all the same.
+        # The share goes into the release nevertheless, so its cost is booked again.
         with ledger.writing(desk.now()) as book:
             book.record(charge_again(book.ledger, address.study, book.time))
         raise
@@ -71,18 +71,18 @@ def status(desk: Desk, address: StudyAddress) -> Report:
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
-    """The same from what this machine holds: the last answer and transcript that `status` has kept.
+    """The same, from the last answer and transcript that `status` kept on this machine.
 
     Raises:
-        NotFoundError: nothing was kept of this study.
-        AuthenticationError: what the proxy has signed contradicts itself.
+        NotFoundError: nothing was kept about this study.
+        AuthenticationError: the proxy's signed statements contradict each other.
     """
     folder = desk.home.study(address.study)
     manifest, seen = folder.manifest(), folder.seen()
     if manifest is None or seen is None:
         raise NotFoundError(
             "not-found",
-            "nothing that the proxy has signed of this study is kept here",
+            "this machine keeps nothing that the proxy has signed about this study",
             f"run: dpdpca owner status {address}",
         )
     terms = read_terms(manifest, address, desk.home)
@@ -102,7 +102,7 @@ def _report(
 
 
 def _head_in(folder: StudyFolder, receipt: Receipt | None) -> Digest | None:
-    """The head of the ledger that the receipted statement names, if there is one that can be read."""
+    """The newest ledger entry that the acknowledged statement names, if the statement can be read."""
     with suppress(IntegrityError):
         signed = folder.statement(receipt.subject, receipt.version) if receipt else None
         if receipt and signed and signed.digest == receipt.statement:

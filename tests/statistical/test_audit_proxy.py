@@ -35,7 +35,7 @@ class Proxy:
     def __init__(self, root, secret):
         self.secret = secret
         self.files = FileStore(root)
-        self.place = worker.Workplace(
+        self.place = worker.StudyFiles(
             root, StudyId.of(b"audit"), int(secret.public.modulus), secrets.token_bytes(32)
         )
 

@@ -17,7 +17,7 @@ from federation.demo import FinishedDemo
 from plain_study import plain_model
 from proxy_world import ProxyWorld, unlike_before
 
-from dpdpca_cli.demo.processes import ChildProcesses, free_port
+from dpdpca_cli.federation.processes import ChildProcesses, free_port
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_user.results.report import render_report

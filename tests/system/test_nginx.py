@@ -18,10 +18,11 @@ import pytest
 from federation.bare_owner import claim, make_chunks, seal_chunk
 from federation.bare_user import BareStudy, BareUser, make_request
 from federation.nginx import Nginx
-from federation.processes import free_port, wait_for
+from federation.processes import wait_for
 from federation.records import add_up, draft, patients, write_csv
 from federation.world import Federation, federation_in
 
+from dpdpca_cli.federation.processes import free_port
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,
@@ -271,7 +272,7 @@ def test_a_path_before_the_proxy_is_refused_in_words(
         ):
             refused = owner.run("owner", *words)
             assert refused.status == 2
-            assert "has no path" in refused.err
+            assert "must not have a path" in refused.err
         with federation.client(owner.key()) as client, pytest.raises(MessageError) as elsewhere:
             client.card()
     assert elsewhere.value.slug == "not-a-proxy"

@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dpdpca_cli.demo.comparison import CapturedVariance, compare
-from dpdpca_cli.demo.federation import PROXY_NAME, USER_NAME, Federation, Say, StudyRun
-from dpdpca_cli.demo.processes import ChildFailedError, ChildProcesses
 from dpdpca_cli.demo.records import bundled_draft, bundled_records, read_records, split, write_parts
 from dpdpca_cli.demo.results import POOLED_NOTE, facts, result_tables, terminal_table
+from dpdpca_cli.federation.processes import ChildFailedError, ChildProcesses
+from dpdpca_cli.federation.studies import PROXY_NAME, USER_NAME, Federation, Say, StudyRun
 from dpdpca_owner.accounts.budget import Cost
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.terms.manifest import Manifest

@@ -16,9 +16,9 @@ import pyarrow as pa
 import typer
 
 from dpdpca_cli.demo.command import Plan, owner_policy, terms_of
-from dpdpca_cli.demo.federation import Federation, StudyRun
-from dpdpca_cli.demo.processes import ChildProcesses
 from dpdpca_cli.demo.records import split, write_parts
+from dpdpca_cli.federation.processes import ChildProcesses
+from dpdpca_cli.federation.studies import Federation, StudyRun
 from dpdpca_lab.benchmarks.commands import Against, Features, KeyBits, Owners, Release, show
 from dpdpca_lab.benchmarks.measure import Measured, Peak, multiplication_seconds, seconds_of
 from dpdpca_lab.benchmarks.peers import PEERS, Peer, load_peer

@@ -1,4 +1,4 @@
-"""The consent sheet says what leaves, who could read it, what is promised, and what hangs on whom."""
+"""The consent sheet says what leaves, who could read it, what is promised, and what depends on whom."""
 
 import io
 from collections.abc import Callable
@@ -37,13 +37,13 @@ def test_the_sheet_answers_every_question(make_scene: SceneMaker, release: str) 
         "To see what varies together.",
         f"{figures.ciphertext_count} Paillier ciphertexts",
         f"{figures.value_count} numbers",
-        "never a record",
+        "no record, no single value and no file",
         "Institute holds the secret key",
-        "Relay holds the ciphertexts and no key",
-        "together can undo everything",
+        "Relay holds the ciphertexts but no key",
+        "can undo all protection if they work together",
         "ε = 1",
         "replace-one",
-        "not for an owner as a whole",
+        "does not protect an owner as a whole",
         "Hospital A (you)",
         "Hospital C",
         "at least one record is needed",
@@ -58,16 +58,16 @@ def test_the_sheet_answers_every_question(make_scene: SceneMaker, release: str) 
 def test_a_joint_study_says_what_does_not_protect(make_scene: SceneMaker) -> None:
     scene = make_scene(release="joint")
     joint = shown(actions.review(scene.desk, scene.address, None))
-    assert "voids the bound for its own records only" in joint
+    assert "the guarantee fails for that owner's records only" in joint
     assert "does not learn the number of records" in joint
     assert "protects nobody from the data user" in joint
 
 
-def test_a_masked_study_says_what_hangs_on_the_others(make_scene: SceneMaker) -> None:
+def test_a_masked_study_says_what_depends_on_the_others(make_scene: SceneMaker) -> None:
     scene = make_scene(release="masked")
     masked = shown(actions.review(scene.desk, scene.address, None))
     assert "every owner must be honest" in masked
-    assert "Relay learns the number" in masked
+    assert "Relay learns the total number" in masked
 
 
 def test_a_known_data_user_is_told_from_a_new_one(make_scene: SceneMaker) -> None:
@@ -86,7 +86,7 @@ def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
     words = fingerprint_words(public.ed25519)
     sheet = actions.review(scene.desk, scene.address, None)
     assert f"Hospital B: {words} (new to this owner)" in shown(sheet)
-    assert "by another way than this proxy and the data user" in shown(sheet)
+    assert "but not through this proxy or the data user" in shown(sheet)
     row = {"name": "Hospital B", "ed25519": public.ed25519.hex(), "words": words, "known_since": None}
     assert sheet.to_json()["participants"][1] == row
     actions.join(
@@ -94,7 +94,7 @@ def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
     )
     sheet = actions.review(scene.desk, scene.address, None)
     assert f"Hospital B: {words} (known to this owner since 2026-01-01T00:00:00Z)" in shown(sheet)
-    assert "by another way than this proxy and the data user" not in shown(sheet)
+    assert "but not through this proxy or the data user" not in shown(sheet)
     assert sheet.to_json()["participants"][1] == row | {"known_since": "2026-01-01T00:00:00Z"}
 
 
@@ -126,9 +126,9 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: SceneM
     assert (facts["epsilon"], facts["delta"]) == ("1", "0.00000004")
     assert facts["claimed"] == {"epsilon": facts["epsilon"], "delta": facts["delta"]}
     assert (facts["mechanism"], facts["calibration"]) == ("gaussian", "proved")
-    assert "mechanism gaussian, proved: (ε, δ) = (1, 4e-08), replace-one" in text
-    assert "continuous noise of this strength gives ε = 0.9" in text
-    assert "for the distance of the mask" in text
+    assert "proved privacy: (ε, δ) = (1, 4e-08), replace-one (mechanism gaussian)" in text
+    assert "continuous noise of this strength would give ε = 0.9" in text
+    assert "the redrawn tails" in text
 
 
 @pytest.mark.parametrize(
@@ -137,19 +137,19 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: SceneM
         (
             {"release": "pairs", "clip_norm": 2},
             (
-                "how many pairs of records there are and the sums of products of differences",
-                "differences of pairs are cut to norm 2, of 2·√3 at most",
-                "their values do not; at least two records are needed",
-                "two a pair",
-                "PAIRS: an owner that does not clip",
+                "the number of pairs of records and the sums of products of the differences within pairs",
+                "difference within each pair is clipped to norm 2; the largest possible is 2·√3",
+                "never on the values. At least two records are needed",
+                "two for each pair",
+                "PAIRS: if an owner does not clip",
             ),
         ),
         (
             {"release": "pre-study", "blocks": {"norms": 0.5, "octaves": 0.5}},
             (
-                "how many records there are, how many records are of which size and for each feature",
-                "the data user draws as much again before it reads the numbers",
-                "PRE-STUDY: an owner",
+                "the number of records, how many records fall into each range of sizes and how many pairs",
+                "the data user adds as much again before it reads the numbers",
+                "PRE-STUDY: if an owner",
             ),
         ),
         (
@@ -158,7 +158,10 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: SceneM
                 "nonnegative": True,
                 "features": [{"name": name, "lower": 0, "upper": 9} for name in "abc"],
             },
-            ("no scaled value is below 0", "the sums of the features and the sums of their products"),
+            (
+                "no scaled value is below 0",
+                "the sums of the features and the sums of products of two features",
+            ),
         ),
     ],
 )
@@ -177,11 +180,12 @@ def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: 
     sheet = actions.prepare_join(scene.desk, scene.address, scene.location).sheet
     text = shown(sheet)
     assert (
-        "ε = 1, δ = 1e-08 is the TOTAL for all rounds together, and this round spends 5.0000% of it" in text
+        "ε = 1, δ = 1e-08 is the TOTAL for all rounds together. This round spends 5.0000% of the total"
+        in text
     )
     assert "by joining you approve the total" in text
     assert "for this round by itself" in text
-    assert "with all later rounds that you approve by joining: ε = " in text
+    assert "with all later rounds, which you approve by joining: ε = " in text
     facts = sheet.to_json()
     assert facts["chain"] == {
         "share": "0.05",
@@ -209,7 +213,7 @@ def test_a_later_round_needs_no_new_answer(make_scene: SceneMaker, make_manifest
     assert not actions.prepare_join(scene.desk, scene.address, scene.location).is_approved
     join_round(scene, first)
     assert actions.prepare_join(scene.desk, scene.address, scene.location).is_approved
-    assert "it needs no new answer" in shown(actions.review(scene.desk, scene.address, None))
+    assert "you need not approve it again" in shown(actions.review(scene.desk, scene.address, None))
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

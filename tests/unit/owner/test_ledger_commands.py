@@ -42,7 +42,7 @@ def join(scene: Any) -> None:
 def test_an_empty_ledger_says_so(run: Run) -> None:
     status, out, _ = run("ledger")
     assert status == 0
-    assert "nothing was spent yet" in out
+    assert "nothing has been spent yet" in out
     assert "ε = 10" in out
 
 
@@ -121,7 +121,7 @@ def test_recovery_asks_first_and_keeps_what_holds(run: Run) -> None:
     before = scene.desk.home.ledger.entries_path.read_bytes()
     status, _, err = run("ledger", "--recover")
     assert status == 2
-    assert "cut short" in err
+    assert "truncated" in err
     assert scene.desk.home.ledger.entries_path.read_bytes() == before
     status, out, err = run("ledger", "--recover", "--yes", "--json")
     assert status == 0
@@ -200,7 +200,7 @@ def test_a_lost_key_costs_the_memory_of_which_records_were_which(make_scene: Cal
     scene.desk.home.ledger.key_path.unlink()
     with pytest.raises(IntegrityError):
         join(scene)
-    assert "not known again" in recover_ledger(scene.desk)
+    assert "no longer be recognised" in recover_ledger(scene.desk)
     ledger = scene.desk.home.ledger.read()
     assert (ledger.data_sets, ledger.contents) == ((), {})
     assert ledger.spent("new").rho == rho

@@ -126,13 +126,13 @@ def test_each_line_stops_what_does_not_keep_it(
 
 @pytest.mark.parametrize("name", ["wishart", "gaussian as-published", "mod-sulq", "gausian"])
 def test_a_policy_admits_no_mechanism_that_no_study_has(name: str) -> None:
-    with pytest.raises(UsageError, match="something else than gaussian and laplace"):
+    with pytest.raises(UsageError, match="may list only gaussian, laplace"):
         parse_policy(f'[study]\nmechanisms = ["gaussian", "{name}"]\n')
 
 
 def test_all_lines_that_break_are_said_at_once(parties: Any, make_manifest: MakeManifest) -> None:
     policy = parse_policy("[study]\nmax_epsilon = 0.5\nmin_owners = 9\n")
-    with pytest.raises(PolicyError, match=r"ε is 1, at most 0\.5; .*9 or more"):
+    with pytest.raises(PolicyError, match=r"ε = 1 \(limit: 0\.5\); .*required: 9"):
         policy.check(make_manifest(), parties.owners[0].public.ed25519)
 
 
@@ -202,8 +202,8 @@ def test_the_sheet_says_which_lines_a_study_breaks(make_scene: Callable[..., Any
     scene = make_scene()
     write(scene, "[study]\nmax_epsilon = 0.5\n[budget]\nrho = 0.0001\n")
     sheet = actions.review(scene.desk, scene.address, scene.location)
-    assert sheet.policy()[0] == "REFUSED: ε is 1, at most 0.5"
-    assert any("at least 3 owners, 3 or more" in line for line in sheet.policy())
+    assert sheet.policy()[0] == "REFUSED: ε = 1 (limit: 0.5)"
+    assert any("at least 3 owners (required: 3)" in line for line in sheet.policy())
     assert any("ABOVE your budget" in line for line in sheet.spending.lines())
     facts = sheet.to_json()
     assert (facts["policy"]["holds"], facts["ledger"]["fits"]) == (False, False)
@@ -224,7 +224,7 @@ def test_a_policy_that_was_changed_during_the_question_is_the_one_that_holds(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[study]\nmax_epsilon = 0.5\n", "ε is 1, at most 0.5"),
+        ("[study]\nmax_epsilon = 0.5\n", "ε = 1 (limit: 0.5)"),
         ("[budget]\nrho = 0.0001\n", "above this owner's budget"),
         ("[study]\nmax_epsilom = 1\n", "unknown"),
     ],

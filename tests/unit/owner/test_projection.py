@@ -162,7 +162,7 @@ def test_a_masked_study_has_no_mean_and_keeps_its_least_count(
     found, _records = actions.components(scene.desk, scene.address)
     assert found.mean is None
     publish(scene, change=change)
-    with pytest.raises(MessageError, match="do not fit the manifest"):
+    with pytest.raises(MessageError, match="do not match the manifest"):
         actions.components(scene.desk, scene.address)
 
 

@@ -291,7 +291,7 @@ def test_a_name_in_the_policy_holds_whatever_the_records(scene: Any) -> None:
     join(scene)
     assert ledger(scene).data_sets == ("patients",)
     add_record(scene)
-    assert "these records are the data set 'patients'" in sentences(scene)
+    assert "these records belong to the data set 'patients'" in sentences(scene)
     content, budget = content_of(scene), scene.desk.home.policy().budget
     with pytest.raises(PolicyError):
         reserve(ledger(scene), charge(1, price), content, "patients", budget, "2026-01-01T00:00:00Z")
@@ -323,7 +323,7 @@ def sentences(scene: Any, data_set: str | None = None, *, data: bool = True) -> 
 
 
 def test_the_sheet_says_what_was_spent_and_will_be(scene: Any) -> None:
-    assert "nothing was spent on these records yet" in sentences(scene)
+    assert "nothing has been spent on these records yet" in sentences(scene)
     book(scene, 1, rho(scene), content_of(scene))
     text = sentences(scene)
     assert f"spent before: ε = {float(epsilon(scene, 1)):.4g}" in text
@@ -342,14 +342,14 @@ def test_the_sheet_names_other_data_sets_that_may_be_the_same_people(scene: Any)
     book(scene, 1, Fraction(1), Content(content_of(scene).fingerprint, 40), "patients")
     add_record(scene)
     text = sentences(scene)
-    assert "should they be about the same people as 'patients'" in text
-    assert "these records are the data set 'patients'" in sentences(scene, "patients")
+    assert "if they are about the same people as 'patients'" in text
+    assert "these records belong to the data set 'patients'" in sentences(scene, "patients")
 
 
 def test_without_records_the_sheet_says_what_it_can(scene: Any) -> None:
     assert "0 data sets" in sentences(scene, data=False)
     book(scene, 1, Fraction(1, 10), content_of(scene), "patients")
-    assert "these records are the data set 'patients'" in sentences(scene, data=False)
+    assert "these records belong to the data set 'patients'" in sentences(scene, data=False)
     add_record(scene)
     book(scene, 2, Fraction(1, 10), content_of(scene), "others")
     assert "2 data sets" in sentences(scene, data=False)
@@ -366,7 +366,7 @@ def test_a_study_that_is_booked_shows_itself_once(scene: Any) -> None:
 
 def test_a_merge_is_announced(scene: Any) -> None:
     book(scene, 1, Fraction(1, 100), content_of(scene))
-    assert "becomes one with it" in sentences(scene, "patients")
+    assert "will be merged into it" in sentences(scene, "patients")
     join(scene, "patients")
     assert ledger(scene).data_sets == ("patients",)
     assert ledger(scene).spent("patients").rho == rho(scene) + Fraction(1, 100)

@@ -48,7 +48,7 @@ def test_another_manifest_under_this_id(
     scene = make_scene()
     other = sign_manifest(make_manifest(title="Another"), scene.parties.user)
     scene.proxy._get_manifest = lambda body: httpx.Response(200, content=other.encoded)
-    refused(scene, AuthenticationError, "another manifest")
+    refused(scene, AuthenticationError, "does not belong to this study id")
     promise("P23", counted="another manifest under the study's id", result="refused, 0 bytes sent")
 
 
@@ -117,7 +117,7 @@ def test_a_name_that_the_proxy_has_not_enrolled_with_this_key(
 ) -> None:
     scene = make_scene(release="masked")
     change(scene)
-    refused(scene, AuthenticationError, "enrolled none of this name")
+    refused(scene, AuthenticationError, "enrolled nobody with this name")
 
 
 def test_a_known_owner_with_another_key(make_scene: SceneMaker) -> None:
@@ -125,7 +125,7 @@ def test_a_known_owner_with_another_key(make_scene: SceneMaker) -> None:
     before = Participant("Hospital B", IdentityKey.generate().public.ed25519)
     pins, proxy = scene.desk.home.pins, scene.proxy.key.public.ed25519
     pins.pin_participant(proxy, before, "2025-01-01T00:00:00Z")
-    refused(scene, AuthenticationError, "'Hospital B' is known here since 2025")
+    refused(scene, AuthenticationError, "'Hospital B' has been known here since 2025")
     with pytest.raises(AuthenticationError) as caught:
         actions.review(scene.desk, scene.address, None)
     assert caught.value.slug == "participant-key-changed"
@@ -149,7 +149,7 @@ def test_a_modulus_of_an_earlier_study(
     actions.join(scene.desk, scene.address, prepared, Watcher())
     again = sign_manifest(make_manifest(title="Again"), scene.parties.user)
     scene.proxy.manifest = again
-    with pytest.raises(CryptographicError, match="study before"):
+    with pytest.raises(CryptographicError, match="another study"):
         actions.review(scene.desk, StudyAddress(scene.address.proxy, StudyId(again.digest)), None)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_cli.demo import processes as demo_processes
-from dpdpca_cli.demo.processes import Child, ChildFailedError, ChildProcesses, free_port
+from dpdpca_cli.federation import processes as federation_processes
+from dpdpca_cli.federation.processes import Child, ChildFailedError, ChildProcesses, free_port
 
 SLEEPER = "import time; time.sleep(60)"
 STUBBORN = """
@@ -24,7 +24,7 @@ time.sleep(60)
 @pytest.fixture(autouse=True)
 def python_as_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children are plain Python here: `arguments` are its own."""
-    monkeypatch.setattr(demo_processes, "COMMAND", (sys.executable,))
+    monkeypatch.setattr(federation_processes, "COMMAND", (sys.executable,))
 
 
 def has_ended(child: Child) -> bool:
@@ -39,7 +39,7 @@ def test_children_end_with_the_block(tmp_path: Path) -> None:
 
 
 def test_stubborn_child_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_processes, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(federation_processes, "_GRACE_SECONDS", 0.3)
     with ChildProcesses(tmp_path, {}) as processes:
         child = processes.start("stubborn", ["-c", STUBBORN])
         processes.wait_until(lambda: child.output.stat().st_size > 0, 10, child, "said nothing")
@@ -100,9 +100,9 @@ def test_interrupted_parent_leaves_nobody_behind(tmp_path: Path, number: signal.
     program = f"""
 import sys, time
 from pathlib import Path
-from dpdpca_cli.demo import processes as demo_processes
-demo_processes.COMMAND = (sys.executable,)
-with demo_processes.ChildProcesses(Path({str(tmp_path)!r}), {{}}) as processes:
+from dpdpca_cli.federation import processes as federation_processes
+federation_processes.COMMAND = (sys.executable,)
+with federation_processes.ChildProcesses(Path({str(tmp_path)!r}), {{}}) as processes:
     print(processes.start("sleeper", ["-c", {SLEEPER!r}]).process.pid, flush=True)
     time.sleep(60)
 """
