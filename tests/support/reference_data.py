@@ -32,7 +32,7 @@ class Table:
 
     @property
     def d(self) -> int:
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     def scaled(self) -> Floats:
         """(n, d) in half-ranges from the middle of the bounds, within them."""

@@ -261,14 +261,15 @@ def test_a_read_only_disk(world: World, role: str, promise: Promise) -> None:
 def test_a_disk_that_fails_under_a_server(world: World, role: str, promise: Promise) -> None:
     """Its file system turns read-only while the database is open; mended, the server starts and goes on."""
     study, place = world.begun("masked"), world.place(role)
-    assert place.server is not None
+    server = place.server
+    assert server is not None
     place.disk.fail()
     for command in WRITING[role]:
         assert world.run(role, command, study).status == 1, command
-    wait_for(lambda: httpx.get(place.server.health, trust_env=False).status_code == 503, "it says so")
-    place.server.stop()
+    wait_for(lambda: httpx.get(server.health, trust_env=False).status_code == 503, "it says so")
+    server.stop()
     place.disk.mend()
-    place.server.start()
+    server.start()
     world.ended(study)
     promise(
         "P18",

@@ -131,7 +131,7 @@ def test_a_withdrawal_refunds_once_and_joining_again_pays_again() -> None:
     ledger.add_all(settle(ledger, receipt(1, 1), NOW))
     taken_back = receipt(1, 2, "withdrawal")
     ledger.add_all(settle(ledger, taken_back, NOW))
-    assert (state(ledger, 1), ledger.live_rho) == (SpendState.WITHDRAWN, 0)
+    assert (state(ledger, 1), ledger.live_rho) == (SpendState.WITHDRAWN, Fraction(0))
     assert settle(ledger, taken_back, NOW) == settle(ledger, receipt(1, 1), NOW) == []
     pay(ledger, 1)
     # An old receipt of a withdrawal is worth nothing against the new share, sent or receipted.
@@ -194,7 +194,7 @@ def test_a_cancellation_in_the_signed_transcript_refunds_for_good(committed: boo
         ledger.add_all(settle(ledger, receipt(1, 1), NOW))
     events = transcript(1, ["manifest", "receipt", "cancelled"])
     ledger.add_all(refund_cancelled(ledger, study(1), events, NOW))
-    assert (state(ledger, 1), ledger.live_rho) == (SpendState.CANCELLED, 0)
+    assert (state(ledger, 1), ledger.live_rho) == (SpendState.CANCELLED, Fraction(0))
     assert refund_cancelled(ledger, study(1), events, NOW) == []
     with pytest.raises(ConflictError) as refusal:
         pay(ledger, 1)

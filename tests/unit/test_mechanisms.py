@@ -4,12 +4,14 @@ import math
 import subprocess
 import sys
 from fractions import Fraction
+from typing import Any
 
 import dp_accounting
 import numpy as np
 import opendp.prelude as dp
 import pytest
 from dp_accounting import pld
+from present import present
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import (
@@ -24,6 +26,7 @@ from dpdpca_protocol.privacy.mechanisms import (
     Gaussian,
     GuaranteeKind,
     Laplace,
+    Mechanism,
     ModSulq,
     PublishedDiscretizer,
     PublishedGaussian,
@@ -44,7 +47,9 @@ WEIGHT = Fraction(43, 100) * K
 DELTA = Fraction(1, 10**6)
 
 
-def setting(quantity=Quantity.SECOND_MOMENT, d=8, epsilon="1", delta=DELTA):
+def setting(
+    quantity: Quantity = Quantity.SECOND_MOMENT, d: int = 8, epsilon: str = "1", delta: Fraction = DELTA
+) -> Setting:
     weight = WEIGHT if quantity is Quantity.JOINT else Fraction(0)
     return Setting(quantity, d, K, Fraction(epsilon), delta, weight)
 
@@ -53,7 +58,9 @@ OFFERED = [(mechanism, quantity) for mechanism in MECHANISMS for quantity in sor
 
 
 @pytest.mark.parametrize(("mechanism", "quantity"), OFFERED)
-def test_every_mechanism_says_the_same_things_about_itself(mechanism, quantity):
+def test_every_mechanism_says_the_same_things_about_itself(
+    mechanism: type[Mechanism], quantity: Quantity
+) -> None:
     fitted = mechanism.calibrated(setting(quantity))
     assert mechanism_class(mechanism.name, mechanism.calibration) is mechanism
     assert mechanism.title
@@ -66,7 +73,7 @@ def test_every_mechanism_says_the_same_things_about_itself(mechanism, quantity):
         assert str(fitted.guarantee).startswith("no differential privacy: ")
     else:
         assert fitted.guarantee.assumptions
-        assert fitted.event.rho > 0
+        assert present(fitted.event).rho > 0
         assert "replace-one" in str(fitted.guarantee)
     law = fitted.law(7)
     assert law.triangle_bound >= 13 * math.isqrt(int(law.diagonal)) + law.shift
@@ -79,7 +86,9 @@ def test_every_mechanism_says_the_same_things_about_itself(mechanism, quantity):
 
 
 @pytest.mark.parametrize(("mechanism", "quantity"), OFFERED)
-def test_draws_have_the_order_of_the_release_and_obey_their_bounds(mechanism, quantity):
+def test_draws_have_the_order_of_the_release_and_obey_their_bounds(
+    mechanism: type[Mechanism], quantity: Quantity
+) -> None:
     fitted = mechanism.calibrated(setting(quantity, d=3))
     draws = fitted.draw(5)
     law = fitted.law(5)
@@ -93,19 +102,19 @@ def test_draws_have_the_order_of_the_release_and_obey_their_bounds(mechanism, qu
     assert fitted.draw(5) != draws
 
 
-def test_a_triangle_is_drawn_once_and_whole():
+def test_a_triangle_is_drawn_once_and_whole() -> None:
     asked = []
 
-    def draws(variance, count, bound):
+    def draws(variance: Fraction, count: int, bound: int) -> list[int]:
         asked.append((variance, count, bound))
         return list(range(10 * len(asked), 10 * len(asked) + count))
 
     triangle = gaussian_triangle(4, Fraction(9), Fraction(4), Samplers(gaussian=draws))
-    assert asked == [(9, 4, 39), (4, 6, 26)]
+    assert asked == [(Fraction(9), 4, 39), (Fraction(4), 6, 26)]
     assert triangle == [10, 20, 21, 22, 11, 23, 24, 12, 25, 13]
 
 
-def test_ours_is_the_calibration_of_the_releases():
+def test_ours_is_the_calibration_of_the_releases() -> None:
     rho = zcdp_rho(Fraction(1), DELTA)
     masked = Gaussian.calibrated(setting(Quantity.SCATTER))
     joint = Gaussian.calibrated(setting(Quantity.JOINT))
@@ -136,7 +145,9 @@ def test_ours_is_the_calibration_of_the_releases():
         ("3", 3.76, 13.1, 0.37),
     ],
 )
-def test_what_the_published_calibration_really_gives(claimed, moment, scatter, spent):
+def test_what_the_published_calibration_really_gives(
+    claimed: str, moment: float, scatter: float, spent: float | None
+) -> None:
     """The table of the privacy notes: sensitivity 1 and the classical τ, δ = 10⁻⁵."""
     from dpdpca_protocol.privacy.accounting import gaussian_delta
 
@@ -150,20 +161,20 @@ def test_what_the_published_calibration_really_gives(claimed, moment, scatter, s
         assert gaussian_delta(float(claimed), ratio) == pytest.approx(spent, rel=0.013)
     # What is printed as a promise is the conversion for integers, a few per cent above the continuous figure.
     for fitted in (of_moment, of_scatter):
-        assert 1 <= float(fitted.guarantee.epsilon) / fitted.real_epsilon < 1.25
+        assert 1 <= float(present(fitted.guarantee.epsilon)) / present(fitted.real_epsilon) < 1.25
         assert fitted.guarantee.kind is GuaranteeKind.APPROXIMATE
         assert fitted.claim.epsilon == Fraction(claimed)
         assert fitted.law(1).diagonal == fitted.law(1).off_diagonal
 
 
-def test_the_published_formula_is_too_small_for_large_epsilon():
+def test_the_published_formula_is_too_small_for_large_epsilon() -> None:
     """At sensitivity 1 itself: true ε 10.39 for a claimed 10, 25.4 for 20; at δ = 0.01 already 8.60 for 8."""
     for claimed, delta, real in (("10", "1e-5", 10.39), ("20", "1e-5", 25.4), ("8", "0.01", 8.60)):
         tau = published_scale(Fraction(claimed), Fraction(delta))
         assert real_epsilon(1 / float(tau), float(Fraction(delta))) == pytest.approx(real, rel=2e-3)
 
 
-def test_the_real_epsilon_is_dp_accountings():
+def test_the_real_epsilon_is_dp_accountings() -> None:
     for ratio in (0.01, 0.3, 1.0, 4.0):
         for delta in (1e-8, 1e-5, 1e-2):
             expected = dp_accounting.get_epsilon_gaussian(1 / ratio, delta)
@@ -174,24 +185,24 @@ def test_the_real_epsilon_is_dp_accountings():
     ("d", "scale", "looseness", "real"),
     [(10, 65.0, 10.9, None), (64, 418.0, 70.0, 0.0104), (300, 2070.0, 346.0, None)],
 )
-def test_how_loose_modsulq_is(d, scale, looseness, real):
+def test_how_loose_modsulq_is(d: int, scale: float, looseness: float, real: float | None) -> None:
     """nβ against the exact Gaussian for sensitivity √2 at ε = 1, δ = 10⁻⁶."""
     fitted = ModSulq.calibrated(setting(d=d))
     assert float(fitted.scale) / K == pytest.approx(scale, rel=2e-3)
     assert float(fitted.scale) / K / (math.sqrt(2) * 4.2247) == pytest.approx(looseness, rel=3e-3)
     if real:
         assert fitted.real_epsilon == pytest.approx(real, rel=5e-3)
-    assert fitted.real_epsilon < float(fitted.guarantee.epsilon) < 1 / d
+    assert present(fitted.real_epsilon) < float(present(fitted.guarantee.epsilon)) < 1 / d
     assert fitted.claim.epsilon == 1
 
 
-def test_modsulq_is_sound_on_every_quantity():
+def test_modsulq_is_sound_on_every_quantity() -> None:
     for quantity in ModSulq.quantities:
-        assert ModSulq.calibrated(setting(quantity)).guarantee.epsilon < 1
+        assert present(ModSulq.calibrated(setting(quantity)).guarantee.epsilon) < 1
     assert modsulq_scale(Fraction(1), Fraction(99, 100), 1) >= 1
 
 
-def test_wishart_noise_has_no_guarantee_and_says_why():
+def test_wishart_noise_has_no_guarantee_and_says_why() -> None:
     fitted = Wishart.calibrated(setting(epsilon="0.5"))
     assert fitted.guarantee.kind is GuaranteeKind.NONE
     assert fitted.guarantee.epsilon is None
@@ -201,7 +212,7 @@ def test_wishart_noise_has_no_guarantee_and_says_why():
         assert impossible_probability(Fraction(epsilon), Fraction(1)) == pytest.approx(lost, abs=5e-5)
 
 
-def test_events_are_what_dp_accounting_and_opendp_say():
+def test_events_are_what_dp_accounting_and_opendp_say() -> None:
     dp.enable_features("contrib")
     for mechanism, quantity in OFFERED:
         fitted = mechanism.calibrated(setting(quantity))
@@ -214,11 +225,11 @@ def test_events_are_what_dp_accounting_and_opendp_say():
         scale = float(fitted.scale)
         if event.pure_epsilon is None:
             accountant.compose(dp_accounting.GaussianDpEvent(scale / distance))
-            measurement = dp.m.make_gaussian(
+            measurement: Any = dp.m.make_gaussian(
                 dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=scale
             )
             assert measurement.map(distance) == pytest.approx(float(event.rho), rel=1e-9)
-            assert accountant.get_epsilon(delta) <= float(fitted.guarantee.epsilon) * 1.001
+            assert accountant.get_epsilon(delta) <= float(present(fitted.guarantee.epsilon)) * 1.001
         else:
             accountant.compose(dp_accounting.LaplaceDpEvent(scale / distance))
             measurement = dp.m.make_laplace(
@@ -229,7 +240,7 @@ def test_events_are_what_dp_accounting_and_opendp_say():
             assert event.rho == event.pure_epsilon**2 / 2
 
 
-def test_the_published_discretizer_and_its_price():
+def test_the_published_discretizer_and_its_price() -> None:
     rows = np.array([[0.0, 10.0], [0.5, 20.0], [1.0, 40.0]])
     lower, upper = rows.min(axis=0), rows.max(axis=0)  # of the data, as the paper has them
     discretize = PublishedDiscretizer(lower, upper, 2**4 - 1)
@@ -246,13 +257,15 @@ def test_the_published_discretizer_and_its_price():
 
 
 @pytest.mark.parametrize("mechanism", [PublishedGaussian, PublishedLaplace, Wishart])
-def test_a_quantity_that_a_mechanism_is_not_made_for_is_refused(mechanism):
+def test_a_quantity_that_a_mechanism_is_not_made_for_is_refused(
+    mechanism: type[PublishedGaussian] | type[PublishedLaplace] | type[Wishart],
+) -> None:
     with pytest.raises(UsageError, match="not for the joint release"):
         mechanism.calibrated(setting(Quantity.JOINT))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_less_noise_than_the_formula_gives_is_refused(mechanism):
+def test_less_noise_than_the_formula_gives_is_refused(mechanism: type[Mechanism]) -> None:
     fitted = mechanism.calibrated(setting())
     with pytest.raises(UsageError, match="noise scale"):
         mechanism(fitted.setting, fitted.scale * Fraction(999, 1000))
@@ -273,8 +286,8 @@ def test_less_noise_than_the_formula_gives_is_refused(mechanism):
         {"quantity": Quantity.JOINT, "alpha_squared": Fraction(2 * K + 1)},
     ],
 )
-def test_terms_out_of_range_are_refused(change):
-    terms = {
+def test_terms_out_of_range_are_refused(change: dict[str, Any]) -> None:
+    terms: dict[str, Any] = {
         "quantity": Quantity.SCATTER,
         "encoded_features": 4,
         "record_bound": K,
@@ -285,7 +298,7 @@ def test_terms_out_of_range_are_refused(change):
         Setting(**(terms | change))
 
 
-def test_calls_out_of_range_are_refused():
+def test_calls_out_of_range_are_refused() -> None:
     fitted = Laplace.calibrated(setting())
     with pytest.raises(UsageError):
         fitted.draw(0)
@@ -304,7 +317,7 @@ def test_calls_out_of_range_are_refused():
     assert real_epsilon(1e-9, 1e-6) == 0.0
 
 
-def test_mechanisms_import_no_opendp():
+def test_mechanisms_import_no_opendp() -> None:
     script = (
         "import sys, dpdpca_protocol.privacy.mechanisms;"
         " sys.exit(any(m.startswith('opendp') for m in sys.modules))"

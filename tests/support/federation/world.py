@@ -187,7 +187,7 @@ class Federation:
         service = Server(
             f"the service of {name}",
             ("user", "serve"),
-            machine.environment | settings,
+            {**machine.environment, **settings},
             self.logs / f"{machine.home.name}-serve.log",
             f"{url}/readyz",
         )
