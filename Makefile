@@ -5,7 +5,7 @@ BIN := .venv/bin
 # A test that hangs says where, and fails.
 NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test nightly test-system lint audit bench clean
+.PHONY: demo test nightly test-system lint audit bench docs reference vectors clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
@@ -31,11 +31,17 @@ lint: .venv/dev.stamp
 audit: .venv-audit/stamp ## known vulnerabilities of what is locked; says so where it cannot ask
 	.venv-audit/bin/python requirements/audit.py
 
+docs: .venv-docs/stamp ## the documentation as a site in build/site; a link that leads nowhere fails
+	.venv-docs/bin/zensical build --clean --strict
+
+reference: .venv/dev.stamp ## the reference pages of the documentation, written anew from the code
+	PYTHONPATH=docs $(BIN)/python -m reference_pages
+
 vectors: .venv/dev.stamp ## written anew, byte for byte the same
 	$(BIN)/python tests/vectors/generate.py
 
 clean:
-	rm -rf .venv .venv-audit build demo-report.html
+	rm -rf .venv .venv-audit .venv-docs .cache build demo-report.html
 
 # The lock is installed with its hashes, then the project itself without looking for anything more.
 .venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python
@@ -43,11 +49,11 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-# The auditor's own requirements stay out of the environment that it looks at.
-.venv-audit/stamp: requirements/audit.txt
+# The auditor and the generator of the documentation have environments of their own, apart from the product's.
+.venv-%/stamp: requirements/%.txt
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found; name one with make PYTHON=..." >&2; exit 1; }
-	$(PYTHON) -m venv .venv-audit
-	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	touch $@
 
 .venv/bin/python:

@@ -14,9 +14,15 @@ compile() { # compile EXTRA: one lock, with hashes and without the address of an
 compile dev "$@"
 compile demo --constraint requirements/dev.txt "$@"
 
-# The auditor is in no environment of the product: only its own requirements count.
-echo 'pip-audit>=2.9' |
-    CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
-        --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
-        --output-file requirements/audit.txt "$@" -
-sed -i -E '/^--/d' requirements/audit.txt
+tool() { # tool NAME REQUIREMENT: one lock of a tool that has an environment of its own
+    echo "$2" |
+        CUSTOM_COMPILE_COMMAND="requirements/lock.sh" pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras \
+            --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate \
+            --output-file "requirements/$1.txt" "${@:3}" -
+    sed -i -E '/^--/d' "requirements/$1.txt"
+}
+
+# None of them is in an environment of the product: only their own requirements count.
+tool audit 'pip-audit>=2.9' "$@"
+tool generated-client 'openapi-python-client>=0.29' "$@"
+tool docs 'zensical>=0.0.73' "$@"

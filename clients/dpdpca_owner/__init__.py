@@ -1,1 +1,1 @@
-"""A data owner: its keys, its data files, what it consents to, and how its share travels."""
+"""A data owner: its keys, its data files, its consent, and how its share is sent."""

@@ -1,6 +1,7 @@
-"""The consent sheet: what a study asks of an owner, in facts. It uploads nothing.
+"""The consent sheet: the facts about what a study asks of an owner. Making it uploads nothing.
 
-Every sentence says what holds, towards whom, and what does not; figures are the manifest's own, recomputed.
+Every sentence says what holds, against whom it holds, and what does not hold. The figures are those of the
+manifest, computed again on this machine.
 """
 
 from dataclasses import dataclass
@@ -9,8 +10,8 @@ from typing import Any
 from dpdpca_owner.accounts.approvals import Chain
 from dpdpca_owner.accounts.spending import Spending
 from dpdpca_owner.home import Owner
-from dpdpca_owner.opening import OpenedStudy, is_participant
 from dpdpca_owner.policy import PolicyLine
+from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.terms.manifest import Manifest
@@ -22,47 +23,48 @@ from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_runtime.words import fingerprint_words
 
 _COLLUSION = (
-    "Proxy and data user together can undo everything: they must be run by different organisations and not"
-    " work together."
+    "The proxy and the data user can undo all protection if they work together. They must be run by different"
+    " organisations, and these must not work together."
 )
 _UNIT = (
-    "The guarantee is for one record. It is not for an owner as a whole: two studies whose owners differ by"
-    " one show that owner's statistics beyond the noise."
+    "The guarantee protects one record. It does not protect an owner as a whole: if the cohorts of two"
+    " studies differ by one owner, their results reveal that owner's statistics, hidden only by the noise."
 )
 _TOWARDS_PROXY = (
-    "The proxy alone draws the noise, so the guarantee does not hold towards the proxy should it see the"
-    " components; they travel sealed to the owners."
+    "The proxy alone draws the noise. The guarantee therefore does not hold against the proxy if it sees the"
+    " components. For this reason they are sent to the owners sealed."
 )
 
 _OWNERS_DRAW = (
-    "It draws no noise and knows none, so the guarantee holds towards it too, and components may be published"
-    " in clear."
+    "It neither draws nor knows the noise. The guarantee therefore holds against the proxy too, and the"
+    " components may be published in clear."
 )
 
 _NOT_PUBLISHED = (
-    "The proxy draws noise, and the data user draws as much again before it reads the numbers: what it puts"
-    " into the manifests of later rounds tells the proxy no more than the guarantee allows."
+    "The proxy draws noise, and the data user adds as much again before it reads the numbers. What the data"
+    " user puts into the manifests of later rounds therefore tells the proxy no more than the guarantee"
+    " allows."
 )
 _CONTENTS = {
-    BlockName.COUNT: "how many records there are",
+    BlockName.COUNT: "the number of records",
     BlockName.SUM: "the sums of the features",
-    BlockName.SECOND_MOMENT: "the sums of their products",
-    BlockName.PAIR_MOMENT: "the sums of products of differences between two records each",
-    BlockName.NORMS: "how many records are of which size",
-    BlockName.PAIR_NORMS: "how many pairs of records differ by how much",
-    BlockName.OCTAVES: "for each feature, how many pairs of records differ in it by how much",
+    BlockName.SECOND_MOMENT: "the sums of products of two features",
+    BlockName.PAIR_MOMENT: "the sums of products of the differences within pairs of records",
+    BlockName.NORMS: "how many records fall into each range of sizes",
+    BlockName.PAIR_NORMS: "how many pairs of records differ by an amount in each range",
+    BlockName.OCTAVES: "how many pairs of records differ in each feature by an amount in each range",
 }
 _MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What the manifest's rules do to the owner's data; stays on this machine.
+    """What the manifest's rules do to the owner's data. It stays on this machine.
 
     Attributes:
         columns: the owner's column for each feature.
-        report: counts.
-        notes: a sentence for each thing that is unusual and yet admitted.
+        report: how many records were read, dropped and clipped.
+        notes: one sentence for each thing that is unusual but accepted.
     """
 
     columns: tuple[str, ...]
@@ -88,12 +90,12 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class ConsentSheet:
-    """The facts of one study for one owner.
+    """The facts about one study for one owner.
 
     Attributes:
-        judged: the lines of the owner's policy.
-        spending: what the study would do to its budget.
-        chain: how it stands to what was approved for its chain of studies, if it is a round of one.
+        judged: the lines of the owner's policy, checked against the study.
+        spending: what the study would cost of the owner's budget.
+        chain: the round compared with what was approved for its chain; None if the study is not a round.
     """
 
     study: OpenedStudy
@@ -118,7 +120,7 @@ class ConsentSheet:
         met = (
             f"known to this owner since {self.study.user_since}"
             if self.study.user_since
-            else "first contact: compare the words with the data user by another way than this proxy"
+            else "first contact: compare the words with the data user, but not through this proxy"
         )
         return [f"{user.name}: {fingerprint_words(user.ed25519)}", met]
 
@@ -126,10 +128,10 @@ class ConsentSheet:
         figures = self.manifest.figures
         return [
             f"{figures.ciphertext_count:,} Paillier ciphertexts under a key of {self.manifest.key.bits} bits,"
-            f" {self.sealed_bytes:,} bytes, sealed to the proxy",
-            f"they hold {figures.value_count:,} numbers: {self._contents()}",
-            "a signed statement that lists their digests, with this owner's public keys",
-            "never a record, a single value or a file",
+            f" {self.sealed_bytes:,} bytes in all, sealed so that only the proxy can open them",
+            f"the ciphertexts hold {figures.value_count:,} numbers: {self._contents()}",
+            "a signed statement that lists the digests of the ciphertexts and this owner's public keys",
+            "no record, no single value and no file leaves this machine",
         ]
 
     def _contents(self) -> str:
@@ -137,26 +139,31 @@ class ConsentSheet:
         names = [block.name for block in figures.blocks] or [*_MASKED_CONTENTS]
         *first, last = (_CONTENTS[name] for name in names)
         if figures.rules.of_pairs:
-            first = ["how many pairs of records there are"]
+            first = ["the number of pairs of records"]
         return f"{', '.join(first)} and {last}"
 
     def who_can_decrypt(self) -> list[str]:
         user, proxy = self.manifest.user.name, self.manifest.proxy.name
         if self.manifest.rules.is_masked:
-            count = f"{proxy} learns the number of all owners' records together: the data user proves it."
+            count = (
+                f"{proxy} learns the total number of records of all owners, because the data user proves it."
+            )
         else:
             count = f"{proxy} does not learn the number of records"
             if self.manifest.rho_share < 1:
-                count += " from the protocol; terms of later rounds are computed with it, and may show it"
+                count += (
+                    " from the protocol. The terms of later rounds are computed from this number and may"
+                    " reveal it"
+                )
             count += "."
         towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
         if not self.manifest.release.has_components:
             towards = _NOT_PUBLISHED
         return [
-            f"{user} holds the secret key. It gets the sum over all owners only, once, with noise;"
-            " the proxy keeps single shares from it.",
-            f"{user} learns the number of all owners' records together exactly.",
-            f"{proxy} holds the ciphertexts and no key. {towards}",
+            f"{user} holds the secret key. It receives only the sum over all owners, once, with noise."
+            " The proxy does not give it the shares of single owners.",
+            f"{user} learns the exact total number of records of all owners.",
+            f"{proxy} holds the ciphertexts but no key. {towards}",
             count,
             _COLLUSION,
         ]
@@ -168,19 +175,19 @@ class ConsentSheet:
         else:
             what = "for this study" if self.chain is None else "for this round by itself"
             promised = (
-                f"ε = {float(guarantee.epsilon):.6g}, δ = {float(guarantee.delta):.6g} {what},"
-                f" relation {guarantee.relation}: towards the data user and whoever sees the result,"
-                " replacing one record by any other changes the chance of any result by a factor of at most"
-                " e^ε, but for δ. The number of records counts as public."
+                f"ε = {float(guarantee.epsilon):.6g}, δ = {float(guarantee.delta):.6g} {what}, relation"
+                f" {guarantee.relation}. This holds against the data user and everybody who sees the result:"
+                " replacing one record by any other changes the probability of any result by a factor of at"
+                " most e^ε, apart from δ. The number of records counts as public."
             )
         lines = [*self._of_chain(), promised]
         lines.append(f"{manifest.release} release, noise drawn by the {manifest.noise_by}")
         if manifest.noise_by is NoiseBy.OWNERS:
             colluding = manifest.max_colluding
             lines.append(
-                "this machine draws its own part of the noise and adds it before it encrypts; it is enough"
-                f" that {manifest.min_owners - colluding} owners do and tell nobody, whatever {colluding}"
-                " others give away to the proxy or the data user"
+                "this machine draws its own part of the noise and adds it before it encrypts. The guarantee"
+                f" needs {manifest.min_owners - colluding} owners that do so and keep their noise secret,"
+                f" whatever {colluding} other owners tell the proxy or the data user"
             )
         first, *others = privacy_statements(manifest.figures)
         return [*lines, f"mechanism {first}", *others, _UNIT]
@@ -191,76 +198,86 @@ class ConsentSheet:
             return []
         total = f"ε = {float(manifest.epsilon):.6g}, δ = {float(manifest.delta):.6g}"
         lines = [
-            f"this is one round of a chain of studies: {total} is the TOTAL for all rounds together, and this"
-            f" round spends {float(chain.share):.4%} of it; with earlier rounds {float(chain.after):.4%}"
+            f"this study is one round of a chain of studies: {total} is the TOTAL for all rounds together."
+            f" This round spends {float(chain.share):.4%} of the total; with the earlier rounds,"
+            f" {float(chain.after):.4%} is spent"
         ]
         if chain.after > 1:
             lines.append("this is ABOVE the total that you approved: this owner cannot join.")
         elif chain.is_covered:
-            lines.append("you have approved the total before, on the same terms: it needs no new answer")
+            lines.append("you approved the total before, on the same terms: you need not approve it again")
         elif chain.is_other_data:
             lines.append(
-                "you have approved the total before, but for records that count in another data set than"
-                " these: it needs a new answer"
+                "you approved the total before, but for records that count in another data set: you need to"
+                " approve it again for these records"
             )
         else:
             lines.append(
                 "by joining you approve the total: later rounds of the same data user, with the same purpose,"
-                " owners and features, may spend what is left of it without a new question"
+                " owners and features, may spend what is left of it without asking you again"
             )
         return lines
 
     def honesty(self) -> list[str]:
-        """How much hangs on the owners (protocol, Roles)."""
+        """What depends on the honesty of the owners."""
         if self.manifest.rules.is_masked:
             return [
                 "MASKED: every owner must be honest, and none may work with the data user. One false share,"
-                " such as a wrong number of records, shows the data user the exact sums of all owners."
-                " So join only if you know and trust every owner named below."
+                " such as a wrong number of records, shows the data user the exact sums over all owners."
+                " Join only if you know and trust every owner named below."
             ]
         kind = str(self.manifest.release).upper()
-        return [f"{kind}: an owner that does not clip its records voids the bound for its own records only."]
+        return [
+            f"{kind}: if an owner does not clip its records, the guarantee fails for that owner's records"
+            " only."
+        ]
 
     def cohort(self) -> list[str]:
         manifest = self.manifest
         least, most = manifest.min_owners, manifest.max_owners
-        lines = [f"at least {least} and at most {most} owners; you can rely on the {least} only"]
+        lines = [f"at least {least} and at most {most} owners; you can rely only on the {least}"]
         if manifest.participants:
             lines[0] += f"; {len(manifest.participants)} are named:"
             lines += [self._named(participant) for participant in manifest.participants]
             if self._has_strangers:
                 lines.append(
-                    "Compare the words of those who are new with each of them, by another way than this"
-                    " proxy and the data user: the data user wrote this list."
+                    "The data user wrote this list. Compare the words of each new owner with that owner, but"
+                    " not through this proxy or the data user."
                 )
             if not is_participant(manifest, self.owner):
                 lines.append("You are NOT among them: this owner cannot join.")
         else:
             lines.append(
-                "Any enrolled owner may join: owners without data can make up the number, so it protects you"
-                " only as far as you trust the proxy's enrolment."
+                "Any enrolled owner may join. Owners without data could fill the cohort, so the number of"
+                " owners protects you only as far as you trust the proxy's enrolment."
             )
             if manifest.noise_by is NoiseBy.OWNERS:
-                lines.append("The same holds for their noise: an owner that was made up may have drawn none.")
+                lines.append("The same holds for the noise: a made-up owner may have drawn none.")
         records = f"{manifest.min_records} to {manifest.max_records} records in all"
         if manifest.rules.of_pairs:
-            records += "; what counts for the least is records in pairs, two a pair"
+            records += "; towards the minimum, only records in pairs count, two for each pair"
         if not manifest.rules.is_masked:
-            records += ", which protects nobody from the data user: it is checked after the release only"
+            records += (
+                ". The minimum protects nobody from the data user, because it is checked only after the"
+                " release"
+            )
         lines.append(records)
         when = time_text(manifest.closes_at)
         lines.append(
-            f"closes when all named owners are in, at the latest on {when}"
+            f"closes when all named owners have joined, and no later than {when}"
             if manifest.closing == "when-complete"
             else f"closes on {when}"
         )
-        lines.append(f"the data user may close earlier, with {least} owners or more; all parties see it")
         lines.append(
-            "not released if its owners differ from those of an earlier study with a feature in common by"
-            f" fewer than {manifest.cohort_distance}: the difference would show the sums of these few"
+            f"the data user may close earlier, with {least} owners or more; all parties can see this"
+        )
+        lines.append(
+            "nothing is released if the cohort differs by fewer than"
+            f" {manifest.cohort_distance} owners from the cohort of an earlier study with a common feature:"
+            " the difference would reveal the sums of these few owners"
         )
         if least < 3:
-            lines.append("With two owners each learns the noisy statistics of the other.")
+            lines.append("With two owners, each learns the other's noisy statistics.")
         return lines
 
     def _named(self, participant: Participant) -> str:
@@ -280,21 +297,24 @@ class ConsentSheet:
         missing = (
             "a record with a missing value is left out; which records are complete is treated as public"
             if manifest.missing == "reject"
-            else "a missing value counts as the feature's centre; every record counts"
+            else "a missing value is replaced by the feature's centre; every record counts"
         )
         norm = decimal_text(manifest.clip_norm)
         d, release = manifest.figures.encoded_features, manifest.rules
-        rules = [missing, f"values are cut to the bounds and scaled ({manifest.scaling})"]
+        rules = [missing, f"values are clipped to the bounds and scaled ({manifest.scaling})"]
         if release.of_pairs:
-            rules.append(f"differences of pairs are cut to norm {norm}, of 2·√{d} at most")
+            rules.append(
+                f"the difference within each pair is clipped to norm {norm}; the largest possible is 2·√{d}"
+            )
         elif release.clips_records or BlockName.SUM in dict(manifest.blocks):
-            rules.append(f"records are cut to norm {norm} of √{d}")
+            rules.append(f"records are clipped to norm {norm}; the largest possible norm is √{d}")
         if manifest.nonnegative:
             rules.append("no scaled value is below 0")
         if manifest.figures.mechanism.setting.has_pairs:
             rules.append(
-                "records are paired by lot, in an order that their number and a secret of this machine decide"
-                " and their values do not; at least two records are needed, and an odd one is left out"
+                "records are paired at random: the pairing depends on the number of records and on a secret"
+                " of this machine, never on the values. At least two records are needed; if their number is"
+                " odd, one record is left out"
             )
         else:
             rules.append("at least one record is needed")
@@ -304,7 +324,7 @@ class ConsentSheet:
         broken = [f"REFUSED: {line.text}" for line in self.judged if not line.holds]
         kept = [f"kept: {line.text}" for line in self.judged if line.holds]
         if broken:
-            broken.append("This owner cannot join; --yes does not pass the policy.")
+            broken.append("This owner cannot join; --yes does not override the policy.")
         return broken + kept
 
     def to_json(self) -> dict[str, Any]:

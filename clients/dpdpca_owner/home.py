@@ -1,4 +1,4 @@
-"""What an owner keeps between commands: its identity, the keys it has pinned, and one folder a study."""
+"""What an owner keeps between commands: its identity, pinned keys, and a folder for each study."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,7 +28,7 @@ _NAME_LIMIT = 200
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """This owner: what it calls itself, and its keys; `former` were given up, the newest first."""
+    """This owner: its name and its keys. `former` holds the replaced keys, the newest first."""
 
     name: str
     key: IdentityKey
@@ -40,7 +40,7 @@ class Owner:
 
     @property
     def parties(self) -> frozenset[PartyId]:
-        """The ids under all of its keys."""
+        """The party ids of all its keys."""
         return frozenset(key.public.party_id for key in (self.key, *self.former))
 
 
@@ -48,8 +48,8 @@ class OwnerHome:
     """An owner's folder.
 
     Args:
-        path: made on the first write.
-        witness: a folder outside of `path`, where the head of the ledger is kept once more; None for none.
+        path: the folder; made on the first write.
+        witness: a folder outside `path` with a second copy of the ledger's head, or None.
     """
 
     def __init__(self, path: Path, witness: Path | None = None) -> None:
@@ -66,23 +66,23 @@ class OwnerHome:
 
         Raises:
             UsageError: the name is empty, too long or not plain text.
-            ConflictError: there are keys already.
+            ConflictError: the folder already has keys.
         """
         try:
             read_text(name, "the name", _NAME_LIMIT)
         except DpdpcaError as error:
-            raise UsageError("bad-name", error.problem, "give a short plain name") from error
+            raise UsageError("bad-name", error.problem, "give a short name in plain text") from error
         self.keys.check_unused()
         private_dir(self.path)
         save(self._name_path, {"name": name})
         self.ledger.create(now or datetime.now(UTC), OS_RANDOMNESS)
         if not self.policy_path.exists():
             write_private(self.policy_path, DEFAULT_POLICY.encode())
-        # The key last: an interrupted init leaves nothing that looks finished.
+        # The keys are written last, so that an interrupted init never looks finished.
         return Owner(name, self.keys.create(passphrase))
 
     def load(self, passphrase: bytes | None = None) -> Owner:
-        """Raises NotFoundError before `create`, AuthenticationError for a wrong passphrase."""
+        """This owner. Raises NotFoundError before `create`, AuthenticationError for a wrong passphrase."""
         self._check_made()
         keys = self.keys.load(passphrase)
         body = load(self._name_path, "name")
@@ -90,45 +90,48 @@ class OwnerHome:
             return Owner(read_text(body["name"], "the name", _NAME_LIMIT), keys.current, keys.former)
 
     def rotate(self, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]) -> Owner:
-        """Give the keys up for new ones; see `IdentityFiles.rotate`."""
+        """Replace the keys by new ones; see `IdentityFiles.rotate`."""
         self._check_made()
         self.keys.rotate("owner", passphrase, now, announce)
         return self.load(passphrase)
 
     def owner_in(self, owner: Owner, manifest: Manifest) -> Owner:
-        """`owner` with the key that it has in a study: the one it began with, else the one that is named."""
+        """`owner` with its key in a study: the key that it joined with, else the key that the study names."""
         keys, folder = (owner.key, *owner.former), self.study(manifest.study_id)
         named = {participant.ed25519 for participant in manifest.participants}
         recorded = folder.owner_key()
         if recorded is None and not named and folder.plan() is not None:
-            return replace(owner, key=keys[-1])  # joined by a version that knew no rotation
+            return replace(owner, key=keys[-1])  # joined with a version that had no key rotation
         wanted = {recorded} if recorded is not None else named
         key = next((key for key in keys if key.public.ed25519 in wanted), owner.key)
         return replace(owner, key=key)
 
     def policy(self) -> Policy:
-        """Raises UsageError `bad-policy` where the file is not one."""
+        """The owner's policy. Raises UsageError `bad-policy` if its file is not a valid policy."""
         return load_policy(self.policy_path)
 
     def study(self, study: StudyId) -> StudyFolder:
         return StudyFolder(self.path / "studies" / study.hex(), study)
 
     def studies(self) -> list[StudyFolder]:
-        """The studies that this owner has joined or tried to, by id."""
+        """The studies that this owner has joined or tried to join, sorted by id."""
         root = self.path / "studies"
         names = sorted(entry.name for entry in root.iterdir()) if root.is_dir() else []
         return [self.study(StudyId.parse(name)) for name in names]
 
     def known_moduli(self, besides: StudyId) -> frozenset[Digest]:
-        """Digests of the moduli of all other studies joined before: one key serves one study."""
+        """Digests of the moduli of all other studies joined before. No two studies may share a key."""
         moduli = (folder.modulus() for folder in self.studies() if folder.study != besides)
         return frozenset(modulus for modulus in moduli if modulus is not None)
 
     def _acted(self) -> frozenset[PartyId]:
-        """Who has joined studies from here and, before the home remembered its key, who has booked."""
+        """The parties that joined studies from this folder.
+
+        Older versions did not record the key of the folder; then the parties in the ledger are included.
+        """
         acted = set() if self.keys.are_remembered else set(self.ledger.owners())
         for folder in self.studies():
-            with suppress(DpdpcaError, OSError):  # a damaged file is no evidence
+            with suppress(DpdpcaError, OSError):  # a damaged file proves nothing
                 acted |= folder.owners()
         return frozenset(acted)
 

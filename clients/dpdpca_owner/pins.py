@@ -1,7 +1,7 @@
-"""Keys of others, as this owner first met them.
+"""Pins: the keys of other parties, as this owner first saw them.
 
-A change is followed where a statement under the old key and the new one proves it, and never back again; any
-other change is refused until a person settles it by hand.
+If a party changes its key and a statement signed with both the old and the new key proves this, the pin
+follows. It never returns to an old key. Any other change is refused until a person resolves it by hand.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +25,12 @@ from dpdpca_runtime.words import fingerprint_words
 _NAME_LIMIT = 200
 
 Rotations = Callable[[], Sequence[bytes]]
-"""Asks the proxy for rotation statements, where they are needed; untrusted."""
+"""Asks the proxy for rotation statements when they are needed. They are untrusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class PinnedParty:
-    """A data user or another owner as first met on one proxy, and the keys that it has given up since."""
+    """A data user or another owner, as first seen on one proxy, and its replaced keys in `former`."""
 
     name: str
     ed25519: bytes
@@ -39,15 +39,15 @@ class PinnedParty:
 
     @property
     def met(self) -> str:
-        """Since when it is known, for people."""
-        return f"{self.since}, with another key by a statement under both" if self.former else self.since
+        """Since when it is known, in words."""
+        return f"{self.since}, has changed its key since, as both keys attest" if self.former else self.since
 
 
 class Pins:
-    """Pinned proxies by address, pinned data users and other owners by proxy and name.
+    """Pinned proxies by address, and pinned data users and other owners by proxy and name.
 
     Args:
-        path: the folder; made on the first pin.
+        path: the folder; created with the first pin.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,28 +58,28 @@ class Pins:
         """The proxy at `url`.
 
         Raises:
-            NotFoundError: before enrolment.
-            AuthenticationError: `proxy-pinned-twice`, it was pinned under two spellings with different keys.
+            NotFoundError: this owner is not enrolled there.
+            AuthenticationError: `proxy-pinned-twice`, two spellings of the address have different keys.
         """
         return self._need_proxy(url).card
 
     def proxy_identities(self, url: str) -> tuple[Identity, ...]:
-        """The pinned proxy's keys, the present ones first: studies keep those that they began with."""
+        """The pinned proxy's keys, the current ones first. A study keeps the keys that it began with."""
         pinned = self._need_proxy(url)
         return pinned.identity, *pinned.former
 
     def proxy_urls(self) -> list[str]:
-        """The addresses at which this owner is enrolled, each in its canonical form."""
+        """The addresses of the proxies where this owner is enrolled, in canonical form."""
         return self._proxies.addresses()
 
     def follow_proxy(self, url: str, card: Statement, rotations: Sequence[bytes]) -> bool:
-        """Take over the key in `card`, if rotations lead to it from the pinned one.
+        """Pin the key in `card` if rotation statements lead to it from the pinned key.
 
         Returns:
             Whether the key changed.
 
         Raises:
-            AuthenticationError: nothing leads to it, or it was given up before.
+            AuthenticationError: no statements lead to it, or it was replaced before.
         """
         pinned = self._need_proxy(url)
         given_up = self._proxies.given_up(pinned, ProxyCard.parse(card).identity, rotations)
@@ -96,7 +96,7 @@ class Pins:
         return self._proxies.check(url, card.identity)
 
     def pin_proxy(self, url: str, card: Statement) -> None:
-        """Remember the proxy at `url`, and its newest card. Raises like `check_proxy`."""
+        """Pin the proxy at `url` and keep its newest card. Raises like `check_proxy`."""
         self.check_proxy(url, ProxyCard.parse(card))
         pinned = self._proxies.find(url)
         self._proxies.save(url, card, pinned.former if pinned else ())
@@ -112,18 +112,18 @@ class Pins:
 
         Args:
             proxy: any key of the proxy.
-            user: as a manifest names it.
-            rotations: asked where the key is another one; where they lead to it, the pin follows.
-            may_be_former: in a study that this owner is in already a key that was given up is right.
+            user: the data user as the manifest names it.
+            rotations: asked if the key differs; if the statements lead to the new key, the pin follows.
+            may_be_former: accept a replaced key, as in a study that this owner has already joined.
 
         Raises:
-            AuthenticationError: the name is known there under another key.
+            AuthenticationError: another key is pinned for this name.
         """
         path = self._party_path("users", proxy, user.name)
         return _check(path, "user", user.name, user.ed25519, rotations, may_be_former=may_be_former)
 
     def pin_user(self, proxy: bytes, user: Party, now: str) -> None:
-        """Remember a data user at first contact; a known one stays as it is. Raises like `check_user`."""
+        """Pin a data user at first contact; an existing pin stays. Raises like `check_user`."""
         if self.check_user(proxy, user, may_be_former=True) is None:
             path = self._party_path("users", proxy, user.name)
             _save(path, PinnedParty(user.name, user.ed25519, now))
@@ -136,16 +136,16 @@ class Pins:
         *,
         may_be_former: bool = False,
     ) -> PinnedParty | None:
-        """The pin of an owner that a study names, or None where this owner has joined none with it before.
+        """The pin of an owner that a study names, or None if this owner never joined a study with it.
 
-        Arguments and errors as of `check_user`.
+        Arguments and errors are those of `check_user`.
         """
         path = self._party_path("participants", proxy, participant.name)
         name, key = participant.name, participant.ed25519
         return _check(path, "participant", name, key, rotations, may_be_former=may_be_former)
 
     def pin_participant(self, proxy: bytes, participant: Participant, now: str) -> None:
-        """Remember an owner at the first study with it. Raises like `check_participant`."""
+        """Pin an owner with the first study that names it. Raises like `check_participant`."""
         if self.check_participant(proxy, participant, may_be_former=True) is None:
             path = self._party_path("participants", proxy, participant.name)
             _save(path, PinnedParty(participant.name, participant.ed25519, now))
@@ -164,7 +164,7 @@ class Pins:
 
 @dataclass(frozen=True, slots=True)
 class _PinnedProxy:
-    """A pin as its file has it; `former` keys were given up, the newest first."""
+    """A pin as it is in its file; `former` holds the replaced keys, the newest first."""
 
     path: Path
     url: str
@@ -190,7 +190,7 @@ class _ProxyFiles(ProxyPins[_PinnedProxy]):
         return [_pinned_proxy(path) for path in sorted(self._folder.glob("*.json"))]
 
     def save(self, url: str, card: Statement, former: Sequence[Identity]) -> None:
-        """One file under the canonical address, in the place of those under other spellings."""
+        """Write one file under the canonical address, and delete those under other spellings."""
         address = normal_address(url)
         path = self._folder / f"{Digest.of(address.encode()).hex()[:32]}.json"
         keys = [{"ed25519": key.ed25519.hex(), "x25519": key.x25519.hex()} for key in former]
@@ -226,7 +226,7 @@ def _pinned_proxy(path: Path) -> _PinnedProxy:
 def _check(
     path: Path, kind: str, name: str, ed25519: bytes, rotations: Rotations | None, *, may_be_former: bool
 ) -> PinnedParty | None:
-    """The pin at `path`, which follows rotations; AuthenticationError where it is of another key."""
+    """The pin at `path`, after following rotations. Raises AuthenticationError if its key is different."""
     if not path.exists():
         return None
     body = load(path, "ed25519", "name", "since", optional="former")
@@ -250,9 +250,9 @@ def _check(
     if not chain or chain[-1].identity.ed25519 != ed25519:
         raise AuthenticationError(
             f"{kind}-key-changed",
-            f"{what} is known here since {pinned.since} under another key"
+            f"{what} has been known here since {pinned.since} under another key"
             f" (then: {fingerprint_words(pinned.ed25519)}; now: {fingerprint_words(ed25519)})",
-            f"ask them; only when the new words are confirmed, delete {path}",
+            f"ask them; only after they have confirmed the new words, delete {path}",
         )
     former = (*pinned.former, pinned.ed25519, *(link.identity.ed25519 for link in chain[:-1]))
     followed = PinnedParty(pinned.name, ed25519, pinned.since, former)

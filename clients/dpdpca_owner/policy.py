@@ -1,7 +1,8 @@
-"""What this owner agrees to, in a file that it writes itself. Nothing passes its lines, not even --yes.
+"""The owner's policy: a file in which the owner writes what it agrees to. Nothing overrides it, not even
+--yes.
 
-A study is held against them before anything is read, asked or sent. A file with a member that this version
-does not know, or a value out of range, stops every join until it is corrected: no line is guessed.
+Every study is checked against the policy before anything is read, asked or sent. If the file has a member
+that this version does not know, or a value out of range, no study can be joined until the file is corrected.
 """
 
 import tomllib
@@ -43,30 +44,30 @@ _MOST_REAL = 10**30
 _WORDS = 12
 
 DEFAULT_POLICY = """\
-# What this owner agrees to. Nothing passes these lines, not even `dpdpca owner join --yes`.
-# Lower the figures to what your board has agreed to; what is left out has the value that stands here.
+# What this owner agrees to. Nothing overrides this file, not even `dpdpca owner join --yes`.
+# Lower the figures to what your board has agreed to. A line that you delete keeps the value shown here.
 
-[study]                      # one study
-max_epsilon = 10             # 1 is a strong promise; 10 is about the most that still is one
+[study]                      # limits for one study
+max_epsilon = 10             # 1 is a strong guarantee; 10 is about the largest value that still is one
 max_delta = 1e-5
-max_features = 10000         # encoded columns; a category has one for each level
-min_owners = 3               # owners that the study waits for; with two, each sees through to the other
-min_records = 1              # of all owners; enforced before the release only where the study is masked
+max_features = 10000         # encoded columns; a categorical feature has one column for each level
+min_owners = 3               # smallest cohort; with two owners, each learns the other's noisy statistics
+min_records = 1              # of all owners together; only a masked study enforces it before the release
 releases = ["masked", "joint", "pairs", "pre-study"]
-mechanisms = ["gaussian", "laplace"]   # by name; a published formula of noise is "NAME as-published"
+mechanisms = ["gaussian", "laplace"]   # by name; noise by a published formula is "NAME as-published"
 
-[budget]                     # all studies on the same records, together
+[budget]                     # limit for all studies on the same records together
 epsilon = 10
 delta = 1e-6
-# rho = 0.5                  # instead of epsilon, for those who count in zCDP
+# rho = 0.5                  # instead of epsilon, if you account in zCDP
 
 [data]
-# By default records are known by their content, and changed records have a budget of their own. With a name
-# here all that this owner ever joins with is one data set, whatever the files hold:
+# By default, records are recognised by their content, and changed records have a budget of their own. If you
+# give a name here, everything with which this owner joins counts as one data set, whatever the files contain:
 # dataset = "patients"
 
-# Owners that you know. Once one is listed, only those listed count towards min_owners, and a masked study
-# may name no others. Give the key, or its words as you compared them:
+# Owners that you know. If you list any, only listed owners count towards min_owners, and a masked study may
+# name no others. Give the key, or its words as you compared them:
 # [[recognised]]
 # name = "Hospital B"
 # ed25519 = "64 hex digits"
@@ -76,7 +77,7 @@ delta = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """An owner that this one knows: by its raw Ed25519 key, or by the words of that key."""
+    """An owner that this owner knows, by its raw Ed25519 key or by the words of that key."""
 
     name: str
     ed25519: bytes | None
@@ -90,12 +91,12 @@ class Recognised:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLine:
-    """One line of the policy, held against a study.
+    """One line of the policy, compared with a study.
 
     Attributes:
-        slug: of the error that a study meets that does not keep it.
-        holds: whether this one does.
-        text: the study's figure and the policy's.
+        slug: of the error for a study that violates the line.
+        holds: whether this study complies.
+        text: the study's value and the policy's limit, in words.
     """
 
     slug: str
@@ -105,12 +106,12 @@ class PolicyLine:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An owner's policy, read and in range.
+    """An owner's policy, with all values in range.
 
     Attributes:
-        budget: for all studies on the same records.
-        dataset: name of the one data set that everything belongs to, or None.
-        recognised: owners that count; None counts whoever a manifest names.
+        budget: for all studies on the same records together.
+        dataset: the name of the one data set to which all records belong, or None.
+        recognised: the owners that count towards `min_owners`; None if every owner counts.
     """
 
     max_epsilon: Fraction
@@ -125,7 +126,7 @@ class Policy:
     recognised: tuple[Recognised, ...] | None
 
     def judge(self, manifest: Manifest, owner: bytes) -> tuple[PolicyLine, ...]:
-        """Each line that a manifest alone can be held against.
+        """All lines that can be compared with a manifest alone; the budget is not among them.
 
         Args:
             manifest: opened and checked.
@@ -144,23 +145,23 @@ class Policy:
             PolicyLine(
                 "policy-features",
                 features <= self.max_features,
-                f"{features} encoded features, at most {self.max_features}",
+                f"{features} encoded features (limit: {self.max_features})",
             ),
             _owners_line(manifest.min_owners, strangers, self.min_owners),
             PolicyLine(
                 "policy-records",
                 manifest.min_records >= self.min_records,
-                f"at least {manifest.min_records} records in all, {self.min_records} or more",
+                f"at least {manifest.min_records} records in all (required: {self.min_records})",
             ),
             PolicyLine(
                 "policy-release",
                 str(manifest.release) in self.releases,
-                f"{manifest.release} release, out of {', '.join(self.releases)}",
+                f"{manifest.release} release (accepted: {', '.join(self.releases)})",
             ),
             PolicyLine(
                 "policy-mechanism",
                 mechanism in self.mechanisms,
-                f"mechanism {mechanism}, out of {', '.join(self.mechanisms)}"
+                f"mechanism {mechanism} (accepted: {', '.join(self.mechanisms)})"
                 + ("" if epsilon is not None else "; no privacy is proved for it"),
             ),
         ]
@@ -169,24 +170,24 @@ class Policy:
                 PolicyLine(
                     "policy-recognised",
                     strangers == 0,
-                    f"{strangers} of {len(manifest.participants)} named owners are not recognised,"
-                    " and a masked study may have none",
+                    f"{strangers} of {len(manifest.participants)} named owners are not recognised (a masked"
+                    " study may name recognised owners only)",
                 )
             )
         return tuple(lines)
 
     def check(self, manifest: Manifest, owner: bytes) -> None:
-        """Raises PolicyError with all lines that the study does not keep, under the slug of the first."""
+        """Raises PolicyError with all lines that the study violates, under the slug of the first one."""
         broken = [line for line in self.judge(manifest, owner) if not line.holds]
         if broken:
             raise PolicyError(
                 broken[0].slug,
                 f"this owner's policy refuses the study: {'; '.join(line.text for line in broken)}",
-                "ask the data user for other terms; --yes does not pass the policy",
+                "ask the data user for other terms; --yes does not override the policy",
             )
 
     def _strangers(self, manifest: Manifest, owner: bytes) -> int:
-        """How many of those who may be in the cohort are not known to be anybody."""
+        """How many owners that may be in the cohort are not recognised."""
         if self.recognised is None:
             return 0
         named = [participant.ed25519 for participant in manifest.participants if participant.ed25519 != owner]
@@ -196,25 +197,27 @@ class Policy:
 
 
 def mechanism_name(manifest: Manifest) -> str:
-    """The name by which a policy admits what draws the noise of a study."""
+    """The name under which a policy lists the noise mechanism of a study."""
     if manifest.calibration is Calibration.PROVED:
         return manifest.mechanism
     return f"{manifest.mechanism} {manifest.calibration}"
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy in a TOML file; the default one where there is no file.
+    """The policy in a TOML file; the default policy if there is no file.
 
     Raises:
-        UsageError: `bad-policy`, with the member and its range; `not-text`.
-        PolicyError: others may write to the file.
+        UsageError: `bad-policy`, with the member and its range; or `not-text`.
+        PolicyError: other users of this machine may write to the file.
     """
     try:
         text = load_text(path)
     except FileNotFoundError:
         return parse_policy(DEFAULT_POLICY)
     if may_others_write(path):
-        raise PolicyError("file-not-private", f"others may change {path}", f"run: chmod go-w '{path}'")
+        raise PolicyError(
+            "file-not-private", f"other users of this machine may change {path}", f"run: chmod go-w '{path}'"
+        )
     try:
         return parse_policy(text)
     except UsageError as error:
@@ -226,7 +229,7 @@ def parse_policy(text: str) -> Policy:
     try:
         body = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError("bad-policy", "it is not TOML") from error
+        raise UsageError("bad-policy", "it is not valid TOML") from error
     try:
         return _read(body)
     except (MessageError, PolicyError, UsageError) as error:
@@ -263,7 +266,7 @@ def _budget(given: Any, default: Mapping[str, Any]) -> Budget:
     if "rho" not in given:
         return Budget.of_epsilon(_positive(given.get("epsilon", default["epsilon"]), "epsilon"), delta)
     if "epsilon" in given:
-        malformed("[budget]", "set by epsilon or by rho, not by both")
+        malformed("[budget]", "set by either epsilon or rho, not by both")
     return Budget.of_rho(_positive(given["rho"], "rho"), delta)
 
 
@@ -288,30 +291,30 @@ def _recognised(given: Any) -> tuple[Recognised, ...]:
 
 
 def _at_most(slug: str, what: str, value: Fraction, most: Fraction) -> PolicyLine:
-    return PolicyLine(slug, value <= most, f"{what} is {_text(value)}, at most {_text(most)}")
+    return PolicyLine(slug, value <= most, f"{what} = {_text(value)} (limit: {_text(most)})")
 
 
 def _owners_line(min_owners: int, strangers: int, least: int) -> PolicyLine:
-    """In the worst case all strangers are in, and as few as the study waits for."""
+    """Assumes the worst case: the smallest cohort allowed, with all unrecognised owners in it."""
     known = max(0, min_owners - strangers)
     text = f"at least {min_owners} owners"
     if strangers:
-        text += f", of whom {known} are certain to be recognised ones"
-    return PolicyLine("policy-owners", known >= least, f"{text}, {least} or more")
+        text += f", of whom only {known} are sure to be recognised"
+    return PolicyLine("policy-owners", known >= least, f"{text} (required: {least})")
 
 
 def _positive(value: Any, where: str) -> Fraction:
     number = real_of(value, where)
     if not 0 < number < _MOST_REAL:
         refused(f"{where} must be above 0 and below 10^30")
-    decimal_text(number)  # the ledger writes it down exactly, or it is refused here
+    decimal_text(number)  # refuses what the ledger could not write exactly
     return number
 
 
 def _names(value: Any, where: str, known: list[ReleaseKind] | None = None) -> tuple[str, ...]:
     names = tuple(read_text(name, where, _MECHANISM) for name in read_list(value, where, _MOST))
     if known is not None and not set(names) <= {str(name) for name in known}:
-        refused(f"{where} lists something else than {' and '.join(known)}")
+        refused(f"{where} may list only {', '.join(known)}")
     return names
 
 

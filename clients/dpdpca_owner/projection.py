@@ -1,4 +1,4 @@
-"""Published components on the owner's side: opened with its key, saved, and applied to its own records."""
+"""What an owner does with published components: open them with its key, save them, project its records."""
 
 import io
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
     """The components in a published statement, opened with this owner's key.
 
     Raises:
-        AuthenticationError: not signed by the study's data user.
-        NotFoundError: no copy for this owner.
-        CryptographicError, MessageError: the copy does not open, is of another study, or speaks of other
+        AuthenticationError: the study's data user did not sign them.
+        NotFoundError: there is no copy for this owner.
+        CryptographicError, MessageError: the copy cannot be opened, belongs to another study, or has other
             features than the manifest.
     """
     statement = verify_statement("components", untrusted, signed.manifest.user.ed25519)
@@ -43,8 +43,8 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
     if published.study != study or copy is None:
         raise NotFoundError(
             "no-copy",
-            "the published components hold no copy for this owner",
-            "only owners in the cohort get one",
+            "the published components contain no copy for this owner",
+            "only owners in the cohort get a copy",
         )
     opened = parse_components(open_sealed(copy, owner.key.x25519, components_info(study)), study)
     _check_terms(opened, signed.manifest)
@@ -52,7 +52,7 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
 
 
 def _check_terms(components: Components, manifest: Manifest) -> None:
-    """What the manifest settles is not the data user's to say again."""
+    """Check that the components agree with the manifest: the data user must not change what it fixes."""
     space, agreed = components.space, EncodedSpace.of(manifest)
     fits = (
         space.names == agreed.names
@@ -62,24 +62,24 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         and (components.mean is not None) == (manifest.rules.has_mean)
         and components.component_count <= len(agreed.names)
         and components.count <= manifest.figures.most_counted
-        # The proxy holds a masked release to the least count; the others show it only afterwards.
+        # The proxy enforces min_records for a masked release only; other releases reveal the count later.
         and (not manifest.rules.is_masked or components.count >= manifest.min_records)
     )
     if not fits:
         raise MessageError(
             "components-differ",
-            "the published components do not fit the manifest: other features, units or counts",
+            "the published components do not match the manifest: features, units or counts differ",
             "do not use them; ask the data user",
         )
 
 
 def record_count(components: Components, manifest: Manifest) -> int:
-    """N, also of a study that counts pairs of records."""
+    """N, the number of records, also for a study that counts pairs of records."""
     return components.count * (2 if manifest.rules.of_pairs else 1)
 
 
 def save_model(components: Components, records: int, path: Path) -> None:
-    """Components of so many records as .npz with plain arrays, private to this user."""
+    """Save components and the number of records as a private .npz file with plain arrays."""
     space = components.space
     arrays = {
         "components": components.vectors,
@@ -100,16 +100,16 @@ def save_model(components: Components, records: int, path: Path) -> None:
 
 
 def project(location: DataLocation, manifest: Manifest, components: Components, out: Path) -> int:
-    """Scores of the owner's own records on the components, written to `out` in the records' order.
+    """Project the owner's own records on the components. Writes the scores to `out`, in the records' order.
 
-    Nothing leaves the machine. A record with a missing value gets the feature's centre for it where the
-    study does so, and empty scores where the study drops such records.
+    Nothing leaves the machine. A missing value is treated as in the study: either the feature's centre
+    replaces it, or, if the study drops such records, the record gets empty scores.
 
     Args:
-        location: records to project; the study's columns are matched by name.
-        manifest: of the study.
-        components: opened.
-        out: .parquet or .csv; private to this user, and there only when complete.
+        location: the records to project; columns are matched to the study's features by name.
+        manifest: the study's manifest.
+        components: the opened components.
+        out: .parquet or .csv; private to this user, and present only when complete.
 
     Returns:
         How many records were projected.
@@ -131,7 +131,7 @@ def project(location: DataLocation, manifest: Manifest, components: Components, 
 def _encoded_rows(
     columns: list[NDArray[np.generic]], manifest: Manifest, first_record: int
 ) -> NDArray[np.float64]:
-    """(n, d) in original units, not clipped: projection needs no privacy. NaN where a record is dropped."""
+    """(n, d) in original units, not clipped, as projection needs no privacy. NaN for a dropped record."""
     gap = np.nan if manifest.missing == "reject" else None
     blocks = []
     for column, feature in zip(columns, manifest.features, strict=True):
@@ -157,4 +157,8 @@ def _writer(file: IO[bytes], out: Path, schema: pa.Schema) -> Iterator[pa.Record
         with pyarrow.csv.CSVWriter(file, schema) as writer:
             yield writer
     else:
-        raise UsageError("bad-option", "--out ends in .parquet or .csv")
+        raise UsageError(
+            "bad-option",
+            f"--out is '{out.name}', which ends in neither .parquet nor .csv",
+            "use one of these",
+        )

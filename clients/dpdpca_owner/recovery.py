@@ -1,9 +1,12 @@
-"""A ledger that was lost, in part or whole, made anew from what can still be shown. Every doubt is counted.
+"""Rebuilds a ledger that was lost, in part or completely, from what can still be proved.
 
-Kept are the lines up to the first that does not hold. Each study that this owner has sent a share to, by its
-other files, is booked if they do not know it, and then what its last receipt proves. If the head, beside the
-ledger or at the witness, says that more ρ was live than all this, the rest is booked as lost and counts in
-every data set. The file that was refused stays beside the new one.
+1. The lines before the first invalid line are kept.
+2. Each study to which this owner has sent a share, according to its other files, is booked if those lines do
+   not contain it. Then what its last receipt proves is booked.
+3. The head, beside the ledger or in the witness folder, may say that more ρ was live than all this. Then the
+   rest is booked as lost and counts in every data set: what is in doubt counts as spent.
+
+The refused file is kept beside the new one.
 """
 
 from contextlib import suppress
@@ -15,7 +18,7 @@ from dpdpca_owner.accounts.bookkeeping import find, recover, settle
 from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.ledger_file import Head, LedgerFile, writing_to
-from dpdpca_owner.acts import Desk
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, MessageError
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -29,14 +32,15 @@ from dpdpca_runtime.own_files import own_file
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A ledger as it can be shown to have been.
+    """A rebuilt ledger.
 
     Attributes:
-        reason: why it was refused.
-        kept: entries of the old file that hold.
-        lost_entries: entries that it is known to lack.
-        found: studies that were booked from their own files.
-        lost_rho: ρ that nothing explains.
+        reason: why the old file was refused.
+        kept: number of valid entries of the old file.
+        lost_entries: number of entries that are known to be missing.
+        found: number of studies that were booked from their own files.
+        lost_rho: ρ that no entry explains.
+        keeps_data_sets: whether records can still be recognised as those of an earlier study.
     """
 
     ledger: Ledger
@@ -50,27 +54,32 @@ class Rebuilt:
     def text(self) -> str:
         lines = [
             f"the ledger was refused: {self.reason}",
-            f"{self.kept} entries hold, at least {self.lost_entries} are lost;"
+            f"{self.kept} entries are valid and at least {self.lost_entries} are lost;"
             f" {self.found} studies are booked again from their own files",
         ]
         if self.lost_rho:
-            lines.append(f"ρ = {float(self.lost_rho):.4g} is not explained and counts in every data set")
+            lines.append(
+                f"ρ = {float(self.lost_rho):.4g} was spent without an entry; it counts in every data set"
+            )
         if not self.keeps_data_sets:
-            lines.append("records are not known again: all that was spent counts in every data set")
+            lines.append(
+                "earlier records can no longer be recognised: everything spent so far counts in every data"
+                " set"
+            )
         return "\n".join(lines)
 
 
 def look_into(desk: Desk) -> str:
-    """What a recovery would do. Changes nothing."""
+    """Describe what a recovery would do. Changes nothing."""
     return _rebuild(desk, _reason(desk.home.ledger), _key(desk.home.ledger)).text()
 
 
 def recover_ledger(desk: Desk) -> str:
-    """Put a ledger that holds in the place of one that does not.
+    """Replace an invalid ledger by a valid one, and describe what was done.
 
     Raises:
-        ConflictError: `nothing-to-recover`.
-        UnavailableError: it cannot be written.
+        ConflictError: `nothing-to-recover`, the ledger is valid.
+        UnavailableError: the ledger cannot be written.
     """
     file = desk.home.ledger
     with writing_to(file.folder):
@@ -110,7 +119,7 @@ def _rebuild(desk: Desk, reason: str, key: bytes) -> Rebuilt:
             ledger.extend(content)
     head = _last_head(file, ledger)
     if head is not None and ledger.entries and head.ledger != ledger.id:
-        ledger = Ledger()  # somebody else's, or of another folder: it proves nothing here
+        ledger = Ledger()  # it belongs to another owner or another folder, so it proves nothing here
     kept = len(ledger.entries)
     if not kept:
         ledger.add(Ledger.begin(Digest(OS_RANDOMNESS.bytes(32)), check, time))
@@ -123,7 +132,7 @@ def _rebuild(desk: Desk, reason: str, key: bytes) -> Rebuilt:
 
 
 def _last_head(file: LedgerFile, ledger: Ledger) -> Head | None:
-    """The longest of the heads that can be read."""
+    """The head with the most entries, of those that can be read."""
     heads = _read_head(file.head_path)
     ids = {head.ledger for head in heads} | ({ledger.id} if ledger.entries else set())
     for known in ids:
@@ -138,20 +147,20 @@ def _read_head(path: Path | None) -> list[Head]:
 
 
 def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> bool:
-    """Book what a study's own files show; whether it had to be booked at all."""
+    """Book what a study's own files prove. Returns whether the study itself was missing from the ledger."""
     plan, encoded = folder.plan(), folder.manifest()
     if plan is None or encoded is None:
         raise IntegrityError(
             "state-corrupt",
-            "a study's folder holds a share and no manifest",
-            "put it back from a backup",
+            "the folder of a study contains a share but no manifest",
+            "restore the folder from a backup",
             place=str(folder.path),
         )
     with own_file(folder.path / "manifest.json"):
         body = verify_statement("manifest", encoded).body
         manifest = parse_manifest(body)
     spend = ledger.spend(folder.study)
-    # Taken back as far as the ledger goes, and sent again since.
+    # Or the ledger ends with a withdrawal, and the share was sent again later.
     is_missing = spend is None or (not spend.is_live and plan.version > spend.version)
     if is_missing:
         key = desk.for_study(manifest).owner.key

@@ -1,4 +1,4 @@
-"""Where this owner's studies stand, asked of the proxy or judged again from what was kept."""
+"""The status of this owner's studies, from the proxy or from what was kept on this machine."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from dpdpca_owner.accounts.bookkeeping import charge_again
 from dpdpca_owner.accounts.charge import Spend
 from dpdpca_owner.accounts.ledger import Ledger
-from dpdpca_owner.acts import Desk, book_receipt
-from dpdpca_owner.opening import read_terms
-from dpdpca_owner.standing import CohortHoldsTooMuchError, Standing, check_extends, judge_standing
+from dpdpca_owner.actions import Desk, book_receipt
+from dpdpca_owner.inclusion import CohortHoldsTooMuchError, Inclusion, check_extends, check_inclusion
+from dpdpca_owner.study_checks import read_terms
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.errors import IntegrityError, NotFoundError
 from dpdpca_protocol.messages.share import Receipt
@@ -21,23 +21,23 @@ from dpdpca_runtime.http.answers import StudyFacts
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One study and where this owner's share stands in it.
+    """The status of one study and of this owner's share in it.
 
     Attributes:
-        spend: what the ledger has of it, or None.
-        is_ledger_whole: whether the ledger still holds the head that the last receipted statement names;
-            None where it names none or cannot be read.
+        spend: the ledger's record of the study, or None.
+        is_ledger_whole: whether the ledger still contains the entry that the last acknowledged statement
+            names as its newest; None if the statement names none or cannot be read.
     """
 
     address: StudyAddress
     facts: StudyFacts
-    standing: Standing
+    inclusion: Inclusion
     spend: Spend | None
     is_ledger_whole: bool | None
 
 
 def status(desk: Desk, address: StudyAddress) -> Report:
-    """Where a study stands; what the proxy has signed of it is booked, as far as it is news to the ledger.
+    """The status of a study, asked of the proxy. What the proxy has signed is booked if the ledger lacks it.
 
     Raises:
         AuthenticationError: the proxy contradicts what it signed for this owner.
@@ -48,16 +48,16 @@ def status(desk: Desk, address: StudyAddress) -> Report:
     desk, pinned = desk.for_study(manifest), manifest.proxy.ed25519
     receipt = folder.last_receipt(pinned)
     with desk.client(address.proxy) as client:
-        # In this order: of an open study the facts are the newer, of any other the transcript is.
+        # The order matters: for an open study the facts are newer, otherwise the transcript is newer.
         transcript = client.transcript(address.study)
         facts = client.study(address.study)
         if facts.state != StudyState.OPEN:
             transcript = client.transcript(address.study)
     owner = desk.owner.key.public.party_id
     try:
-        standing = judge_standing(address.study, owner, pinned, facts, transcript, receipt)
+        inclusion = check_inclusion(address.study, owner, pinned, facts, transcript, receipt)
     except CohortHoldsTooMuchError:
-        # It goes into the release all the same.
+        # The share goes into the release nevertheless, so its cost is booked again.
         with ledger.writing(desk.now()) as book:
             book.record(charge_again(book.ledger, address.study, book.time))
         raise
@@ -67,42 +67,42 @@ def status(desk: Desk, address: StudyAddress) -> Report:
         folder.save_seen(facts.to_body(), transcript)
     book_receipt(desk, folder)
     booked = ledger.refund_cancelled(address.study, transcript, desk.now())
-    return _report(address, facts, standing, booked, folder)
+    return _report(address, facts, inclusion, booked, folder)
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
-    """The same from what this machine holds: the last answer and transcript that `status` has kept.
+    """The same, from the last answer and transcript that `status` kept on this machine.
 
     Raises:
-        NotFoundError: nothing was kept of this study.
-        AuthenticationError: what the proxy has signed contradicts itself.
+        NotFoundError: nothing was kept about this study.
+        AuthenticationError: the proxy's signed statements contradict each other.
     """
     folder = desk.home.study(address.study)
     manifest, seen = folder.manifest(), folder.seen()
     if manifest is None or seen is None:
         raise NotFoundError(
             "not-found",
-            "nothing that the proxy has signed of this study is kept here",
+            "this machine keeps nothing that the proxy has signed about this study",
             f"run: dpdpca owner status {address}",
         )
     terms = read_terms(manifest, address, desk.home)
     desk, pinned = desk.for_study(terms), terms.proxy.ed25519
     facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
     receipt = folder.last_receipt(pinned)
-    standing = judge_standing(address.study, owner, pinned, facts, seen[1], receipt)
-    return _report(address, facts, standing, desk.home.ledger.read(), folder)
+    inclusion = check_inclusion(address.study, owner, pinned, facts, seen[1], receipt)
+    return _report(address, facts, inclusion, desk.home.ledger.read(), folder)
 
 
 def _report(
-    address: StudyAddress, facts: StudyFacts, standing: Standing, ledger: Ledger, folder: StudyFolder
+    address: StudyAddress, facts: StudyFacts, inclusion: Inclusion, ledger: Ledger, folder: StudyFolder
 ) -> Report:
-    head = _head_in(folder, standing.receipt)
+    head = _head_in(folder, inclusion.receipt)
     whole = None if head is None else any(entry.digest == head for entry in ledger.entries)
-    return Report(address, facts, standing, ledger.spend(address.study), whole)
+    return Report(address, facts, inclusion, ledger.spend(address.study), whole)
 
 
 def _head_in(folder: StudyFolder, receipt: Receipt | None) -> Digest | None:
-    """The head of the ledger that the receipted statement names, if there is one that can be read."""
+    """The newest ledger entry that the acknowledged statement names, if the statement can be read."""
     with suppress(IntegrityError):
         signed = folder.statement(receipt.subject, receipt.version) if receipt else None
         if receipt and signed and signed.digest == receipt.statement:

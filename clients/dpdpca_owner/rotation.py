@@ -1,6 +1,6 @@
-"""`dpdpca owner rotate`: new keys in the place of this owner's own."""
+"""`dpdpca owner rotate`: replaces this owner's keys by new ones."""
 
-from dpdpca_owner.acts import Desk
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.home import Owner
 from dpdpca_protocol.wire.signing import Statement
 
@@ -8,17 +8,19 @@ _SENDING_SECONDS = 20.0
 
 
 def rotate_keys(desk: Desk, passphrase: bytes | None) -> Owner:
-    """Tell every proxy that this owner is enrolled at, then use the new keys. Goes on where it stopped.
+    """Announce new keys to every proxy where this owner is enrolled, then use them.
+
+    An interrupted rotation continues where it stopped.
 
     Args:
-        desk: this owner with the keys in use.
-        passphrase: of these; seals the new ones too.
+        desk: this owner, with the keys in use.
+        passphrase: protects the keys in use, and then the new ones.
 
     Returns:
         The owner with the new keys.
 
     Raises:
-        UnavailableError: a proxy cannot be reached: the old keys stay in use until all know the new ones.
+        UnavailableError: a proxy cannot be reached. The old keys stay in use until all proxies know the new.
     """
 
     def announce(statement: Statement) -> None:

@@ -1,4 +1,4 @@
-"""The chunks of a share, encrypted ahead of being asked for, and remembered until the receipt is in."""
+"""The chunks of a share. They are encrypted ahead, and kept on disk until the receipt arrives."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.terms.terms import NoiseBy
 
 _CHUNKS_AHEAD = 2
-"""Chunks that are being encrypted at a time: workers go on while a chunk is written and sent."""
+"""Chunks that are encrypted at the same time, so that workers are busy while a chunk is written and sent."""
 
 OnEncrypted = Callable[[int], None]
 
@@ -36,19 +36,19 @@ def share_chunks(
     workers: int = 1,
     on_encrypted: OnEncrypted = lambda count: None,
 ) -> Iterator[bytes]:
-    """The unsealed chunks of a share in order, in the layout that the manifest's release asks for.
+    """The unsealed chunks of a share in order, in the layout that the manifest's release requires.
 
-    A chunk that an earlier run has made comes from the disk; a new one is on the disk before it is given.
-    Where `prepare_blindings` has worked ahead, only plaintexts are added.
+    A chunk that an earlier run made is read from the disk. A new chunk is written to the disk before it is
+    returned. Where `prepare_blindings` has worked ahead, encrypting only adds the plaintexts.
 
     Args:
-        signed: opened and checked.
+        signed: the manifest, opened and checked.
         sums: this owner's exact integers.
-        folder: remembers the chunks; those of other data must be gone from it.
+        folder: keeps the chunks; it must not contain chunks of other data.
         randomness: for the encryption.
-        executor: processes to encrypt in.
-        workers: how many they are.
-        on_encrypted: told how many ciphertexts are new since it was last told.
+        executor: the processes that encrypt; None encrypts in this process.
+        workers: the number of these processes.
+        on_encrypted: called with the number of new ciphertexts since its last call.
     """
     public = signed.public_key
     encryptor = Encryptor(public, -(-signed.manifest.figures.ciphertext_count // workers), randomness)
@@ -79,13 +79,13 @@ def prepare_blindings(
     workers: int = 1,
     on_made: OnEncrypted = lambda count: None,
 ) -> int:
-    """Makes encryptions of 0 ahead for every ciphertext of a share that has none; how many are new.
+    """Make an encryption of 0 ahead for every ciphertext of a share that has none. Returns how many are new.
 
-    Adding a plaintext to one is a matter of microseconds. Each serves one ciphertext.
+    Adding a plaintext to an encryption of 0 takes microseconds. Each is used for one ciphertext only.
 
     Args:
         signed, folder, randomness, executor, workers: as for `share_chunks`.
-        on_made: told how many are new since it was last told.
+        on_made: called with the number of new ones since its last call.
     """
     public, total = signed.public_key, signed.manifest.figures.ciphertext_count
     encryptor = Encryptor(public, -(-total // workers), randomness)
@@ -111,7 +111,7 @@ def _encrypt_with(public: PublicKey, plains: list[int], blindings: list[mpz]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A chunk that is on the disk already, or that workers are at."""
+    """A chunk that is already on the disk, or that workers are encrypting."""
 
     index: int
     ciphertext_count: int
@@ -133,14 +133,14 @@ def _finish(begun: _Begun, public: PublicKey, folder: StudyFolder, on_encrypted:
 
 
 def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums) -> Iterator[int]:
-    """Rows become Python's integers one at a time: a whole matrix of them is ten times its size."""
+    """Packs rows one at a time: a whole matrix of Python integers would take ten times the memory."""
     figures = signed.manifest.figures
     if figures.blocks:
         suite = PaillierSuite(signed.public_key, figures.slot_bits)
         values = sums.stream()
         if figures.noise_by is NoiseBy.OWNERS:
-            # Drawn anew in each run. A chunk that is on the disk keeps the draws that it was made with; one
-            # that is not has never left under this version: in it, no value is sent under two draws.
+            # Each run draws new noise. A chunk on the disk keeps the noise that it was made with. A chunk
+            # that is not on the disk was never sent under this version. So no value is sent with two draws.
             values = map(add, values, figures.own_noise())
         return suite.plaintexts(values, figures.value_count)
     assert isinstance(sums, SecondMoments)

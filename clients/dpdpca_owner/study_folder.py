@@ -1,8 +1,9 @@
-"""One study as the owner keeps it: manifest, plan of the share, receipts, and ciphertexts for a while.
+"""The files that an owner keeps for one study: manifest, plan of the share, receipts and, for a while,
+chunks.
 
-Encryption is randomised, so a share that was interrupted can only go on with the very ciphertexts that were
-made for it: they stay here, unsealed, until the proxy's receipt is verified. Nothing here opens them; only
-the data user's key does.
+Encryption is randomised, so an interrupted share can only be resumed with the same ciphertexts. They stay
+here, unsealed, until the proxy's receipt is verified. Only the data user's key can decrypt them, and it is
+not on this machine.
 """
 
 import shutil
@@ -29,9 +30,9 @@ class Plan:
     """The share that is being sent or was sent last.
 
     Attributes:
-        proxy: address that the study was joined at.
-        version: of the share.
-        moments: digest of the exact integers in it: the same data again gives the same.
+        proxy: the address of the proxy.
+        version: the version of the share.
+        moments: digest of the exact integers in the share; the same data gives the same digest.
         modulus: digest of the study's modulus.
     """
 
@@ -42,27 +43,27 @@ class Plan:
 
 
 class StudyFolder:
-    """The files of one study. Its methods do not wait for each other: hold `locked` while a share changes."""
+    """The files of one study. Its methods take no lock themselves: hold `locked` while a share changes."""
 
     def __init__(self, path: Path, study: StudyId) -> None:
         self.path = path
         self.study = study
 
     def locked(self) -> AbstractContextManager[None]:
-        """Only one command at a time changes a study's share.
+        """A lock, so that only one command at a time changes the study's share.
 
         Raises:
-            ConflictError: another one is at it.
+            ConflictError: another command holds it.
         """
         busy = ConflictError(
-            "busy", "another command of this owner is at work on this study", "wait until it has ended"
+            "busy", "another command of this owner is working on this study", "wait until it has ended"
         )
         return locked(private_dir(self.path) / "lock", patience_seconds=0, busy=busy)
 
     # Manifest and plan
 
     def manifest(self) -> bytes | None:
-        """The manifest statement as joined; signed, to be opened like any other."""
+        """The signed manifest with which this owner joined, or None. It must be opened like any other."""
         path = self.path / "manifest.json"
         if not path.exists():
             return None
@@ -74,7 +75,7 @@ class StudyFolder:
         write_private(self.path / "manifest.json", statement.encoded)
 
     def owner_key(self) -> bytes | None:
-        """The raw Ed25519 key that this owner joined with."""
+        """The raw Ed25519 key with which this owner joined, or None."""
         path = self.path / "owner.json"
         if not path.exists():
             return None
@@ -86,10 +87,10 @@ class StudyFolder:
         save(self.path / "owner.json", {"ed25519": ed25519.hex()})
 
     def owners(self) -> frozenset[PartyId]:
-        """Who joined from here: one owner, or nobody yet. Raises like `owner_key`."""
+        """The parties that joined from this folder: one owner, or none yet. Raises like `owner_key`."""
         if (key := self.owner_key()) is not None:
             return frozenset({PartyId.of(key)})
-        shares = map(read_private, self.path.glob("share-*.json"))  # of a version that kept no key
+        shares = map(read_private, self.path.glob("share-*.json"))  # an older version kept no key file
         return frozenset(PartyId.of(verify_statement("share", share).signer) for share in shares)
 
     def plan(self) -> Plan | None:
@@ -102,8 +103,8 @@ class StudyFolder:
         if type(body["version"]) is not int or not isinstance(body["proxy"], str):
             raise IntegrityError(
                 "state-corrupt",
-                "a file of the study is not what this program wrote",
-                "put it back from a backup",
+                "a file of the study was not written by this program",
+                "restore it from a backup",
                 place=str(path),
             )
         return Plan(body["proxy"], body["version"], moments, modulus)
@@ -113,7 +114,7 @@ class StudyFolder:
         return plan.modulus if plan else None
 
     def save_plan(self, plan: Plan) -> None:
-        """Settle what is sent under which version. Ciphertexts of other data are dropped first."""
+        """Save which data is sent under which version. Ciphertexts of other data are deleted first."""
         before = self.plan()
         if before is None or before.moments != plan.moments:
             self.drop_chunks()
@@ -130,7 +131,7 @@ class StudyFolder:
     # Ciphertexts
 
     def chunk(self, index: int) -> bytes | None:
-        """As it was kept; None where there is none, or not the same any more."""
+        """The chunk that was kept, or None if there is none or its file has changed."""
         path = self._chunk_path(index)
         return _read_checked(path) if path.exists() else None
 
@@ -149,12 +150,12 @@ class StudyFolder:
         return path.exists() and _read_checked(path) is not None
 
     def save_blindings(self, index: int, encoded: bytes) -> None:
-        """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads them can open that chunk."""
+        """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads them can decrypt that chunk."""
         private_dir(self._blindings_path(index).parent)
         _write_checked(self._blindings_path(index), encoded)
 
     def take_blindings(self, index: int) -> bytes | None:
-        """Those for a chunk, once: they are off the disk before anything is made with them."""
+        """The encryptions of 0 for a chunk, once only: they are deleted from the disk before use."""
         path = self._blindings_path(index)
         if not path.exists():
             return None
@@ -191,14 +192,14 @@ class StudyFolder:
             return Receipt.parse(verify_statement("receipt", read_private(path), proxy))
 
     def last_receipt_statement(self) -> bytes | None:
-        """The same as it was signed; to be verified by whoever relies on it."""
+        """The same receipt as signed bytes, not verified: whoever relies on it must verify it."""
         path = self._last_receipt_path()
         return None if path is None else read_private(path)
 
-    # What the proxy last said and signed of the study
+    # What the proxy last said and signed about the study
 
     def save_seen(self, answer: Mapping[str, Any], transcript: Sequence[bytes]) -> None:
-        """Keep an answer about the study with the transcript that bears it out, to be judged again."""
+        """Keep an answer about the study and the transcript that proves it, to be checked again later."""
         events = [parse_canonical(event) for event in transcript]
         save(self.path / "seen.json", {"answer": dict(answer), "transcript": events})
 
@@ -224,7 +225,7 @@ class StudyFolder:
 
 
 def _write_checked(path: Path, content: bytes) -> None:
-    """A flipped bit makes another ciphertext that is as fit as the first, so the digest goes before it."""
+    """Write the digest before the content: a flipped bit would give another ciphertext that looks valid."""
     write_private(path, Digest.of(content) + content)
 
 

@@ -1,7 +1,8 @@
-"""A share on its way: planned, encrypted, sealed, sent, claimed, and its receipt verified; and taken back.
+"""Sends a share: plans it, encrypts, seals and sends its chunks, signs it, and verifies the receipt.
 
-Whatever interrupts it, running it again goes on where it stopped. What a statement or a chunk says is on this
-machine's disk before it leaves; a share version never stands for two different shares.
+It also withdraws a share. If something interrupts it, running it again continues where it stopped. Every
+statement and every chunk is on this machine's disk before it is sent. One share version never stands for two
+different shares.
 """
 
 from collections.abc import Callable
@@ -28,9 +29,9 @@ from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
 
 _CHUNKS_ON_THEIR_WAY = 4
-"""Chunks that are sent at a time while later ones are encrypted; more would only fill memory."""
+"""Chunks that are sent at the same time while later ones are encrypted; more would only fill memory."""
 WORTH_A_WORKER = 256
-"""Ciphertexts that take longer to make than a process takes to start."""
+"""With this many ciphertexts for each worker, encrypting takes longer than starting the worker."""
 
 
 class Outcome(Enum):
@@ -52,14 +53,14 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who wants to see progress."""
+    """Callbacks for progress: with the number of new ciphertexts, and with the number of bytes just sent."""
 
     on_encrypted: Callable[[int], None] = field(default=lambda count: None)
     on_sent: Callable[[int], None] = field(default=lambda sent_bytes: None)
 
 
 class ShareSender:
-    """Sends and takes back one owner's share in one study. Hold the folder's lock meanwhile."""
+    """Sends and withdraws one owner's share in one study. The caller must hold the folder's lock."""
 
     def __init__(
         self,
@@ -82,16 +83,16 @@ class ShareSender:
     def send(
         self, contribution: Contribution, reserve: Callable[[], None], watcher: Watcher | None = None
     ) -> Settled:
-        """Bring the owner's share into the study, or find it there already.
+        """Send the owner's share, unless the proxy has it already.
 
         Args:
             contribution: what is sent.
-            reserve: books the study; called before anything of the share is made, kept or sent, and not at
-                all where it is in already. What it raises stops everything.
-            watcher: told of progress.
+            reserve: books the study in the ledger. It is called before any part of the share is made, kept or
+                sent, and not at all if the proxy has the share already. If it raises, nothing happens.
+            watcher: receives progress.
 
         Raises:
-            ConflictError: the study takes no more shares.
+            ConflictError: the study accepts no more shares.
             AuthenticationError: the proxy holds or acknowledges something that this owner did not send.
         """
         watcher = watcher or Watcher()
@@ -106,7 +107,7 @@ class ShareSender:
             and plan.moments == contribution.digest
         ):
             return Settled(Outcome.ALREADY, receipt)
-        # Asked first, so that no share is encrypted and kept for a study that takes none.
+        # Ask first, so that no share is encrypted and kept for a study that accepts none.
         check_open(self._client.study(self._signed.study_id).state)
         reserve()
         plan = self._next_plan(plan, contribution.digest, facts, receipt)
@@ -116,13 +117,13 @@ class ShareSender:
         except ConflictError as error:
             if error.slug != "chunk-differs":
                 raise
-        # The proxy holds other bytes under this version: of a run whose ciphertexts are lost.
+        # The proxy holds other bytes under this version, from an earlier run whose ciphertexts are lost.
         plan = replace(plan, version=plan.version + 1)
         self._folder.save_plan(plan)
         return self._send_version(plan, contribution, facts, watcher)
 
     def withdraw(self) -> Settled:
-        """Take the share back.
+        """Withdraw the share.
 
         Raises:
             ConflictError: there is no complete share, or the study is closed.
@@ -158,7 +159,7 @@ class ShareSender:
         if sent is not None:
             self._check_receipt(encoded, theirs.version, theirs.subject, sent.digest)
         elif theirs.study != self._signed.study_id or theirs.owner != self._owner.key.public.party_id:
-            raise _contradiction("the proxy shows a receipt of another share")
+            raise _contradiction("the proxy sent the receipt of a different share")
         self._folder.save_receipt(theirs, encoded)
         if theirs.subject == "share":
             self._folder.drop_chunks()
@@ -194,7 +195,7 @@ class ShareSender:
             return len(sealed)
 
         def collect(most: int) -> None:
-            """Takes note of what has arrived, and waits until no more than `most` are under way."""
+            """Record the chunks that have arrived, and wait until at most `most` are still being sent."""
             nonlocal under_way
             while under_way:
                 patience = 0 if len(under_way) <= most else None
@@ -241,9 +242,9 @@ class ShareSender:
         return receipt
 
     def _kept(self, version: int, made: Statement) -> Statement:
-        """What was made under this version before, if only the ledger has grown since; else this, kept."""
+        """The statement kept for this version if it differs only in the ledger's head; else `made`, saved."""
         before = None
-        with suppress(IntegrityError):  # a damaged file must not keep a share in that is to be taken back
+        with suppress(IntegrityError):  # a damaged file must not prevent a withdrawal
             before = self._folder.statement(made.kind, version)
         if before is not None and dict(before.body) | {"log": None} == dict(made.body) | {"log": None}:
             return before
@@ -254,22 +255,22 @@ class ShareSender:
         receipt = Receipt.parse(acknowledged)
         said = (receipt.study, receipt.owner, receipt.version, receipt.subject, receipt.statement)
         if said != (self._signed.study_id, self._owner.key.public.party_id, version, subject, sent):
-            raise _contradiction("the proxy's receipt is for something else than what was sent")
+            raise _contradiction("the proxy's receipt is not for the statement that was sent")
         return receipt
 
 
 def check_open(state: str) -> None:
-    """Raises ConflictError unless a study takes shares."""
+    """Raises ConflictError unless a study in this state accepts shares."""
     if state != StudyState.OPEN:
         raise ConflictError(
             "study-closed",
-            f"the study is {state}: it takes no more shares",
+            f"the study is {state} and accepts no more shares",
             "ask the data user for a new study",
         )
 
 
 def worker_count(manifest: Manifest) -> int:
-    """Processes to encrypt in; 1 stands for this one, where starting others would take longer."""
+    """How many processes should encrypt; 1 means this process, when starting others would take longer."""
     return max(1, min(core_count(), manifest.figures.ciphertext_count // WORTH_A_WORKER))
 
 
@@ -277,5 +278,6 @@ def _contradiction(what: str) -> AuthenticationError:
     return AuthenticationError(
         "receipt-contradicts",
         what,
-        "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user",
+        "keep the receipts on this machine, because they are the proof; ask the proxy's operator and tell"
+        " the data user",
     )

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from dpdpca_cli.demo.records import bundled_records, split, write_parts
-from dpdpca_owner.acts import make_desk
+from dpdpca_owner.actions import make_desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import DpdpcaError, NotFoundError, UnavailableError
 from dpdpca_runtime.files import private_dir

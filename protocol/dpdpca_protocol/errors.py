@@ -45,14 +45,14 @@ class DpdpcaError(Exception):
         return f"{self.problem}{place}; {self.next_step}" if self.next_step else f"{self.problem}{place}"
 
     @property
-    def advice(self) -> str:
+    def public_advice(self) -> str:
         """The next step for a peer."""
         return "the operator of this service must look at it" if self.place else self.next_step
 
     @property
-    def told(self) -> str:
+    def public_text(self) -> str:
         """As the error itself, for a peer."""
-        return f"{self.problem}; {self.advice}" if self.advice else self.problem
+        return f"{self.problem}; {self.public_advice}" if self.public_advice else self.problem
 
 
 class UsageError(DpdpcaError):

@@ -103,6 +103,12 @@ class Progress(Body):
     total: int = Field(ge=0)
 
 
+class StudyProgress(Progress):
+    """How far long work on a study has come."""
+
+    study: Id
+
+
 class StudySummary(Body):
     """A study, in short."""
 
@@ -167,7 +173,7 @@ class Transcript(Body):
 class ShareStatus(Body):
     """What the proxy holds of the caller's share."""
 
-    chunks: list[int] = Field(description="Places of the chunks that arrived.")
+    chunks: list[int] = Field(description="Positions of the chunks that arrived.")
     receipt: Annotated[Signed, statement("receipt")] | None
     state: ShareState
     version: int | None = Field(description="The version that is arriving or arrived.")

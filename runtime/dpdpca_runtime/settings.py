@@ -33,13 +33,15 @@ class ServiceSettings(BaseSettings):
     role: ClassVar[RoleName]
     settings_file: ClassVar[str | None] = None
 
-    home: Path
-    host: str = "127.0.0.1"
-    port: int = Field(ge=1, le=65535)
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    home: Path = Field(description="Folder with its keys, its database and its data.")
+    host: str = Field("127.0.0.1", description="Address on which it listens.")
+    port: int = Field(ge=1, le=65535, description="Port on which it listens.")
+    tls_cert: Path | None = Field(None, description="PEM file with its certificate; read again at SIGHUP.")
+    tls_key: Path | None = Field(
+        None, description="PEM file with the certificate's key, without a passphrase."
+    )
     behind_tls: bool = Field(False, description="A reverse proxy ends TLS in front of this listener.")
-    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Of its own lines.")
 
     @classmethod
     def settings_customise_sources(

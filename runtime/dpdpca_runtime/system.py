@@ -20,7 +20,7 @@ def optional_module(name: str) -> Any:
         return None
 
 
-def apart_from_terminal(*, without_terminal: bool = False) -> dict[str, Any]:
+def detached_from_terminal(*, without_terminal: bool = False) -> dict[str, Any]:
     """Options of `subprocess.Popen` for a child that Ctrl-C at our terminal does not reach.
 
     Args:
@@ -32,13 +32,13 @@ def apart_from_terminal(*, without_terminal: bool = False) -> dict[str, Any]:
     return {"start_new_session": True} if without_terminal else {"process_group": 0}
 
 
-def give_way(niceness: int) -> None:
+def lower_priority(niceness: int) -> None:
     """Lowers the priority of this process. Where there is no `nice` it stays as it is."""
     if niceness and hasattr(os, "nice"):
         os.nice(niceness)
 
 
-def end_with_children(process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
+def terminate_group(process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
     """Asks a process that was started in a session of its own, and all of its children, to end.
 
     Args:

@@ -28,7 +28,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 from dpdpca_protocol.errors import DpdpcaError, IntegrityError, UnavailableError
 from dpdpca_runtime.cores import forbid_core_dumps
-from dpdpca_runtime.system import apart_from_terminal, give_way
+from dpdpca_runtime.system import detached_from_terminal, lower_priority
 
 T = TypeVar("T")
 Progress = Callable[..., None]
@@ -86,7 +86,7 @@ class WorkerThreads(Executor):
             self._unfinished += 1
             self._jobs.put((future, call))
             if self._unfinished > len(self._threads) < self.count:
-                thread = threading.Thread(target=self._attend, name="worker", daemon=True)
+                thread = threading.Thread(target=self._serve_calls, name="worker", daemon=True)
                 self._threads.append(thread)
                 thread.start()
         return future
@@ -125,9 +125,9 @@ class WorkerThreads(Executor):
         for _ in range(ends):
             self._jobs.put(None)
 
-    def _attend(self) -> None:
+    def _serve_calls(self) -> None:
         """The life of a thread: one call at a time."""
-        with self._hand() as do:
+        with self._call_runner() as do:
             while (job := self._jobs.get()) is not None:
                 future, call = job
                 if future.set_running_or_notify_cancel():
@@ -148,7 +148,7 @@ class WorkerThreads(Executor):
         return partial(fn, *args, **kwargs)
 
     @contextmanager
-    def _hand(self) -> Iterator[Callable[[Any], Any]]:
+    def _call_runner(self) -> Iterator[Callable[[Any], Any]]:
         """What carries out the calls of one thread."""
         yield lambda call: call()
 
@@ -176,7 +176,7 @@ class WorkerProcess:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=_environment(library_threads),
-                **apart_from_terminal(),
+                **detached_from_terminal(),
             )
         except OSError as error:
             raise _died(f"a worker process cannot be started: {error.strerror}") from error
@@ -254,7 +254,7 @@ class WorkerProcesses(WorkerThreads):
         return pack(fn, args, kwargs)
 
     @contextmanager
-    def _hand(self) -> Iterator[Callable[[Any], Any]]:
+    def _call_runner(self) -> Iterator[Callable[[Any], Any]]:
         process: WorkerProcess | None = None
 
         def ask(call: bytes) -> Any:
@@ -401,7 +401,7 @@ def _died(problem: str = "a worker process ended early") -> UnavailableError:
 def work(niceness: int) -> None:
     """The life of a worker: calls come by its standard input, answers leave by its output."""
     forbid_core_dumps()
-    give_way(niceness)
+    lower_priority(niceness)
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not stand between the answers
     waiting: SimpleQueue[bytes] = SimpleQueue()

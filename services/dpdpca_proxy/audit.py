@@ -29,7 +29,7 @@ from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, naming_head, verify_statement
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.shares import replaced_folders
-from dpdpca_proxy.store.acts import acts_in_log, is_stored
+from dpdpca_proxy.store.audit_queries import is_stored, logged_actions
 from dpdpca_proxy.store.files import release_name, sealed_folder
 from dpdpca_proxy.store.log import DRAW, LOSS
 from dpdpca_proxy.store.releases import find_data_key, list_draw_times, release_chunk_digests
@@ -226,7 +226,7 @@ def _check_log(trail: Trail) -> None:
 
 def _check_log_is_stored(trail: Trail) -> None:
     """What the log tells of, in all studies, is stored, and what was stored since it began is told once."""
-    stored = list(acts_in_log(trail.connection))
+    stored = list(logged_actions(trail.connection))
     told = Counter((entry.kind, entry.subject) for entry, _ in trail.log if entry.kind not in (LOSS, DRAW))
     missing = told - Counter((act.kind, act.subject) for act in stored)
     for kind, _ in missing:

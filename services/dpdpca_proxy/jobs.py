@@ -24,10 +24,10 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyEvent, StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_proxy.claims import Claims
 from dpdpca_proxy.enrolment import forget_old_nonces
-from dpdpca_proxy.meanwhile import Meanwhile, workplace
-from dpdpca_proxy.preparing import read_groups, usable_groups
+from dpdpca_proxy.leases import StudyLeases
+from dpdpca_proxy.precomputation import Precomputation, study_files
+from dpdpca_proxy.precomputed import read_groups, usable_groups
 from dpdpca_proxy.progress import JobProgress, Step
 from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.shares import replaced_folders
@@ -54,8 +54,8 @@ from dpdpca_proxy.store.studies import (
     set_study,
 )
 from dpdpca_proxy.studies import close_if_due, fail, sweep
+from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
-from dpdpca_proxy.workplace import Workplace
 from dpdpca_runtime.workers import Background, WorkerFailedError
 
 _POLL_SECONDS = 1.0
@@ -74,8 +74,8 @@ class Jobs:
     def __init__(self, proxy: Proxy, worker: Background) -> None:
         self._proxy = proxy
         self._worker = worker
-        self._meanwhile = Meanwhile(proxy, worker)
-        self._claims = Claims(proxy)
+        self._precomputation = Precomputation(proxy, worker)
+        self._leases = StudyLeases(proxy)
         self._progress: dict[StudyId, JobProgress] = {}
         self._not_before: dict[StudyId, float] = {}
         self._attempts: dict[StudyId, int] = {}
@@ -103,19 +103,19 @@ class Jobs:
         Closing in time and tidying have a loop of their own: a release takes minutes, closing must not.
         """
         await asyncio.gather(
-            self._repeat(self._bells[0], stopping, self._mind),
+            self._repeat(self._bells[0], stopping, self._close_and_tidy),
             self._repeat(self._bells[1], stopping, lambda: self._round(stopping.is_set)),
         )
 
     async def _repeat(self, bell: asyncio.Event, stopping: asyncio.Event, act: Callable[[], bool]) -> None:
         while not stopping.is_set():
             bell.clear()
-            if await asyncio.to_thread(self._survived, act):
+            if await asyncio.to_thread(self._run_logged, act):
                 continue
             with suppress(TimeoutError):
                 await asyncio.wait_for(bell.wait(), _POLL_SECONDS)
 
-    def _survived(self, act: Callable[[], bool]) -> bool:
+    def _run_logged(self, act: Callable[[], bool]) -> bool:
         """What `act` says; a failure (a full disk, a busy database) is logged, and the next round comes."""
         try:
             return act()
@@ -124,11 +124,11 @@ class Jobs:
             _logger.error("round failed", extra={"slug": slug, "error_class": type(error).__name__})
             return False
 
-    def _mind(self) -> bool:
+    def _close_and_tidy(self) -> bool:
         """Closes what is due; now and then clears away what nobody needs."""
-        if not self._may_work():
+        if not self._is_newest_database():
             return False
-        self._guarded(self._claims.renew)
+        self._guarded(self._leases.renew)
         with self._proxy.database.reading("list open studies") as connection:
             rows = list_studies(connection, (StudyState.OPEN,))
         for row in rows:
@@ -140,7 +140,7 @@ class Jobs:
             self._guarded(self._proxy.files.probe)
         return False
 
-    def _may_work(self) -> bool:
+    def _is_newest_database(self) -> bool:
         """False on an older copy of the database, which readiness tells."""
         try:
             self._proxy.database.settle_witness()
@@ -170,7 +170,7 @@ class Jobs:
 
     def _round(self, stop: Callable[[], bool]) -> bool:
         """One step for every study that has one to do; whether there was any."""
-        if not self._may_work():
+        if not self._is_newest_database():
             return False
         with self._proxy.database.reading("list studies with work") as connection:
             rows = list_studies(connection, (StudyState.CLOSED, StudyState.COUNTED))
@@ -188,7 +188,7 @@ class Jobs:
         """One step ahead for the first open study that has one."""
         with self._proxy.database.reading("list studies to prepare") as connection:
             rows = list_studies(connection, (StudyState.OPEN,))
-        return self._meanwhile.step(rows)
+        return self._precomputation.step(rows)
 
     def _guarded(self, act: Callable[..., None], *args: Any) -> None:
         try:
@@ -239,7 +239,7 @@ class Jobs:
     def _advance(self, row: StudyRow) -> bool:
         """The next step of a closed study; whether there was one that no other process does."""
         study = row.study
-        if self._next_step(study) is None or not self._claims.take(study):
+        if self._next_step(study) is None or not self._leases.take(study):
             return False
         try:
             step = self._next_step(study)  # as it is now that nobody else works on it
@@ -247,7 +247,7 @@ class Jobs:
                 self._progress[study] = step.begin
                 step.act()
         finally:
-            self._guarded(self._claims.give_back, study)
+            self._guarded(self._leases.give_back, study)
         return step is not None
 
     def _next_step(self, study: StudyId) -> Step | None:
@@ -277,11 +277,11 @@ class Jobs:
 
     def _aggregate(self, row: StudyRow, missing: list[int]) -> None:
         """The next products, as many as take some seconds."""
-        study, proxy, place = row.study, self._proxy, self._place(row.study)
+        study, proxy, files = row.study, self._proxy, self._files(row.study)
         with proxy.database.reading("list chunks to multiply") as connection:
             members = {(member.owner, member.version) for member in frozen_cohort(connection, study)}
             digests = {member: chunk_digests(connection, study, *member) for member in members}
-        groups = usable_groups(read_groups(place), frozenset(members))
+        groups = usable_groups(read_groups(files), frozenset(members))
         wanted = []
         for position in missing[: max(1, _CHUNKS_AT_ONCE // len(members))]:
             made = [group for group in groups if position in group.positions]
@@ -289,31 +289,31 @@ class Jobs:
             names = [group.product_name(position) for group in made]
             names += [chunk_name(study, *member, position, digests[member][position]) for member in alone]
             wanted.append((position, names))
-        products = self._worker.call(multiply_chunks, place, wanted)
+        products = self._worker.call(multiply_chunks, files, wanted)
         with proxy.database.transaction("store product") as connection:
             there = product_digests(connection, study)
-            if self._still(connection, row):
+            if self._is_unchanged(connection, row):
                 for (position, _), digest in zip(wanted, products, strict=True):
                     if position not in there:
                         insert_product(connection, study, position, digest)
 
     def _ask_count(self, row: StudyRow, name: str) -> None:
         study, proxy = row.study, self._proxy
-        ciphertext = self._worker.call(rerandomized_count, self._place(study), name)
+        ciphertext = self._worker.call(rerandomized_count, self._files(study), name)
         assert row.cohort_digest is not None
         challenge = CountChallenge(study, row.cohort_digest, ciphertext).sign(proxy.key_of(study))
         with proxy.database.transaction("ask count") as connection:
-            if self._still(connection, row) and load_blob(connection, study, "challenge") is None:
+            if self._is_unchanged(connection, row) and load_blob(connection, study, "challenge") is None:
                 check_distance(connection, row)
                 set_study(connection, load_study(connection, study), challenge=challenge.encoded)
 
     def _draw(self, row: StudyRow) -> None:
         study, proxy = row.study, self._proxy
         figures = proxy.terms(study).manifest.figures
-        token = self._worker.call(draw, self._place(study), figures, row.records)
+        token = self._worker.call(draw, self._files(study), figures, row.records)
         now = proxy.now()
         with proxy.database.transaction("draw noise") as connection:
-            if self._still(connection, row) and find_draw(connection, study) is None:
+            if self._is_unchanged(connection, row) and find_draw(connection, study) is None:
                 check_distance(connection, row)
                 insert_draw(connection, study, token, now)
                 append_entry(connection, DRAW, Digest.of(bytes.fromhex(token)), now)
@@ -330,7 +330,7 @@ class Jobs:
             self._progress[study] = JobProgress("release", done, total)
 
         folder, digests = self._worker.call(
-            make_release, self._place(study), figures, row.records, products, token, progress=progress
+            make_release, self._files(study), figures, row.records, products, token, progress=progress
         )
         for position, chunk_digest in enumerate(digests):
             if Digest.of(proxy.files.read(release_name(study, folder, position))) != chunk_digest:
@@ -338,7 +338,7 @@ class Jobs:
         now = proxy.now()
         with proxy.database.transaction("store release") as connection:
             present = load_study(connection, study)
-            if not self._still(connection, row):
+            if not self._is_unchanged(connection, row):
                 return
             members = frozen_cohort(connection, study)
             assert present.cohort_digest is not None
@@ -366,18 +366,18 @@ class Jobs:
         sweep(proxy, study)
         proxy.wake()
 
-    def _place(self, study: StudyId) -> Workplace:
-        return workplace(self._proxy, study)
+    def _files(self, study: StudyId) -> StudyFiles:
+        return study_files(self._proxy, study)
 
     def _is_where_it_was(self, row: StudyRow) -> bool:
         """False where another process took the study further: it removes what a step here still reads."""
         try:
             with self._proxy.database.reading("where is the study now") as connection:
-                return self._still(connection, row)
+                return self._is_unchanged(connection, row)
         except DpdpcaError:
             return True
 
     @staticmethod
-    def _still(connection: Any, row: StudyRow) -> bool:
+    def _is_unchanged(connection: Any, row: StudyRow) -> bool:
         """Whether the study stands where the step began; if not, its result is dropped."""
         return load_study(connection, row.study).state is row.state

@@ -32,10 +32,10 @@ class Settings(ServiceSettings):
     name: str = Field("dpdpca proxy", min_length=1, max_length=200, description="How it introduces itself.")
     url: str | None = Field(None, description="The public address; by default that of the listener.")
     also_known_as: tuple[str, ...] = Field((), description="More host[:port] under which clients reach it.")
-    port: int = Field(8440, ge=1, le=65535)
+    port: int = Field(8440, ge=1, le=65535, description="Port of the public listener.")
     passphrase_file: Path | None = Field(None, description="Opens the proxy's keys, where they are sealed.")
-    operator_host: str = "127.0.0.1"
-    operator_port: int = Field(8441, ge=1, le=65535)
+    operator_host: str = Field("127.0.0.1", description="Address of the operator's listener.")
+    operator_port: int = Field(8441, ge=1, le=65535, description="Port of the operator's listener.")
     operator_beyond: bool = Field(
         False, description="The operator's page, without login or TLS, may listen beyond this machine."
     )

@@ -19,7 +19,7 @@ from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import hex_bytes, verify_statement
 from dpdpca_proxy.proxy import Proxy
-from dpdpca_proxy.store.acts import tables_with_rows
+from dpdpca_proxy.store.audit_queries import tables_with_rows
 from dpdpca_proxy.store.log import entries
 from dpdpca_proxy.store.parties import PartyRow, list_parties
 from dpdpca_proxy.store.releases import find_components, find_draw

@@ -20,16 +20,16 @@ from dpdpca_protocol.paillier.cipher import rerandomize
 from dpdpca_protocol.paillier.residues import forget_products
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
-from dpdpca_protocol.release.ahead import results_ahead
 from dpdpca_protocol.release.masked import Speed, masked_ciphertexts, multiplications
+from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_protocol.release.release import draw_mask, noise_row
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_proxy.preparing import residues_for
+from dpdpca_proxy.precomputed import residues_for
 from dpdpca_proxy.store.files import draw_name, product_name, release_name
-from dpdpca_proxy.workplace import Workplace
+from dpdpca_proxy.study_files import StudyFiles
 
 Progress = Callable[[int, int], None]
 
@@ -39,11 +39,11 @@ COURTESY = 10
 """Niceness of long work: requests come first."""
 
 
-def multiply_chunks(place: Workplace, wanted: list[tuple[int, list[str]]]) -> list[Digest]:
+def multiply_chunks(files: StudyFiles, wanted: list[tuple[int, list[str]]]) -> list[Digest]:
     """Stores products over the cohort.
 
     Args:
-        place: where.
+        files: where.
         wanted: a position of chunks, and the names of the files whose product belongs there.
 
     Returns:
@@ -51,32 +51,32 @@ def multiply_chunks(place: Workplace, wanted: list[tuple[int, list[str]]]) -> li
     """
     chunks = sum(len(names) for _, names in wanted)
     digests = []
-    with place.hands(chunks * CHUNK_CIPHERTEXTS) as (executor, workers):
+    with files.processes(chunks * CHUNK_CIPHERTEXTS) as (executor, workers):
         # few groups lose nothing: the products of groups are multiplied here
         size = max(1, min(_GROUP_CHUNKS, -(-chunks // (4 * workers)))) if executor else chunks
         groups = [
             [names[start : start + size] for start in range(0, len(names), size)] for _, names in wanted
         ]
-        calls = (partial(place.multiply, group) for position in groups for group in position)
-        products = results_ahead(executor, 3 * workers, calls)
+        calls = (partial(files.multiply, group) for position in groups for group in position)
+        products = prefetch_results(executor, 3 * workers, calls)
         for (position, _), parts in zip(wanted, groups, strict=True):
-            partial_products = (decode_chunk(next(products), place.public) for _ in parts)
-            product = encode_chunk(multiply_shares(partial_products, place.public), place.public)
+            partial_products = (decode_chunk(next(products), files.public) for _ in parts)
+            product = encode_chunk(multiply_shares(partial_products, files.public), files.public)
             digests.append(Digest.of(product))
-            place.write(product_name(place.study, position, digests[-1]), product)
+            files.write(product_name(files.study, position, digests[-1]), product)
     return digests
 
 
-def rerandomized_count(place: Workplace, name: str) -> bytes:
+def rerandomized_count(files: StudyFiles, name: str) -> bytes:
     """E[N] out of the first product, under a fresh uniform n-th residue, as its bytes on the wire."""
-    return encode_chunk([rerandomize(place.public, place.read(name)[0], OS_RANDOMNESS)], place.public)
+    return encode_chunk([rerandomize(files.public, files.read(name)[0], OS_RANDOMNESS)], files.public)
 
 
-def draw(place: Workplace, figures: Figures, records: int | None) -> str:
+def draw(files: StudyFiles, figures: Figures, records: int | None) -> str:
     """Draws noise, and in a masked study the mask, and stores both sealed; returns the file's token.
 
     Args:
-        place: where.
+        files: where.
         figures: of the manifest.
         records: N in a masked study, else None.
     """
@@ -94,12 +94,12 @@ def draw(place: Workplace, figures: Figures, records: int | None) -> str:
     # No sampler passes 64 bits; a large draw takes several times that as Python's integers.
     drawn = np.array(noise, dtype="<i8")
     noise.clear()
-    place.write(draw_name(place.study, token), json.dumps(mask).encode() + b"\n" + drawn.tobytes())
+    files.write(draw_name(files.study, token), json.dumps(mask).encode() + b"\n" + drawn.tobytes())
     return token
 
 
 def make_release(
-    place: Workplace,
+    files: StudyFiles,
     figures: Figures,
     records: int | None,
     products: list[str],
@@ -109,7 +109,7 @@ def make_release(
     """Computes the release and stores its chunks in a new folder, one as soon as it is done.
 
     Args:
-        place: where.
+        files: where.
         figures: of the manifest.
         records: N in a masked study, else None.
         products: names of the product files, in order.
@@ -119,30 +119,30 @@ def make_release(
     Returns:
         The folder's token and the digests of its chunks.
     """
-    mask_line, _, noise_bytes = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
+    mask_line, _, noise_bytes = files.read_bytes(draw_name(files.study, token)).partition(b"\n")
     noise = np.frombuffer(noise_bytes, dtype="<i8")
-    aggregate = (ciphertext for name in products for ciphertext in place.read(name))
+    aggregate = (ciphertext for name in products for ciphertext in files.read(name))
     folder, digests = secrets.token_hex(16), []
     with ExitStack() as stack:
         if figures.noise_by is NoiseBy.OWNERS:
             # As it is: the randomness of the aggregate is a sum of the owners' and tells nothing of the data.
             released: Iterable[mpz] = aggregate
         elif not figures.rules.is_masked:
-            suite = PaillierSuite(place.public, figures.slot_bits)
+            suite = PaillierSuite(files.public, figures.slot_bits)
             released = suite.add_plain_stream(aggregate, _integers(noise), len(noise))
         else:
             assert records is not None
             mask = json.loads(mask_line)
-            released = _masked(stack, place, figures, records, aggregate, mask, noise, progress)
-        for position, chunk in enumerate(encode_chunks(released, place.public)):
-            place.files.write(release_name(place.study, folder, position), chunk)
+            released = _masked(stack, files, figures, records, aggregate, mask, noise, progress)
+        for position, chunk in enumerate(encode_chunks(released, files.public)):
+            files.store.write(release_name(files.study, folder, position), chunk)
             digests.append(Digest.of(chunk))
     return folder, tuple(digests)
 
 
 def _masked(
     stack: ExitStack,
-    place: Workplace,
+    files: StudyFiles,
     figures: Figures,
     records: int,
     aggregate: Iterable[mpz],
@@ -152,10 +152,10 @@ def _masked(
 ) -> Iterator[mpz]:
     layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
     outgoing, done = layout.release_count, 0
-    work = multiplications(place.public, layout, figures.mask_bits, records)
-    executor, workers = stack.enter_context(place.hands(work))
+    work = multiplications(files.public, layout, figures.mask_bits, records)
+    executor, workers = stack.enter_context(files.processes(work))
     stack.callback(forget_products)
-    residues, pool = residues_for(place, outgoing, executor, workers)
+    residues, pool = residues_for(files, outgoing, executor, workers)
 
     def on_done(count: int) -> None:
         nonlocal done
@@ -163,7 +163,7 @@ def _masked(
         progress(done, outgoing)
 
     return masked_ciphertexts(
-        place.public,
+        files.public,
         layout,
         aggregate,
         records,

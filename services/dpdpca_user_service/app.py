@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError
 from dpdpca_runtime.asgi.contract import describe, operation_id
-from dpdpca_runtime.asgi.limits import InFlightLimit, Places
+from dpdpca_runtime.asgi.limits import ConcurrencyLimit, InFlightLimit
 from dpdpca_runtime.asgi.observe import Metrics, ObserveMiddleware, install_health
 from dpdpca_runtime.asgi.pages import DOCS_PATHS, install_docs
 from dpdpca_runtime.asgi.problems import install_problem_handlers, problem_response
@@ -89,7 +89,10 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
         generate_unique_id_function=operation_id,
     )
     app.state.service = service
-    app.state.drafts, app.state.transforms = Places(1, WAIT_SECONDS), Places(AT_ONCE, WAIT_SECONDS)
+    app.state.drafts, app.state.transforms = (
+        ConcurrencyLimit(1, WAIT_SECONDS),
+        ConcurrencyLimit(AT_ONCE, WAIT_SECONDS),
+    )
     for routes in (drafts, studies, chains, models):
         app.include_router(routes.router)
     install_health(app, ready)

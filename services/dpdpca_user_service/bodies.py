@@ -14,7 +14,7 @@ Vector = list[float]
 Matrix = list[Vector]
 
 
-class ProblemSaid(Body):
+class ProblemSummary(Body):
     """Why something failed or waits; `type` is a problem's slug."""
 
     type: str | None
@@ -43,7 +43,7 @@ class StudyBody(Body):
     updated_at: Time
     seconds: dict[str, float] = Field(description="Step → seconds that it took here.")
     failure: str | None
-    problem: ProblemSaid | None
+    problem: ProblemSummary | None
 
 
 class StudiesBody(Body):
@@ -64,7 +64,7 @@ class RoundBody(Body):
     clip_norm: float
     reasons: list[str]
     state: str
-    problem: ProblemSaid | None
+    problem: ProblemSummary | None
 
 
 class ChainBody(Body):
@@ -79,7 +79,7 @@ class ChainBody(Body):
     proxy: str
     created_at: Time
     updated_at: Time
-    problem: ProblemSaid | None
+    problem: ProblemSummary | None
 
 
 class ChainsBody(Body):

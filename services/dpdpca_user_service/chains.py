@@ -26,7 +26,7 @@ from dpdpca_user.planning.choice import NextRound, first_round, next_round
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
-from dpdpca_user_service.acts import cancel_study, create_study, study_facts
+from dpdpca_user_service.operations import cancel_study, create_study, study_facts
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRound, ChainRow, ChainState
@@ -167,7 +167,7 @@ def advance_chain(service: UserService, chain: ChainRow) -> bool:
     except (ConflictError, UnavailableError):
         raise
     except DpdpcaError as error:
-        service.chains.end(chain, ChainState.FAILED, service.now(), error.slug[:60], error.told[:1000])
+        service.chains.end(chain, ChainState.FAILED, service.now(), error.slug[:60], error.public_text[:1000])
         return True
 
 

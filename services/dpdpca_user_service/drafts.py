@@ -8,7 +8,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.lint import lint_alone, parse_draft
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.preview import Complete, first_of_chain, following_round, forecast, lint_facts
-from dpdpca_user_service.acts import result_of
+from dpdpca_user_service.operations import result_of
 from dpdpca_user_service.service import UserService
 
 

@@ -130,7 +130,7 @@ class Driver:
                     following,
                     self._service.now(),
                     problem_slug=reason.slug[:60],
-                    problem=reason.told[:1000],
+                    problem=reason.public_text[:1000],
                 )
         except DpdpcaError as error:
             self._due[row_id] = time.monotonic() + self._poll
@@ -144,6 +144,6 @@ class Driver:
         self._due[row.id] = time.monotonic() + max(wait, error.retry_after_seconds or 0)
         _logger.info("waiting", extra={"study": row.id, "slug": error.slug, "file": error.place})
         try:
-            self._service.store.note(row, problem_slug=error.slug[:60], problem=error.told[:1000])
+            self._service.store.note(row, problem_slug=error.slug[:60], problem=error.public_text[:1000])
         except DpdpcaError:
             _logger.warning("store", extra={"study": row.id})

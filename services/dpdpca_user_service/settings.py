@@ -21,9 +21,12 @@ class Settings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX)
     role = "user"
 
-    port: int = Field(8450, ge=1, le=65535)
+    port: int = Field(8450, ge=1, le=65535, description="Port on which it listens.")
     passphrase_file: Path | None = Field(None, description="Seals the keys of studies at rest.")
-    key_bits: Annotated[int, Field(ge=LEAST_BITS, le=MOST_BITS, multiple_of=8)] = 3072
+    key_bits: Annotated[
+        int,
+        Field(ge=LEAST_BITS, le=MOST_BITS, multiple_of=8, description="Length of the keys of new studies."),
+    ] = 3072
     closes_after_days: int = Field(30, ge=1, description="Closing time of drafts that name none.")
     poll_seconds: float = Field(2.0, gt=0, description="How often an open study is looked at.")
     max_requests: int = Field(64, ge=1, description="Requests under way at once; more get 503.")

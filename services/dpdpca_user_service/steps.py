@@ -55,7 +55,7 @@ from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
-from dpdpca_user_service.work import MadeKey, Opened, make_key, open_count, open_pre_study, open_release
+from dpdpca_user_service.work import FittedModel, MadeKey, make_key, open_count, open_pre_study, open_release
 
 MOST_OWNERS_TOLD = 2000
 """Of whom a study's row keeps what the proxy says of each: rows are read often, and many together."""
@@ -313,7 +313,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks)
     with _final():
-        opened: Opened = service.workers.call(
+        opened: FittedModel = service.workers.call(
             open_release,
             secret,
             signed.manifest.to_body(),

@@ -62,7 +62,7 @@ def open_count(secret: bytes, ciphertext: bytes) -> tuple[int, bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class FittedModel:
     """Components in their one encoding, how far to trust them, and what their making took."""
 
     components: bytes
@@ -78,7 +78,7 @@ def open_release(
     records: int | None,
     owners: int,
     in_clear: bool,
-) -> Opened:
+) -> FittedModel:
     """Decrypts a verified release, refuses what honest records cannot have made, and fits.
 
     Args:
@@ -117,7 +117,7 @@ def open_release(
     components = fit_components(noisy, figures, space, min(d, MAX_COMPONENTS), owners)
     reliability = assess_release(noisy, figures, components, OS_RANDOMNESS, owners)
     encoded = encode_components(manifest.study_id, components)
-    return Opened(encoded, reliability, opened - begin, time.monotonic() - opened)
+    return FittedModel(encoded, reliability, opened - begin, time.monotonic() - opened)
 
 
 def open_pre_study(

@@ -10,7 +10,7 @@ from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, values_of, wait_for
 
 from dpdpca_proxy.store.files import draw_name
-from dpdpca_proxy.workplace import Workplace
+from dpdpca_proxy.study_files import StudyFiles
 
 WIDTH = 32
 
@@ -45,7 +45,7 @@ class Spy(InlineWorker):
         outcome = super().call(function, *args, **options)
         if function.__name__ == "draw":
             place = args[0]
-            assert isinstance(place, Workplace)
+            assert isinstance(place, StudyFiles)
             self.drawn.append(place.read_bytes(draw_name(place.study, outcome)))
         return outcome
 

@@ -1,4 +1,4 @@
-"""docs/claims.md names a test for every row and statement, and the README says what the program prints."""
+"""docs/claims.md names a test for every row and statement, and docs/trust.md says what the program prints."""
 
 import re
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
 from dpdpca_user.results.model import Model, assumptions, claim
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+TRUST = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
 PAGE = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
 NAMED = re.compile(r"`(tests/[\w/]+\.py)`")
 SECTIONS = dict(re.findall(r"^## (C\d+)\. [^\n]*\n(.*?)(?=^## )", PAGE, re.DOTALL | re.MULTILINE))
@@ -51,9 +51,9 @@ def demo_study(release: str) -> Manifest:
     return lint(draft, user, proxy, datetime(2030, 1, 1, tzinfo=UTC), 3072)
 
 
-def test_the_readme_has_the_statement_that_the_program_prints() -> None:
+def test_the_page_on_trust_has_the_statement_that_the_program_prints() -> None:
     """Of the demo's own draft, word by word, and nothing else as if it were printed."""
-    quoted = {line[2:] for line in README.splitlines() if line.startswith("> ")}
+    quoted = {line[2:] for line in TRUST.splitlines() if line.startswith("> ")}
     joint, masked = (demo_study(release) for release in ("joint", "masked"))
     printed = set()
     for manifest in (joint, masked):

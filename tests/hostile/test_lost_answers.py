@@ -11,7 +11,7 @@ from promises import Promise
 from proxy_world import ProxyWorld, free_port, wait_for
 from user_world import UserWorld, share_values
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_proxy.audit import HOLDS, audit_study
@@ -67,7 +67,9 @@ class Lossy:
         desk = desk_of(home, PATIENCE)
         if role == "user":
             desk.home.pins.pin_proxy(world.url, world.proxy.card)
-        acts.join(desk, address, acts.prepare_join(desk, address, DataLocation(str(self.data))), Watcher())
+        actions.join(
+            desk, address, actions.prepare_join(desk, address, DataLocation(str(self.data))), Watcher()
+        )
         world.via = self.url if role == "user" else None
         row = user.advance_to(row, Stage.PUBLISHED)
         world.via = None

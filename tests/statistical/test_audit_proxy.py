@@ -28,7 +28,7 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy import worker
 from dpdpca_proxy.store.files import FileStore, product_name, release_name
-from dpdpca_proxy.workplace import Workplace
+from dpdpca_proxy.study_files import StudyFiles
 
 from .alpha import level
 
@@ -42,7 +42,7 @@ class Proxy:
     def __init__(self, root: Path, secret: SecretKey) -> None:
         self.secret = secret
         self.files = FileStore(root)
-        self.place = Workplace(
+        self.place = StudyFiles(
             root, StudyId.of(b"audit"), int(secret.public.modulus), secrets.token_bytes(32)
         )
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from proxy_world import ProxyWorld
 from user_world import TOY_BITS, UserWorld
 
-from dpdpca_owner import acts
-from dpdpca_owner.acts import Desk, Prepared
+from dpdpca_owner import actions
+from dpdpca_owner.actions import Desk, Prepared
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Settled, Watcher
@@ -65,12 +65,12 @@ class Chain:
         return StudyAddress(self.world.url, row.known_study)
 
     def prepare(self, row: StudyRow, owner: int = 0) -> Prepared:
-        return acts.prepare_join(
+        return actions.prepare_join(
             self.desks[owner], self.address(row), DataLocation(str(self.data[owner])), "people"
         )
 
     def join(self, row: StudyRow, owner: int) -> Settled:
-        return acts.join(self.desks[owner], self.address(row), self.prepare(row, owner), Watcher())
+        return actions.join(self.desks[owner], self.address(row), self.prepare(row, owner), Watcher())
 
     def run(self, **draft: Any) -> StudyRow:
         """A whole study: every owner joins, and the result is here."""

@@ -9,7 +9,7 @@ from typing import Any
 CHILDREN = multiprocessing.get_context("forkserver")
 # Installed modules only: Python 3.11 does not tell the server where a test finds its own.
 CHILDREN.set_forkserver_preload(
-    ["dpdpca_proxy.app", "dpdpca_runtime.http.client", "dpdpca_owner.acts", "uvicorn", "opendp.prelude"]
+    ["dpdpca_proxy.app", "dpdpca_runtime.http.client", "dpdpca_owner.actions", "uvicorn", "opendp.prelude"]
 )
 
 

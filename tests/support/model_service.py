@@ -16,9 +16,10 @@ from typing import Any
 import httpx
 import numpy as np
 from federation.crowd import memory_bytes
-from federation.processes import Server, free_port
+from federation.processes import Server
 from gmpy2 import mpz
 
+from dpdpca_cli.federation.processes import free_port
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.components import Components, EncodedSpace
@@ -155,7 +156,7 @@ def served_models(folder: Path, models: Sequence[Model]) -> Iterator[ModelServic
     token, port = make_home(folder / "user", models), free_port()
     url = f"http://127.0.0.1:{port}"
     arguments = ("user", "serve", "--home", str(folder / "user"), "--port", str(port))
-    server = Server("user", arguments, dict(os.environ), folder / "user.log", f"{url}/readyz")
+    server = Server("user", arguments, dict(os.environ), folder / "user.log", url)
     server.start()
     headers = {"authorization": f"Bearer {token}"}
     try:

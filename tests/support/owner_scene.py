@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from memory_proxy import MemoryProxy
 from study_parties import Parties
 
-from dpdpca_owner.acts import Desk
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_runtime.http.address import StudyAddress
 

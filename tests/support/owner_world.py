@@ -18,8 +18,8 @@ from children import start_child
 from given_keys import give_key
 from proxy_world import ProxyWorld
 
-from dpdpca_owner import acts
-from dpdpca_owner.acts import Desk
+from dpdpca_owner import actions
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
@@ -91,13 +91,13 @@ def do(errand: Errand, barrier: Barrier | None = None) -> None:
     desk, address = desk_of(errand.home), StudyAddress(errand.url, StudyId.parse(errand.study))
     if errand.act == "withdraw":
         _set_failpoints(errand.die_at)
-        acts.withdraw(desk, address)
+        actions.withdraw(desk, address)
         return
-    prepared = acts.prepare_join(desk, address, DataLocation(str(errand.data)))
+    prepared = actions.prepare_join(desk, address, DataLocation(str(errand.data)))
     if barrier is not None:
         barrier.wait(60)
     _set_failpoints(errand.die_at)
-    acts.join(desk, address, prepared, Watcher())
+    actions.join(desk, address, prepared, Watcher())
 
 
 def send(errand: Errand) -> int:

@@ -31,7 +31,7 @@ from dpdpca_proxy.app import create_app
 from dpdpca_proxy.proxy import make_home, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.files import draw_name
-from dpdpca_proxy.workplace import Workplace
+from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_runtime.asgi.limits import DeadlineProtocol
 from dpdpca_runtime.http.client import ProxyClient
 
@@ -324,7 +324,7 @@ def _note_noise(log: Path) -> None:
     real = vars(jobs)["make_release"]
 
     def make_release(
-        place: Workplace, figures: Any, records: Any, products: Any, token: str, **options: Any
+        place: StudyFiles, figures: Any, records: Any, products: Any, token: str, **options: Any
     ) -> Any:
         _, _, drawn = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
         noise = [int.from_bytes(drawn[at : at + 8], "little", signed=True) for at in range(0, len(drawn), 8)]

@@ -208,7 +208,7 @@ def test_owner_refuses_what_was_altered_on_the_way(federation: Federation, tmp_p
 
         for altered, words in (
             (study.signed.statement.encoded.replace(b'"epsilon":"30"', b'"epsilon":"20"'), "signature"),
-            (another.signed.statement.encoded, "another manifest"),
+            (another.signed.statement.encoded, "does not belong to this study id"),
             (sign_statement("manifest", body, impostor).encoded, ""),
             (b'{"body":{}}', ""),
         ):

@@ -61,11 +61,11 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "renamed column": (_lines("170,80,130,A,50", names=_without("age", "Age")), "rename 'Age' to 'age'"),
     "doubled column": (
         _lines("170,80,50,130,A,51", names=[*NAMES, "age"]),
-        "more than one column 'age'",
+        "more than one column named 'age'",
     ),
     "column doubled in another Unicode form": (
         _lines("170,80,50,130,A,171", names=[*NAMES, NFD_HEIGHT]),
-        f"more than one column '{HEIGHT}'",
+        f"more than one column named '{HEIGHT}'",
     ),
     "text in a number": (_lines(f"170,80,{SECRET},130,A"), "column 'age' holds text in record"),
     "text in a number of a typed file": (_parquet_with_text, "holds text in record 1"),
@@ -74,12 +74,12 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         "'ward' holds a level that the manifest does not list",
     ),
     "empty file": (_bytes(b""), "is empty"),
-    "header alone": (_lines(), "holds no records"),
+    "header alone": (_lines(), "contains no records"),
     "no complete record": (_lines("170,,50,130,A", "171,80,NaN,130,A", "172,inf,1,130,A"), "all 3 records"),
     "ragged row": (_lines("170,80,50,130,A", f"171,80,{SECRET},1,2,3"), "row 3"),
-    "no text at all": (_bytes(b"\x00\xff\xfe\x00" * 50), "no text file"),
+    "no text at all": (_bytes(b"\x00\xff\xfe\x00" * 50), "neither a text file"),
     "damaged parquet": (_bytes(b"PAR1" + b"\x15" * 100), "cannot be read"),
-    "pickled objects": (_pickled, "are not unpickled"),
+    "pickled objects": (_pickled, "are never unpickled"),
     "too many records": (_lines(*["170,80,50,130,A"] * 61), "more records than the 60"),
 }
 
@@ -141,7 +141,7 @@ def test_wrong_usage_is_told_apart(federation: Federation, study: BareStudy, tmp
     home = tree(outsider.home)
     refused = outsider.run("owner", "join", study.address, "--data", data, "--yes")
     assert refused.status == 1
-    assert "names its owners, and this one is not among them" in refused.err
+    assert "names its owners, and this owner is not among them" in refused.err
     assert tree(outsider.home) == home
 
 
@@ -173,7 +173,13 @@ def _odd_files(folder: Path) -> tuple[list[Path], list[list[Record]], list[str]]
         write_parquet(folder / "constant.parquet", constant),
         write_csv(folder / "one.csv", patients(1, seed=35)),
     ]
-    notes = ["another order", "missing value", "missing value", "the same in every record", "one record only"]
+    notes = [
+        "different order",
+        "missing value",
+        "missing value",
+        "the same value in every record",
+        "only one record",
+    ]
     records: list[list[Record]] = [permuted, [*gaps], [*with_infinity], [*constant], patients(1, seed=35)]
     return files, records, notes
 
@@ -222,7 +228,7 @@ def test_one_feature_and_one_record_in_all(federation: Federation, tmp_path: Pat
     data.write_text("age\n40\n")
     joined = owner.join(f"{federation.url}/{study}", data)
     assert joined["notes"] == [
-        "there is one record only: others' records and noise are all that hides it in the sums"
+        "there is only one record: nothing but the noise and the records of other owners hides it in the sums"
     ]
     user.wait_state(study, "published")
     model = user.ask("user", "result", study)

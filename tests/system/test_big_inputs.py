@@ -17,7 +17,7 @@ from federation.crowd import enrol_many, memory_bytes
 from federation.world import Federation, Owner
 from promises import Promise
 
-from dpdpca_cli.demo.processes import COMMAND
+from dpdpca_cli.federation.processes import COMMAND
 from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, Receipt, ShareStatement
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import chunk_info, seal

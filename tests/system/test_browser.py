@@ -17,7 +17,7 @@ from federation.demo import FinishedDemo
 from plain_study import plain_model
 from proxy_world import ProxyWorld, unlike_before
 
-from dpdpca_cli.demo.processes import Household, free_port
+from dpdpca_cli.federation.processes import ChildProcesses, free_port
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_user.results.report import render_report
@@ -215,10 +215,10 @@ def operator_url(tmp_path: Path) -> Iterator[str]:
     }
     url = f"http://127.0.0.1:{port}/"
 
-    with Household(tmp_path, settings) as household:
-        household.run("init", ["proxy", "init"])
-        proxy = household.start("proxy", ["proxy", "serve"], is_server=True)
-        household.wait_until(lambda: _answers(url), 60, proxy, "was not ready")
+    with ChildProcesses(tmp_path, settings) as processes:
+        processes.run("init", ["proxy", "init"])
+        proxy = processes.start("proxy", ["proxy", "serve"], is_server=True)
+        processes.wait_until(lambda: _answers(url), 60, proxy, "was not ready")
         yield url
 
 

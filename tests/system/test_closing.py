@@ -83,7 +83,7 @@ def test_too_few_owners_end_a_study_without_noise(
     late = owners[2].run("owner", "join", study.address, "--data", file, "--yes")
     assert late.status == 1
     assert late.err.splitlines() == [
-        "dpdpca: the study is failed: it takes no more shares; ask the data user for a new study"
+        "dpdpca: the study is failed and accepts no more shares; ask the data user for a new study"
     ]
 
 
@@ -110,7 +110,7 @@ def test_closed_study_takes_nothing_more(federation: Federation, user: BareUser,
 
     late = owners[2].run("owner", "join", study.address, "--data", file, "--yes")
     assert late.status == 1
-    assert "takes no more shares" in late.err
+    assert "accepts no more shares" in late.err
     regretted = owners[0].run("owner", "withdraw", study.address, "--yes")
     assert regretted.status == 1
     assert len(regretted.err.splitlines()) == 1

@@ -10,7 +10,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -96,14 +96,13 @@ class DiskFederation(Federation):
         self.disks = {}
         super().__init__(folder)
 
-    def _machine(self, role: str) -> Machine:
-        machine = super()._machine(role)
+    def _machine(self, role: str, name: str) -> Machine:
+        machine = super()._machine(role, name)
         disk = Disk(machine.home.with_name(f"{machine.home.name}-disk"))
         home = disk.folder / "home"
         disk.make()
         self.disks[home] = disk
-        name = f"DPDPCA_{role.upper()}_HOME"
-        return Machine(machine.name, home, {**machine.environment, name: str(home)}, self.logs)
+        return replace(machine, home=home)
 
     def unmount(self) -> None:
         for disk in self.disks.values():
@@ -221,7 +220,7 @@ def test_a_full_disk(world: World, role: str, promise: Promise) -> None:
             assert refused.status == 1, command
             assert "No space left on device" in refused.err or "no room left" in refused.err, refused.err
         if place.server is not None:
-            assert httpx.get(place.server.health, trust_env=False).status_code == 503
+            assert readiness(place.server) == 503
     assert place.kept() == before
     world.ended(study)
     promise(
@@ -257,6 +256,10 @@ def test_a_read_only_disk(world: World, role: str, promise: Promise) -> None:
     )
 
 
+def readiness(server: Server) -> int:
+    return httpx.get(f"{server.url}/readyz", trust_env=False).status_code
+
+
 @pytest.mark.parametrize("role", ["user", "proxy"])
 def test_a_disk_that_fails_under_a_server(world: World, role: str, promise: Promise) -> None:
     """Its file system turns read-only while the database is open; mended, the server starts and goes on."""
@@ -266,7 +269,7 @@ def test_a_disk_that_fails_under_a_server(world: World, role: str, promise: Prom
     place.disk.fail()
     for command in WRITING[role]:
         assert world.run(role, command, study).status == 1, command
-    wait_for(lambda: httpx.get(server.health, trust_env=False).status_code == 503, "it says so")
+    wait_for(lambda: readiness(server) == 503, "it says so")
     server.stop()
     place.disk.mend()
     server.start()

@@ -19,10 +19,11 @@ import pytest
 from federation.bare_owner import claim, make_chunks, seal_chunk
 from federation.bare_user import BareStudy, BareUser, make_request
 from federation.nginx import Nginx
-from federation.processes import free_port, wait_for
+from federation.processes import wait_for
 from federation.records import add_up, draft, patients, write_csv
 from federation.world import Federation, federation_in
 
+from dpdpca_cli.federation.processes import free_port
 from dpdpca_protocol.errors import (
     AuthenticationError,
     DpdpcaError,

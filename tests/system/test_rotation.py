@@ -62,10 +62,10 @@ def test_a_study_outlives_the_keys_of_all(own: Federation, tmp_path: Path, promi
     address = f"{own.url}/{second}"
     sheet = owners[0].ask("owner", "review", address)
     assert sheet["user"]["words"] == made_words(user)
-    assert "statement under both" in sheet["user"]["known_since"]
+    assert "has changed its key since" in sheet["user"]["known_since"]
     said = owners[1].run("owner", "join", address, "--data", data[1], "--yes")
     assert said.status == 0, said.err
-    assert "has a new key, by a statement under the pinned one" in said.err
+    assert "has a new key, announced by a statement signed with the pinned key" in said.err
     owners[0].join(address, data[0])
     owners[2].join(address, data[2])
     user.wait_state(second, "published", seconds=120)

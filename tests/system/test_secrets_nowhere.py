@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -38,21 +38,14 @@ from dpdpca_user_service.keyring import Keyring
 class SealedFederation(Federation):
     """Keys are under passphrases from files, and the servers log all that they ever would."""
 
-    def _machine(self, role: str) -> Machine:
-        machine = super()._machine(role)
+    def _machine(self, role: str, name: str) -> Machine:
+        machine = super()._machine(role, name)
         file = machine.home.parent / f"{machine.home.name}.passphrase"
         file.write_text(f"passphrase-{secrets.token_hex(12)}\n")
-        upper = role.upper()
-        return Machine(
-            machine.name,
-            machine.home,
-            {
-                **machine.environment,
-                f"DPDPCA_{upper}_PASSPHRASE_FILE": str(file),
-                **({} if role == "owner" else {f"DPDPCA_{upper}_LOG_LEVEL": "DEBUG"}),
-            },
-            self.logs,
-        )
+        settings = {**machine.settings, f"DPDPCA_{role.upper()}_PASSPHRASE_FILE": str(file)}
+        if role != "owner":
+            settings[f"DPDPCA_{role.upper()}_LOG_LEVEL"] = "DEBUG"
+        return replace(machine, settings=settings)
 
     def invitation(self, role: str, name: str) -> str:
         proxy = open_proxy(load_settings(self.proxy_home, passphrase_file=passphrase_file(self.proxy_home)))

@@ -1,4 +1,4 @@
-"""Places for requests under way, all together and of one address; heavy work, its clients and its answers."""
+"""Limits on requests under way, all together and of one address; heavy work, its clients and its answers."""
 
 import asyncio
 import threading
@@ -14,11 +14,11 @@ from dpdpca_protocol.errors import LimitError, UnavailableError
 from dpdpca_runtime.asgi import limits
 from dpdpca_runtime.asgi.limits import (
     BoundedStream,
+    CancellationToken,
+    ConcurrencyLimit,
     InFlightLimit,
-    Places,
-    Stop,
     read_large_body,
-    run_while_wanted,
+    run_until_cancelled,
 )
 
 
@@ -87,7 +87,7 @@ def test_a_service_of_few_places_has_one_for_each() -> None:
 
 def test_one_more_waits_for_its_place_and_is_then_refused() -> None:
     async def run() -> None:
-        places, gate, order = Places(2, 0.2), asyncio.Event(), []
+        places, gate, order = ConcurrencyLimit(2, 0.2), asyncio.Event(), []
 
         async def hold(name: str) -> None:
             async with places.take():
@@ -129,7 +129,7 @@ def a_request(*messages: dict[str, Any]) -> Request:
 def test_work_is_told_that_its_client_has_gone() -> None:
     began = threading.Event()
 
-    def work(stop: Stop) -> None:
+    def work(stop: CancellationToken) -> None:
         began.set()
         while True:
             stop.check()
@@ -137,16 +137,16 @@ def test_work_is_told_that_its_client_has_gone() -> None:
 
     gone = a_request({"type": "http.request"}, {"type": "http.disconnect"})
     with pytest.raises(ClientDisconnect):
-        asyncio.run(run_while_wanted(gone, work, 600))
+        asyncio.run(run_until_cancelled(gone, work, 600))
     assert began.is_set()
     with pytest.raises(LimitError) as refusal:
-        asyncio.run(run_while_wanted(a_request(), work, 0.05))
+        asyncio.run(run_until_cancelled(a_request(), work, 0.05))
     assert refusal.value.slug == "deadline"
 
 
 def test_work_whose_client_waits_is_done() -> None:
     async def run() -> int:
-        outcome = await run_while_wanted(a_request(), lambda stop: 7, 600)
+        outcome = await run_until_cancelled(a_request(), lambda stop: 7, 600)
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks()) == 1  # nobody watches any more
         return outcome

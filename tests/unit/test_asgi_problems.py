@@ -19,7 +19,7 @@ from dpdpca_protocol.errors import (
     UsageError,
 )
 from dpdpca_runtime.asgi.problems import (
-    as_planned,
+    as_dpdpca_error,
     install_problem_handlers,
     problem_document,
     problem_response,
@@ -62,6 +62,9 @@ def client(observed: list[str]) -> httpx.AsyncClient:
 
     @app.post("/body")
     async def body(_body: Body, count: int) -> None: ...
+
+    @app.delete("/body")
+    async def no_body() -> None: ...
 
     install_problem_handlers(app, observed.append)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
@@ -112,6 +115,10 @@ def test_retry_after_is_in_header_and_document(client: httpx.AsyncClient) -> Non
 
 def test_a_wrong_method_names_the_right_ones(client: httpx.AsyncClient) -> None:
     assert run(client, "PUT", "/planned").headers["allow"] == "GET"
+
+
+def test_a_wrong_method_names_those_of_every_route_at_the_path(client: httpx.AsyncClient) -> None:
+    assert run(client, "PUT", "/body").headers["allow"] == "DELETE, POST"
 
 
 @pytest.mark.parametrize(
@@ -166,8 +173,8 @@ def test_the_status_follows_from_class_and_slug(error: DpdpcaError, status: int)
 
 
 def test_what_nobody_planned_is_not_translated() -> None:
-    assert as_planned(ValueError()) is None
-    assert as_planned(OSError(errno.ENOENT, "")) is None
-    planned = as_planned(OSError(errno.EMFILE, ""))
+    assert as_dpdpca_error(ValueError()) is None
+    assert as_dpdpca_error(OSError(errno.ENOENT, "")) is None
+    planned = as_dpdpca_error(OSError(errno.EMFILE, ""))
     assert planned is not None
     assert planned.slug == "busy"

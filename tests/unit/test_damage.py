@@ -111,7 +111,7 @@ def test_a_data_user_s_database_that_is_damaged_is_named_with_what_to_do(
     refusal = refused(opened)
     assert f"the database {problem} ({path}); " in str(refusal)
     assert advice in refusal.next_step
-    assert str(tmp_path) not in refusal.told
+    assert str(tmp_path) not in refusal.public_text
 
 
 @pytest.mark.parametrize("asked", ["SELECT 1 WHERE 0", "SELECT 1 UNION SELECT 2"], ids=["none", "two"])
@@ -330,6 +330,10 @@ def test_a_data_user_s_applications_learn_no_place_either(
 def test_errors_keep_their_place_for_this_machine() -> None:
     error = IntegrityError("state-corrupt", "a file is gone", "look at /home/me/x", place="/home/me/x")
     assert str(error) == "a file is gone (/home/me/x); look at /home/me/x"
-    assert error.told == "a file is gone; the operator of this service must look at it"
+    assert error.public_text == "a file is gone; the operator of this service must look at it"
     plain = IntegrityError("state-corrupt", "a file is gone", "look")
-    assert (str(plain), plain.told, plain.advice) == ("a file is gone; look", "a file is gone; look", "look")
+    assert (str(plain), plain.public_text, plain.public_advice) == (
+        "a file is gone; look",
+        "a file is gone; look",
+        "look",
+    )

@@ -11,7 +11,7 @@ from proxy_world import TOY_BITS, ProxyWorld, copy_home
 from study_parties import Parties
 from user_world import UserWorld
 
-from dpdpca_owner import acts, reports
+from dpdpca_owner import actions, reports
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
@@ -89,7 +89,7 @@ def acts_of(role: str, folder: Path) -> Sequence[Act]:
 
     def join(home: Path) -> None:
         desk = desk_of(home)
-        acts.join(desk, address, acts.prepare_join(desk, address, data), Watcher())
+        actions.join(desk, address, actions.prepare_join(desk, address, data), Watcher())
 
     return {
         "proxy": (look_at_proxy,),
@@ -99,7 +99,7 @@ def acts_of(role: str, folder: Path) -> Sequence[Act]:
             lambda home: reports.status_offline(desk_of(home), address),
             lambda home: desk_of(home).home.policy(),
             join,
-            lambda home: acts.withdraw(desk_of(home), address),
+            lambda home: actions.withdraw(desk_of(home), address),
         ),
     }[role]
 

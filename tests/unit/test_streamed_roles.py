@@ -40,8 +40,8 @@ from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.figures import NoiseBy
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_proxy.store.files import draw_name, product_name, release_name, sealed_folder
+from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
-from dpdpca_proxy.workplace import Workplace
 from dpdpca_user_service.work import open_count, open_release
 
 
@@ -94,7 +94,7 @@ def opened(chunks: list[bytes], secret: SecretKey) -> list[int]:
     return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(chunk, secret.public)]
 
 
-def count_with_proof(place: Workplace, product: str, secret: SecretKey) -> int:
+def count_with_proof(place: StudyFiles, product: str, secret: SecretKey) -> int:
     """The proxy asks, the data user answers, the proxy checks."""
     public = secret.public
     challenge = rerandomized_count(place, product)
@@ -109,7 +109,7 @@ def test_every_step_is_that_of_the_reference(
     manifest, figures, public = signed.manifest, signed.manifest.figures, toy_key.public
     owners = range(2 if figures.mechanism.setting.has_pairs else 3)  # the third has one record, and no pair
     shares = [owner_chunks(signed, number, tmp_path, toy_key) for number in owners]
-    place = Workplace(tmp_path / "proxy", signed.study_id, int(public.modulus), OS_RANDOMNESS.bytes(32))
+    place = StudyFiles(tmp_path / "proxy", signed.study_id, int(public.modulus), OS_RANDOMNESS.bytes(32))
     wanted = []
     for position in range(len(shares[0][0])):
         names = [f"{sealed_folder(place.study)}/shares/{number}/{position}" for number in owners]
@@ -127,7 +127,7 @@ def test_every_step_is_that_of_the_reference(
     mask_line, _, drawn = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
     mask, noise = json.loads(mask_line), np.frombuffer(drawn, dtype="<i8").tolist()
     folder, _ = make_release(place, figures, records, products, token)
-    chunks = [place.files.read(release_name(place.study, folder, 0))]
+    chunks = [place.store.read(release_name(place.study, folder, 0))]
     if records is not None:
         H = symmetric_rows(figures.encoded_features, noise)
         released = masked_release(figures, aggregate, records, mask, H, UNENCRYPTED)

@@ -11,11 +11,11 @@ import pytest
 
 from dpdpca_runtime.asgi.loop import EdgeLoop, on_stop_signal
 from dpdpca_runtime.system import (
-    apart_from_terminal,
-    end_with_children,
-    give_way,
+    detached_from_terminal,
+    lower_priority,
     may_be_running,
     optional_module,
+    terminate_group,
 )
 
 
@@ -37,16 +37,16 @@ def test_a_process_that_has_ended_is_known_to_have_ended(monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_is_kept_from_children_on_each_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert apart_from_terminal() == {"process_group": 0}
-    assert apart_from_terminal(without_terminal=True) == {"start_new_session": True}
+    assert detached_from_terminal() == {"process_group": 0}
+    assert detached_from_terminal(without_terminal=True) == {"start_new_session": True}
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 512, raising=False)
-    assert apart_from_terminal() == {"creationflags": 512}
+    assert detached_from_terminal() == {"creationflags": 512}
 
 
 def test_without_nice_the_priority_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "nice")
-    give_way(10)
+    lower_priority(10)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -57,7 +57,7 @@ def test_a_child_is_ended_on_each_system(
     if not has_groups:
         monkeypatch.delattr(os, "killpg")
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
-    end_with_children(child, at_once=at_once)
+    terminate_group(child, at_once=at_once)
     expected = signal.SIGTERM if has_groups and not at_once else signal.SIGKILL
     assert child.wait(60) == -expected
 

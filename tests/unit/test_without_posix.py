@@ -55,11 +55,11 @@ print(json.dumps({"modules": modules, "helped": helped, "failed": failed}))
 OWNER = """
 import dataclasses, sys
 from dpdpca_cli.main import main
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_protocol.paillier.keys import KeyRules
 
-make, short = acts.make_desk, KeyRules(512)
-acts.make_desk = lambda *args, **options: dataclasses.replace(make(*args, **options), key_rules=short)
+make, short = actions.make_desk, KeyRules(512)
+actions.make_desk = lambda *args, **options: dataclasses.replace(make(*args, **options), key_rules=short)
 main(["owner", *sys.argv[1:]])
 """
 

@@ -15,7 +15,7 @@ from promises import Promise
 from proxy_world import ProxyWorld
 
 from dpdpca_owner.home import OwnerHome
-from dpdpca_owner.opening import open_study
+from dpdpca_owner.study_checks import open_study
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.keys import KeyRules, PublicKey

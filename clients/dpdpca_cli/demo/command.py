@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dpdpca_cli.demo.comparison import CapturedVariance, compare
-from dpdpca_cli.demo.federation import PROXY_NAME, USER_NAME, Federation, Say, StudyRun
-from dpdpca_cli.demo.processes import ChildFailedError, Household
 from dpdpca_cli.demo.records import bundled_draft, bundled_records, read_records, split, write_parts
 from dpdpca_cli.demo.results import POOLED_NOTE, facts, result_tables, terminal_table
+from dpdpca_cli.federation.processes import ChildFailedError, ChildProcesses
+from dpdpca_cli.federation.studies import PROXY_NAME, USER_NAME, Federation, Say, StudyRun
 from dpdpca_owner.accounts.budget import Cost
 from dpdpca_owner.policy import mechanism_name
 from dpdpca_protocol.errors import InputError, UsageError
@@ -150,8 +150,8 @@ def terms_of(draft: dict[str, Any]) -> Manifest:
 def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
     parts = write_parts(split(plan.records, len(plan.owners)), private_dir(folder / "records"))
     runs = []
-    with _progress(console) as say, Household(folder, {}) as household:
-        federation = Federation(household, folder, plan.owners, parts, owner_policy(plan), say)
+    with _progress(console) as say, ChildProcesses(folder, {}) as processes:
+        federation = Federation(processes, folder, plan.owners, parts, owner_policy(plan), say)
         try:
             federation.found()
             for release in RELEASES:

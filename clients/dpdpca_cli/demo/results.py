@@ -7,7 +7,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from dpdpca_cli.demo.comparison import CapturedVariance
-from dpdpca_cli.demo.federation import StudyRun
+from dpdpca_cli.federation.studies import StudyRun
 from dpdpca_user.results.report import Table
 
 POOLED_NOTE = (

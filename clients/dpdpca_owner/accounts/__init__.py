@@ -1,1 +1,1 @@
-"""What studies have cost these records, and what is left of the budget."""
+"""Accounting: what studies have cost an owner's records, and what is left of the budget."""

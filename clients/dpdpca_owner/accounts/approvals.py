@@ -1,8 +1,9 @@
-"""What this owner has approved for chains of studies: one (ε, δ) for all rounds, and what has used it up.
+"""What this owner has approved for chains of studies: one (ε, δ) for all rounds, and how much is used.
 
-A manifest with a `rho_share` is a round of a chain, which its first round's id names. Who joins the first
-round has seen the total and approved it: later rounds on the same terms need no new question, and none can
-take more than is left. A round that is withdrawn or cancelled, as the ledger has it, has taken nothing.
+A manifest with a `rho_share` is a round of a chain. The id of the first round identifies the chain. An owner
+that joins the first round has seen the total and approved it. Later rounds on the same terms then need no new
+approval, and none can take more than is left. A round that the ledger shows as withdrawn or cancelled has
+taken nothing.
 """
 
 from collections.abc import Mapping
@@ -28,16 +29,16 @@ WHOLE = Fraction(1)
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One round against what was approved for its chain.
+    """One round, compared with what was approved for its chain.
 
     Attributes:
-        before: share of the total that other live rounds have taken.
-        rounds: how many these are.
-        share: that this round takes.
-        is_same_total: its ε and δ are those that were approved, or nothing was yet.
-        is_covered: an earlier round on the same terms was approved, and there is enough left of the total.
-        data_sets: on which earlier rounds are booked.
-        is_other_data: it would be covered, but its records count elsewhere than those of earlier rounds.
+        before: the share of the total that other live rounds have taken.
+        rounds: the number of these rounds.
+        share: the share that this round takes.
+        is_same_total: whether its ε and δ are those that were approved, or nothing was approved yet.
+        is_covered: whether an earlier round on the same terms was approved and enough of the total is left.
+        data_sets: the data sets on which earlier rounds are booked.
+        is_other_data: whether it would be covered, except that its records count in another data set.
     """
 
     before: Fraction
@@ -53,36 +54,36 @@ class Chain:
         return self.before + self.share
 
     def on(self, placed: Placed) -> "Chain":
-        """The same, for records that count in a data set: no approval gives others a budget of their own."""
+        """The same for records in this data set: an approval does not cover records of another data set."""
         same = not placed.is_new and self.data_sets <= {placed.data_set, *placed.merges}
         return self if same or not self.is_covered else replace(self, is_covered=False, is_other_data=True)
 
     def check(self) -> None:
-        """Raises PolicyError: `chain-differs` for another total, `chain-exceeded` for more than is left."""
+        """Raises PolicyError: `chain-differs` for another total, `chain-exceeded` if too little is left."""
         if not self.is_same_total:
             raise PolicyError(
                 "chain-differs",
-                "this round names another ε or δ for the whole chain than its earlier rounds",
-                "ask the data user for a round on the same total, or for a new chain",
+                "the total ε or δ of the chain differs in this round from the one in its earlier rounds",
+                "ask the data user for a round with the same total, or for a new chain",
             )
         if self.after > WHOLE:
             raise PolicyError(
                 "chain-exceeded",
-                f"earlier rounds have taken {float(self.before):.4g} of what was approved for all, and this"
-                f" one asks for {float(self.share):.4g}",
-                "ask the data user for a round with a smaller rho_share; --yes does not pass this",
+                f"earlier rounds have taken {float(self.before):.4g} of the approved total, and this round"
+                f" asks for {float(self.share):.4g} of it",
+                "ask the data user for a round with a smaller rho_share; --yes does not override this",
             )
         if self.rounds >= MAX_ROUNDS:
             raise PolicyError(
                 "chain-exceeded",
-                f"the chain has {self.rounds} rounds already, as many as share one δ",
+                f"the chain already has {self.rounds} rounds, the most that one δ covers",
                 "ask the data user for a new chain",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _Approved:
-    """What a chain's file holds: the total, the terms that were approved last, and the rounds."""
+    """The content of a chain's file: the total, the terms that were approved last, and the rounds."""
 
     total: tuple[str, str]
     terms: Digest
@@ -90,20 +91,20 @@ class _Approved:
 
 
 class Approvals:
-    """The chains in an owner's home, a private file each.
+    """The chains in an owner's home, one private file for each.
 
     Args:
-        folder: made on the first write.
+        folder: created with the first write.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def chain(self, manifest: Manifest, ledger: Ledger) -> Chain | None:
-        """How a study stands to what was approved; None where it is no round of a chain.
+        """A study compared with what was approved; None if it is not a round of a chain.
 
         Raises:
-            IntegrityError: the file of the chain is not what this program wrote.
+            IntegrityError: the file of the chain was not written by this program.
         """
         if manifest.rho_share == WHOLE:
             return None
@@ -120,7 +121,7 @@ class Approvals:
             and known.terms == lasting_terms(manifest)
             and before + manifest.rho_share <= WHOLE
             and (bool(manifest.pre_studies) or is_known_round)
-            and not manifest.rules.is_masked  # it trusts every owner: a question of its own
+            and not manifest.rules.is_masked  # it relies on every owner, so it always needs a new approval
         )
         is_same_total = known is None or known.total == _total(manifest)
         booked = [ledger.spend(study) for study in (known.rounds if known else ())]
@@ -132,7 +133,7 @@ class Approvals:
         return Chain(before, len(others), manifest.rho_share, is_same_total, covered, data_sets)
 
     def approve(self, manifest: Manifest, ledger: Ledger) -> None:
-        """Take a round into its chain; the lock of the ledger is held meanwhile.
+        """Add a round to its chain. The caller must hold the lock of the ledger.
 
         Raises:
             PolicyError: `chain-differs` or `chain-exceeded`.
@@ -170,17 +171,17 @@ class Approvals:
 
 
 def later_rounds(manifest: Manifest, chain: Chain) -> Cost:
-    """What rounds after this one may spend."""
+    """What the rounds after this one may still spend."""
     left = max(WHOLE - chain.after, Fraction(0))
     return Cost(left * manifest.figures.rho_total, Fraction(0), 0)
 
 
 def lasting_terms(manifest: Manifest) -> Digest:
-    """Digest of what has to be the same in all rounds for an approval to last.
+    """Digest of the terms that must stay the same in all rounds for an approval to remain valid.
 
-    Bounds, centres, the clip norm and limits for records may change from round to round, and so may what is
-    released, as long as its noise is calibrated by a proof. What protects owners beside the noise may not:
-    who they are and how many, how far cohorts are apart, how long the key is.
+    Bounds, centres, the clip norm and the limits for records may change from round to round. What is released
+    may change too, as long as the calibration of its noise is proved. What else protects owners may not
+    change: the named owners and their number, the distance of cohorts, and the length of the key.
     """
     body = manifest.to_body()
     members = (
@@ -203,6 +204,6 @@ def _total(manifest: Manifest) -> tuple[str, str]:
 
 
 def _counts(study: StudyId, asking: StudyId, ledger: Ledger) -> bool:
-    """Whether an approved round has taken its share; the one that asks has not taken it twice."""
+    """Whether an approved round has taken its share. The round that asks does not count itself."""
     spend = ledger.spend(study)
     return study != asking and (spend is None or spend.is_live)

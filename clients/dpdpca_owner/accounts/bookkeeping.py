@@ -1,8 +1,8 @@
-"""What may come next in an owner's ledger, and on which evidence.
+"""The entries that may be added to an owner's ledger, and the evidence that each needs.
 
-Each function returns the entries that would do it, none where there is nothing to do, and changes nothing:
-whoever asks writes them down first and then has the ledger `add` them. Evidence is verified here, against the
-keys that were booked with the charge.
+Each function returns entries, none if there is nothing to do, and changes nothing. The caller first writes
+the entries to the disk and then adds them to the ledger. Evidence is verified here, against the keys that
+were booked with the charge.
 """
 
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ _SHOWN_DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which data set some records count in.
+    """The data set in which some records count.
 
     Attributes:
         data_set: its name.
-        is_new: nothing was booked on it yet.
-        merges: other data sets that become one with it.
+        is_new: whether nothing has been booked on it yet.
+        merges: other data sets that are merged into it.
     """
 
     data_set: str
@@ -42,18 +42,19 @@ class Placement:
 def place(ledger: Ledger, study: StudyId, fingerprint: Digest | None, named: str | None) -> Placement:
     """The data set in which `study` on these records counts.
 
-    Known records count where they counted before, and so does a study that is paid for already, whatever its
-    share is replaced with. A name overrules both, and merges them into it: that can only raise what is spent.
+    Known records count where they counted before. A study that is already paid for stays in its data set,
+    even if its share is replaced. A name overrides both rules and merges their data sets into the named one;
+    this can only increase what is spent.
 
     Args:
-        ledger: so far.
-        study: that asks.
-        fingerprint: of the records as read; None where there are none at hand.
-        named: the data set that the owner says they are, or None to go by the records.
+        ledger: the ledger so far.
+        study: the study that asks.
+        fingerprint: of the records as read; None if no records are given.
+        named: the data set that the owner names for the records, or None to recognise them.
 
     Raises:
-        ConflictError: `two-data-sets`, the study and the records count in different ones.
-        UsageError: neither records nor a name are given, and nothing is booked.
+        ConflictError: `two-data-sets`, the study and the records count in different data sets.
+        UsageError: neither records nor a name are given, and nothing is booked for the study.
     """
     found = []
     paid = ledger.spend(study)
@@ -68,27 +69,28 @@ def place(ledger: Ledger, study: StudyId, fingerprint: Digest | None, named: str
     if len(set(found)) > 1:
         raise ConflictError(
             "two-data-sets",
-            f"this study is booked on the data set '{found[0]}', and these records on '{found[1]}'",
-            f"give the study's own records, or make them one data set: --dataset '{found[0]}'",
+            f"this study is booked on the data set '{found[0]}', but these records on '{found[1]}'",
+            "give the records that the study was booked with, or merge both data sets: --dataset"
+            f" '{found[0]}'",
         )
     if found:
         return Placement(found[0], False)
     if fingerprint is None:
-        raise UsageError("no-data-set", "neither records nor a data set are named", "add --dataset NAME")
+        raise UsageError("no-data-set", "neither records nor a data set is given", "add --dataset NAME")
     return Placement(_new_name(ledger, fingerprint), True)
 
 
 def reserve(
     ledger: Ledger, charge: Charge, content: Content, named: str | None, budget: Budget, time: str
 ) -> list[Entry]:
-    """What must be on disk before anything of a share leaves.
+    """The entries that must be on disk before any part of a share is sent.
 
     Args:
-        ledger: so far.
-        charge: of the study.
-        content: of the records.
-        named: the data set that they belong to, or None to go by the records.
-        budget: in force now.
+        ledger: the ledger so far.
+        charge: what the study costs.
+        content: fingerprint and number of the records.
+        named: the data set that the owner names for the records, or None to recognise them.
+        budget: the budget in force now.
         time: now, RFC 3339 UTC.
 
     Raises:
@@ -116,13 +118,13 @@ def reserve(
 
 
 def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
-    """What a receipt of a study's proxy changes: a commitment, or the refund of a share that was withdrawn.
+    """The entries that a receipt of the study's proxy justifies: a commitment, or a refund for a withdrawal.
 
-    Nothing, where the study is not booked here or the receipt is no newer than what is known of it.
+    There are none if the study is not booked here or the ledger already knows this receipt or a newer one.
 
     Raises:
-        AuthenticationError, MessageError: not a receipt that the study's proxy signed for this owner.
-        PolicyError: `late-withdrawal`, signed after the study was to close.
+        AuthenticationError, MessageError: the study's proxy did not sign this receipt for this owner.
+        PolicyError: `late-withdrawal`, the receipt was signed after the study's closing time.
     """
     statement = verify_statement("receipt", receipt)
     said = Receipt.parse(statement)
@@ -132,8 +134,8 @@ def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
     if statement.signer != spend.charge.proxy or said.owner != spend.charge.owner:
         raise AuthenticationError(
             "bad-evidence",
-            "the receipt is not from this study's proxy for this owner: nothing was booked",
-            "keep it, and ask the proxy's operator",
+            "the receipt was not signed by this study's proxy for this owner; nothing was booked",
+            "keep the receipt and ask the proxy's operator",
         )
     batch = _batch(ledger, time)
     if said.version <= spend.version:
@@ -141,7 +143,7 @@ def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
     detail = {"evidence": statement.digest.hex(), "study": said.study.hex(), "version": said.version}
     if said.subject == "share":
         if not spend.is_live:
-            # A share that counted as taken back is in.
+            # The ledger shows the share as withdrawn, but the proxy has it.
             batch.add("found", charge_body(spend.charge, spend.data_set))
         batch.add("commit", detail)
     elif spend.is_live:
@@ -158,16 +160,16 @@ def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
 def refund_cancelled(ledger: Ledger, study: StudyId, transcript: Sequence[bytes], time: str) -> list[Entry]:
     """The refund of a study that its proxy's signed transcript shows as cancelled and never released.
 
-    A study that failed is not refunded: only these two proofs give anything back.
+    A study that failed is not refunded: only a withdrawal and a cancellation are.
 
     Raises:
-        AuthenticationError, MessageError: the transcript is not the study's, or not its proxy's.
+        AuthenticationError, MessageError: the transcript belongs to another study or another proxy.
     """
     spend = ledger.spend(study)
     if spend is None or not spend.is_live:
         return []
     events = verify_transcript(transcript, study, spend.charge.proxy)
-    # By the order of events nothing is cancelled after a release, and nothing released after a cancellation.
+    # `verify_transcript` allows no cancellation after a release and no release after a cancellation.
     if not events or events[-1].kind != "cancelled":
         return []
     evidence = verify_statement("event", transcript[-1], spend.charge.proxy).digest
@@ -178,7 +180,7 @@ def refund_cancelled(ledger: Ledger, study: StudyId, transcript: Sequence[bytes]
 
 
 def charge_again(ledger: Ledger, study: StudyId, time: str) -> list[Entry]:
-    """The charge of a study whose cohort holds a share that its proxy had acknowledged as withdrawn."""
+    """The new charge for a study whose cohort includes a share that the proxy acknowledged as withdrawn."""
     spend, batch = ledger.spend(study), _batch(ledger, time)
     if spend is not None and not spend.is_live:
         batch.add("found", charge_body(spend.charge, spend.data_set))
@@ -186,9 +188,10 @@ def charge_again(ledger: Ledger, study: StudyId, time: str) -> list[Entry]:
 
 
 def find(ledger: Ledger, charge: Charge, time: str) -> list[Entry]:
-    """The charge of a study that was paid for without this ledger.
+    """The charge for a study that was joined but is missing from this ledger.
 
-    It counts in the data set of an earlier spend, in each of them if there is none, and no budget stops it.
+    It counts in the data set of an earlier spend of the study, or in every data set if there is none. It is
+    booked even if it exceeds the budget.
     """
     spend, batch = ledger.spend(charge.study), _batch(ledger, time)
     if spend is None or not spend.is_live:
@@ -199,14 +202,17 @@ def find(ledger: Ledger, charge: Charge, time: str) -> list[Entry]:
 def recover(
     ledger: Ledger, reason: str, lost_entries: int, lost_rho: Fraction, key_check: Digest, time: str
 ) -> list[Entry]:
-    """The entry after a loss. Under another key no records are known any more, so all spends count in each.
+    """The entry that records a loss.
+
+    If the key of the fingerprints has changed, no records can be recognised any more. Then all spends count
+    in every data set.
 
     Args:
-        ledger: as far as it could be read.
-        reason: why it could not be read to its end.
-        lost_entries: how many it is known to lack.
-        lost_rho: ρ that these held; counted in every data set.
-        key_check: of the key for fingerprints from here on.
+        ledger: the part that could be read.
+        reason: why the rest could not be read.
+        lost_entries: the number of entries that are known to be missing.
+        lost_rho: the ρ of these entries; it counts in every data set.
+        key_check: digest of the key that fingerprints use from now on.
         time: now, RFC 3339 UTC.
     """
     batch = _batch(ledger, time)
@@ -222,7 +228,7 @@ def recover(
 
 
 def _batch(ledger: Ledger, time: str) -> Batch:
-    # A clock that was set back does not stop the books; their times only never fall.
+    # If the clock was set back, the time of the last entry is used again: times in the ledger never decrease.
     entries = ledger.entries
     return Batch(len(entries), ledger.last, max(time, entries[-1].time) if entries else time)
 
@@ -232,7 +238,7 @@ def _new_name(ledger: Ledger, fingerprint: Digest) -> str:
         name = f"data-{fingerprint.hex()[:digits]}"
         if not ledger.knows(name):
             return name
-    raise UsageError("no-data-set", "every name for these records is taken", "add --dataset NAME")
+    raise UsageError("no-data-set", "all default names for these records are taken", "add --dataset NAME")
 
 
 def _budget_body(budget: Budget) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""What releases cost and what an owner allows in all: ρ of zero-concentrated differential privacy, exact.
+"""The cost of releases and the budget of an owner, as exact ρ of zero-concentrated differential privacy.
 
-Costs add up. A budget that is set as (ε, δ) becomes one ρ, once, so that sums are compared as rationals and
-never as rounded ε: ten costs of a tenth of it fit, and an eleventh of any size does not.
+Costs add up. A budget that is set as (ε, δ) is converted to one ρ, once. Sums are then compared as exact
+rationals and never as rounded ε: ten costs of a tenth of the budget fit, and no further cost does.
 """
 
 import re
@@ -16,23 +16,23 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.fields import malformed
 
 _GRID = 2**160
-"""Costs of studies are multiples of its inverse, so that a sum of thousands of them is no longer than one."""
+"""Costs of studies are multiples of 1/_GRID, so that a sum of thousands needs no more digits than one."""
 OUTSIDE_SHARE = Fraction(1, 1024)
-"""Part of a budget's δ that is kept for what ρ does not cover: redrawn tails, re-randomisation, masks."""
+"""Part of a budget's δ that is reserved for what ρ does not cover: redrawn tails, re-randomisation, masks."""
 
 _RATIONAL = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What some releases of the same records spend together.
+    """What some releases of the same records cost together.
 
     Attributes:
-        rho: ρ, exact.
-        outside_delta: δ that ρ does not cover, in all: masks, redrawn tails.
-        releases: how many releases there are.
-        unproved: how many of them have no privacy that can be proved. No amount is right for these: ρ leaves
-            them out, and what a sum of ρ promises, it promises but for them.
+        rho: exact ρ.
+        outside_delta: the total δ that ρ does not cover: masks, redrawn tails.
+        releases: the number of releases.
+        unproved: the number of releases without proved privacy. No ρ would be correct for these, so `rho`
+            leaves them out, and what it guarantees does not include them.
     """
 
     rho: Fraction
@@ -42,7 +42,7 @@ class Cost:
 
     @classmethod
     def of(cls, figures: Figures) -> Self:
-        """The cost of one study's release, rounded up to the grid of the books."""
+        """The cost of one study's release, rounded up to the grid of the ledger."""
         event = figures.event
         if event is None:
             return cls(Fraction(0), Fraction(0), 1, 1)
@@ -70,17 +70,17 @@ NO_COST = Cost(Fraction(0), Fraction(0), 0)
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What all releases of the same records may spend together.
+    """What all releases of the same records may cost together.
 
     Attributes:
-        rho: the most that costs may add up to.
-        delta: δ at which the whole is stated, as ε of it or of a part.
-        epsilon: ε that the budget was set as; None where it was set as ρ.
+        rho: the largest sum of costs.
+        delta: the δ at which amounts are stated as ε.
+        epsilon: the ε with which the budget was set; None if it was set as ρ.
 
-    Guarantee: as long as no cost `exceeds` it, a budget set as (ε, δ) makes all releases together (ε, δ)-DP
-        for one replaced record, those without a proved privacy left out. ρ adds up under adaptive composition
-        (Bun, Steinke 2016); (2 + e^ε)·2⁻⁸⁰ a release, at the ε of the whole, and what is outside of ρ come
-        out of the part of δ that ρ was not given.
+    Guarantee: as long as the total cost does not exceed a budget set as (ε, δ), all releases together are
+        (ε, δ)-DP for one replaced record, except those without proved privacy. ρ adds up under adaptive
+        composition (Bun, Steinke 2016). The part of δ that ρ does not use covers (2 + e^ε)·2⁻⁸⁰ for each
+        release, at the ε of the whole budget, and everything else that ρ does not cover.
     Tested: tests/unit/test_budget.py.
     """
 
@@ -90,24 +90,29 @@ class Budget:
 
     @classmethod
     def of_epsilon(cls, epsilon: Fraction, delta: Fraction) -> Self:
-        """Raises UsageError: ε or δ out of range, or ε so large that cut tails alone would pass δ."""
+        """A budget set as (ε, δ).
+
+        Raises:
+            UsageError: ε or δ is out of range, or ε is so large that the cut tails alone exceed δ.
+        """
         _check_delta(delta)
         if epsilon <= 0:
-            raise UsageError("bad-budget", "ε of a budget must be above 0")
+            raise UsageError("bad-budget", f"ε of a budget must be above 0, and is {float(epsilon):.6g}")
         if delta_of_tails(epsilon) > delta * OUTSIDE_SHARE:
             raise UsageError(
                 "bad-budget",
-                "ε of the budget is so large that its δ does not cover the cut tails of the noise",
-                "set a smaller ε (some 30 at most), or set rho instead",
+                f"ε = {float(epsilon):.6g} of the budget is too large: its δ does not cover the cut tails of"
+                " the noise",
+                "set a smaller ε (at most about 30), or set rho instead",
             )
         return cls(zcdp_rho(epsilon, delta * (1 - OUTSIDE_SHARE)), delta, epsilon)
 
     @classmethod
     def of_rho(cls, rho: Fraction, delta: Fraction) -> Self:
-        """Raises UsageError: ρ or δ out of range."""
+        """A budget set as ρ. Raises UsageError if ρ or δ is out of range."""
         _check_delta(delta)
         if rho <= 0:
-            raise UsageError("bad-budget", "ρ of a budget must be above 0")
+            raise UsageError("bad-budget", f"ρ of a budget must be above 0, and is {float(rho):.6g}")
         return cls(rho, delta)
 
     def is_exceeded_by(self, cost: Cost) -> bool:
@@ -119,7 +124,7 @@ class Budget:
         return outside > self.delta * OUTSIDE_SHARE
 
     def epsilon_of(self, rho: Fraction) -> Fraction:
-        """ε that a cost of `rho` comes to at this budget's δ, rounded up; to be shown, never compared."""
+        """The ε of a cost of `rho` at this budget's δ, rounded up; for display, never for comparison."""
         return epsilon_of_rho(rho, self.delta * (1 - OUTSIDE_SHARE)) if rho else Fraction(0)
 
 
@@ -128,12 +133,12 @@ def _up(value: Fraction) -> Fraction:
 
 
 def rational_text(value: Fraction) -> str:
-    """`value` ≥ 0 in its one text form, numerator/denominator in lowest terms."""
+    """`value` ≥ 0 in its only text form: numerator/denominator in lowest terms."""
     return f"{value.numerator}/{value.denominator}"
 
 
 def read_rational(untrusted: Any, where: str) -> Fraction:
-    """The value ≥ 0 that `rational_text` wrote. Raises MessageError for anything else."""
+    """Read a value ≥ 0 that `rational_text` wrote. Raises MessageError for anything else."""
     match = _RATIONAL.fullmatch(untrusted) if isinstance(untrusted, str) else None
     if match is None:
         malformed(where, "a fraction such as 1/3")
@@ -145,4 +150,4 @@ def read_rational(untrusted: Any, where: str) -> Fraction:
 
 def _check_delta(delta: Fraction) -> None:
     if not 0 < delta < 1:
-        raise UsageError("bad-budget", "δ of a budget must lie between 0 and 1")
+        raise UsageError("bad-budget", f"δ of a budget must be between 0 and 1, and is {float(delta):.6g}")

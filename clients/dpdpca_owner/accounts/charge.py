@@ -1,4 +1,4 @@
-"""What an owner's ledger books: the charge of one study, and what has become of it."""
+"""What an owner's ledger records: the charge for one study, and its state."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +19,13 @@ _TITLE = 200
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one study asks of an owner's records, and by whose signature it can be given back.
+    """What one study costs an owner's records, and whose signature can refund it.
 
     Attributes:
         user: name of the data user.
         proxy: raw Ed25519 key of the study's proxy.
-        epsilon, delta: what is proved for the study, rounded up; to be shown. None where nothing is proved.
+        owner: the party id under which this owner joins.
+        epsilon, delta: what is proved for the study, rounded up, for display. None if nothing is proved.
         cost: what is booked.
     """
 
@@ -55,7 +56,7 @@ class Charge:
 
 
 class SpendState(StrEnum):
-    """`RESERVED`: something may have left. `COMMITTED`: the proxy has receipted. The others cost nothing."""
+    """`RESERVED`: parts may have been sent. `COMMITTED`: the proxy signed a receipt. The rest is free."""
 
     RESERVED = "reserved"
     COMMITTED = "committed"
@@ -65,12 +66,12 @@ class SpendState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """One study on one data set.
+    """What one study has spent on one data set.
 
     Attributes:
-        data_set: as first named; None where it is not known any more, and then it counts in each.
-        version: highest share version that the proxy has receipted, 0 before.
-        reserved_at, settled_at: times of the entries; `settled_at` is None while reserved.
+        data_set: its name when booked; None if it is no longer known, and then the spend counts in all.
+        version: the highest share version for which the proxy signed a receipt; 0 before the first.
+        reserved_at, settled_at: times of the entries; `settled_at` is None while the state is `RESERVED`.
     """
 
     charge: Charge
@@ -87,7 +88,7 @@ class Spend:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Records as they were read: a keyed fingerprint, the same in every format, and how many they are."""
+    """The number of records and their keyed fingerprint, which is the same in every file format."""
 
     fingerprint: Digest
     records: int
@@ -111,7 +112,7 @@ def charge_body(charge: Charge, data_set: str | None) -> dict[str, Any]:
 
 
 def read_charge(detail: Any) -> tuple[Charge, str | None]:
-    """What `charge_body` wrote. Raises MessageError or PolicyError for anything else."""
+    """Read what `charge_body` wrote. Raises MessageError or PolicyError for anything else."""
     if detail["rho"] is None:
         cost = Cost(Fraction(0), Fraction(0), 1, 1)
     else:

@@ -1,7 +1,6 @@
-"""The lines of an owner's ledger: canonical JSON, one entry a line, each naming the digest of the one before.
+"""The lines of an owner's ledger. Each is one entry in canonical JSON, with the digest of the line before.
 
-Here an entry is only well formed and in its place in the chain; whether it may stand there at all is
-decided in `ledger.py`.
+This module only checks that an entry is well formed. `ledger.py` decides whether it may follow the others.
 """
 
 from collections.abc import Mapping
@@ -35,7 +34,7 @@ _MEMBERS["found"] = _MEMBERS["reserve"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line. `previous` is the digest of the line before, zeros for the first."""
+    """One line. `previous` is the digest of the line before; for the first line it is all zeros."""
 
     index: int
     previous: Digest
@@ -65,26 +64,27 @@ class Entry:
         body = parse_canonical(line)
         check_members(body, "detail", "index", "kind", "previous", "time")
         if type(body["index"]) is not int or body["index"] < 0:
-            raise MessageError("malformed", "an entry's index is a whole number from 0")
+            raise MessageError("malformed", "an entry's index must be a whole number, 0 or larger")
         if not isinstance(body["kind"], str) or body["kind"] not in _MEMBERS:
-            raise MessageError("unsupported-version", "an entry is of a kind that this version does not know")
+            raise MessageError("unsupported-version", "an entry has a kind that this version does not know")
         if not isinstance(body["detail"], dict) or body["detail"].keys() != _MEMBERS[body["kind"]]:
-            raise MessageError("malformed", f"a {body['kind']} entry has other members than it should")
+            kind = body["kind"]
+            raise MessageError("malformed", f"an entry of kind '{kind}' has missing or unknown members")
         read_time(body["time"], "time")
         return cls(body["index"], Digest.parse(body["previous"]), body["time"], body["kind"], body["detail"])
 
 
 FIRST = Digest(bytes(32))
-"""What the first entry names as its predecessor."""
+"""The digest that the first entry names as that of its predecessor."""
 
 
 class Batch:
-    """Entries that are to follow a chain, made one after the other.
+    """Builds entries that continue a chain, one after the other.
 
     Args:
-        count: entries in the chain.
-        last: digest of its last entry; `FIRST` for an empty one.
-        time: RFC 3339 UTC, for all of them.
+        count: number of entries in the chain.
+        last: digest of its last entry; `FIRST` for an empty chain.
+        time: RFC 3339 UTC, for all new entries.
     """
 
     def __init__(self, count: int, last: Digest, time: str) -> None:

@@ -1,9 +1,12 @@
-"""An owner's ledger: what its records have been spent on, as a chain of entries and the rules it obeys.
+"""An owner's ledger: a chain of entries that records what each study has cost, and the rules of that chain.
 
-Invariants. A study is paid for once. What is live on one data set never passes the budget that was in force
-when it was reserved. Nothing is given back but for a withdrawal or a cancellation. An entry that may not
-stand where it stands is refused and nothing moves. `bookkeeping.py` makes entries, and judges the evidence
-for them.
+Invariants:
+- A study is paid for once.
+- What is live on one data set never exceeds the budget that was in force when it was reserved.
+- Only a withdrawal or a cancellation is refunded.
+- An entry that may not follow the others is refused, and then nothing changes.
+
+`bookkeeping.py` makes the entries and checks the evidence for them.
 """
 
 from collections.abc import Iterable
@@ -23,15 +26,16 @@ _REASON = 500
 
 
 class Ledger:
-    """The state that a chain of entries has led to.
+    """The state that results from a chain of entries.
 
     Attributes:
         entries: the chain.
-        spends: every charge in the order of booking; a study that came back has several.
-        budget: in force at the last reservation.
-        lost: what a recovery could not attribute, counted in every data set.
-        contents: fingerprint to (data set, records, time first seen).
+        spends: every charge in the order of booking. A study that was refunded and joined again has several.
+        budget: the budget in force at the last reservation.
+        lost: what a recovery could not attribute; it counts in every data set.
+        contents: for each fingerprint: (data set, number of records, time first seen).
         key_check: digest of the key of the fingerprints; None before the first entry.
+        last: digest of the last entry.
     """
 
     def __init__(self) -> None:
@@ -49,24 +53,27 @@ class Ledger:
 
     @classmethod
     def begin(cls, ledger: Digest, key_check: Digest, time: str) -> Entry:
-        """The first entry of a ledger with this random id, for fingerprints under the key of this digest."""
+        """The first entry of a ledger: its random id, and the digest of its key for fingerprints."""
         batch = Batch(0, FIRST, time)
         batch.add("ledger", {"id": ledger.hex(), "key": key_check.hex()})
         return batch.entries[0]
 
     @classmethod
     def parse(cls, untrusted: bytes) -> Self:
-        """The ledger in complete lines.
+        """Read a ledger from complete lines.
 
         Raises:
-            MessageError: `ledger-corrupt`, with the number of the first line that cannot stand there.
+            MessageError: `ledger-corrupt`, with the number of the first invalid line.
         """
         ledger = cls()
         ledger.extend(untrusted)
         return ledger
 
     def extend(self, untrusted: bytes) -> None:
-        """Add complete lines as far as they hold. Raises like `parse`; what was added before stays."""
+        """Add complete lines up to the first invalid one.
+
+        Raises like `parse`; the lines added before it stay.
+        """
         lines = untrusted.split(b"\n")
         rest = lines.pop()
         for line in lines:
@@ -89,29 +96,29 @@ class Ledger:
 
     @property
     def data_sets(self) -> tuple[str, ...]:
-        """Names under which something counts, those merged into others left out, in order of appearance."""
+        """The names of the data sets in order of appearance, without those that were merged into others."""
         return tuple(name for name, into in self._merged.items() if into is None)
 
     def knows(self, data_set: str) -> bool:
         return data_set in self._merged
 
     def root(self, data_set: str) -> str:
-        """The data set that `data_set` is part of by now; itself if it is none or unknown."""
+        """The data set into which `data_set` was merged; itself if it was not merged or is unknown."""
         while (into := self._merged.get(data_set)) is not None:
             data_set = into
         return data_set
 
     def merged_into(self, data_set: str) -> tuple[str, ...]:
-        """Other names of `data_set`."""
+        """The names of the data sets that were merged into `data_set`."""
         return tuple(name for name in self._merged if name != data_set and self.root(name) == data_set)
 
     def spend(self, study: StudyId) -> Spend | None:
-        """The newest spend of `study`."""
+        """The newest spend of `study`, or None."""
         place = self._latest.get(study)
         return None if place is None else self.spends[place]
 
     def spent(self, *data_sets: str) -> Cost:
-        """What is live on these data sets together, with all that cannot be told apart any more."""
+        """What is live on these data sets together, including what can no longer be attributed to one."""
         roots = {self.root(name) for name in data_sets}
         return sum((self._totals.get(key, NO_COST) for key in (None, *roots)), self.lost)
 
@@ -123,17 +130,19 @@ class Ledger:
     # The rules of the chain
 
     def add(self, entry: Entry) -> None:
-        """Take an entry into account.
+        """Add an entry and update the state.
 
         Raises:
-            MessageError, PolicyError, ConflictError: it cannot follow here; nothing moved.
+            MessageError, PolicyError, ConflictError: the entry may not follow the others; nothing changed.
         """
         if entry.index != len(self.entries) or entry.previous != self.last:
             raise MessageError("ledger-corrupt", "it does not follow the line before")
         if self.entries and entry.time < self.entries[-1].time:
             raise MessageError("ledger-corrupt", "it is older than the line before")
         if (entry.kind == "ledger") != (not self.entries):
-            raise MessageError("ledger-corrupt", "a ledger has one first line, and it is the first")
+            raise MessageError(
+                "ledger-corrupt", "the first line, and only the first, must be of the kind 'ledger'"
+            )
         getattr(self, f"_add_{entry.kind}")(entry.detail, entry.time)
         self.entries.append(entry)
         self.last = entry.digest
@@ -156,7 +165,7 @@ class Ledger:
         fingerprint = Digest.parse(detail["fingerprint"])
         records = read_integer(detail["records"], "records", 0)
         if fingerprint in self.contents or self._merged.get(name) is not None:
-            raise ConflictError("ledger-corrupt", "it books known records on another data set")
+            raise ConflictError("ledger-corrupt", "it assigns known records to a different data set")
         self.contents[fingerprint] = (name, records, time)
         self._merged.setdefault(name, None)
 
@@ -165,7 +174,7 @@ class Ledger:
         for name in (into, merged):
             read_text(name, "data_set", DATA_SET_NAME)
         if into == merged or self.root(into) != into or self._merged.get(merged, merged) is not None:
-            raise ConflictError("ledger-corrupt", "it merges data sets that it cannot merge")
+            raise ConflictError("ledger-corrupt", "it merges data sets that cannot be merged")
         self._merged.setdefault(into, None)
         self._merged[merged] = into
         self._totals[into] = self._totals.get(into, NO_COST) + self._totals.pop(merged, NO_COST)
@@ -173,7 +182,7 @@ class Ledger:
     def _add_reserve(self, detail: Any, time: str) -> None:
         charge, data_set = read_charge(detail)
         if data_set is None or self.root(data_set) != data_set or self.budget is None:
-            raise MessageError("ledger-corrupt", "it reserves without a data set or a budget")
+            raise MessageError("ledger-corrupt", "it reserves a cost without a data set or a budget")
         check_fits(self.spent(data_set) + charge.cost, data_set, self.budget)
         self._open(charge, data_set, time)
 
@@ -184,7 +193,7 @@ class Ledger:
     def _open(self, charge: Charge, data_set: str | None, time: str) -> None:
         before = self.spend(charge.study)
         if before is not None and before.is_live:
-            raise ConflictError("ledger-corrupt", "it pays twice for one study")
+            raise ConflictError("ledger-corrupt", "it books a study that is already booked")
         if data_set is not None:
             self._merged.setdefault(data_set, None)
         version = before.version if before is not None else 0
@@ -196,16 +205,16 @@ class Ledger:
     def _add_commit(self, detail: Any, time: str) -> None:
         spend, version = self._settled(detail)
         if version <= spend.version:
-            raise ConflictError("ledger-corrupt", "it commits a share version that is not newer")
+            raise ConflictError("ledger-corrupt", "it commits a share version that is not a newer one")
         self._replace(replace(spend, state=SpendState.COMMITTED, version=version, settled_at=time))
 
     def _add_refund(self, detail: Any, time: str) -> None:
         spend, version = self._settled(detail)
         why = detail["why"]
         if why not in (SpendState.WITHDRAWN, SpendState.CANCELLED):
-            raise MessageError("ledger-corrupt", "it refunds for no reason that refunds")
+            raise MessageError("ledger-corrupt", "it refunds a study for an invalid reason")
         if why == SpendState.WITHDRAWN and version <= spend.version:
-            raise ConflictError("ledger-corrupt", "it refunds a share version that is not newer")
+            raise ConflictError("ledger-corrupt", "it refunds a share version that is not a newer one")
         self._replace(replace(spend, state=SpendState(why), version=version, settled_at=time))
         where = None if spend.data_set is None else self.root(spend.data_set)
         self._totals[where] -= spend.charge.cost
@@ -214,7 +223,7 @@ class Ledger:
         Digest.parse(detail["evidence"])
         spend = self.spend(StudyId.parse(detail["study"]))
         if spend is None or not spend.is_live:
-            raise ConflictError("ledger-corrupt", "it settles a study that nothing is booked for")
+            raise ConflictError("ledger-corrupt", "it settles a study for which nothing is booked")
         return spend, read_integer(detail["version"], "version", 0, MAX_VERSION)
 
     def _add_recovered(self, detail: Any, _time: str) -> None:
@@ -222,10 +231,10 @@ class Ledger:
         read_text(detail["reason"], "reason", _REASON)
         read_integer(detail["lost_entries"], "lost_entries", 0)
         if detail["keeps_data_sets"] is not (key == self.key_check):
-            raise MessageError("ledger-corrupt", "it keeps data sets that nothing can recognise")
+            raise MessageError("ledger-corrupt", "what it says about data sets does not agree with its key")
         self.lost += Cost(lost, Fraction(0), 0)
         if key != self.key_check:
-            # Whose records these spends were on cannot be told any more: they count everywhere.
+            # The records of these spends can no longer be recognised, so the spends count in every data set.
             self.key_check = key
             self.contents, self._merged = {}, {}
             self.spends = [replace(spend, data_set=None) for spend in self.spends]
@@ -236,13 +245,13 @@ class Ledger:
 
 
 def check_fits(total: Cost, data_set: str, budget: Budget) -> None:
-    """Raises PolicyError `budget-exceeded` where `total` on `data_set` passes the budget."""
+    """Raises PolicyError `budget-exceeded` if `total` on `data_set` exceeds the budget."""
     if not budget.is_exceeded_by(total):
         return
     reached, allowed = budget.epsilon_of(total.rho), budget.epsilon_of(budget.rho)
     raise PolicyError(
         "budget-exceeded",
-        f"with this study '{data_set}' would have spent ε = {float(reached):.4g} at δ ="
+        f"with this study, '{data_set}' would have spent ε = {float(reached):.4g} at δ ="
         f" {float(budget.delta):.3g}, above this owner's budget of ε = {float(allowed):.4g}",
-        "ask the data user for a study with less ε, or have the budget in the policy file changed",
+        "ask the data user for a study with a smaller ε, or have the budget in the policy file changed",
     )

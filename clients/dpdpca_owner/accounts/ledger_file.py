@@ -1,13 +1,14 @@
-"""The owner's ledger on disk: a chain of lines that only grows, and its head in a second and a third place.
+"""The owner's ledger on disk: a chain of lines that only grows, and two copies of its head.
 
     ledger/entries.jsonl    the chain
-    ledger/head.json        how long it was when an entry last returned, its last digest, ρ that was live
-    ledger/key              of the fingerprints
-    WITNESS/<id>.json       the head once more, outside this owner's folder
+    ledger/head.json        the head: number of entries, digest of the last one, and live ρ
+    ledger/key              the key of the fingerprints
+    WITNESS/<id>.json       a second copy of the head, outside this owner's folder
 
-What has been recorded is on the disk when `record` returns: the lines first, then the head. So a chain may be
-longer than its head says, where a run ended in between, and never shorter: that is a truncated or an older
-copy. Only one process writes at a time; what a study spends is decided under that lock.
+`record` first writes the lines and then the head, and returns when both are on the disk. If a run is
+interrupted between the two, the chain is longer than its head says. It is never shorter, unless it was
+truncated or replaced by an older copy. Only one process writes at a time, and it holds a lock while it
+decides what a study may spend.
 """
 
 import os
@@ -38,22 +39,22 @@ from dpdpca_runtime.locks import locked
 from dpdpca_runtime.own_files import load, own_file, save
 
 _LOCK_SECONDS = 60.0
-_BINARY = getattr(os, "O_BINARY", 0)  # else Windows makes two bytes of a newline
+_BINARY = getattr(os, "O_BINARY", 0)  # without it, Windows writes two bytes for a newline
 _RECOVERY = (
-    "put back its newest copy; if there is none, 'dpdpca owner ledger --recover' goes on with what can be"
-    " shown (docs/ledger.md)"
+    "restore the newest copy of the ledger; if there is none, 'dpdpca owner ledger --recover' rebuilds it"
+    " from what can still be proved (docs/ledger.md)"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a ledger was when its last record returned.
+    """The state of a ledger after it was last written.
 
     Attributes:
         ledger: its id.
-        length: entries.
-        digest: of the last of them.
-        live_rho: ρ of all that was live.
+        length: the number of entries.
+        digest: the digest of the last entry.
+        live_rho: the ρ of everything that was live.
     """
 
     ledger: Digest
@@ -89,7 +90,7 @@ class Head:
 
 
 class Book:
-    """A ledger that is open for writing, under the lock."""
+    """A ledger that is open for writing; its lock is held."""
 
     def __init__(self, file: "LedgerFile", ledger: Ledger, now: datetime) -> None:
         self._file = file
@@ -97,10 +98,10 @@ class Book:
         self.time = time_text(now)
 
     def record(self, entries: Sequence[Entry]) -> None:
-        """Put entries on the disk, then into the ledger.
+        """Write entries to the disk, then add them to the ledger.
 
         Raises:
-            UnavailableError: `ledger-not-written`. What they would have allowed must not be done.
+            UnavailableError: `ledger-not-written`. Then nothing that needs these entries may be done.
         """
         if entries:
             with writing_to(self._file.folder):
@@ -113,9 +114,10 @@ class LedgerFile:
     """One owner's ledger.
 
     Args:
-        folder: of the ledger alone, within the owner's.
-        witness: a folder elsewhere for the head once more, or None. Written where that is possible.
-        joined: the studies that this owner has sent or tried to send a share to, by its other files.
+        folder: the folder of the ledger, inside the owner's folder.
+        witness: a folder elsewhere for a second copy of the head, or None. Failing to write it is no error.
+        joined: returns the studies to which this owner has sent, or tried to send, a share, according to its
+            other files.
     """
 
     def __init__(
@@ -133,11 +135,11 @@ class LedgerFile:
         self._joined = joined
 
     def create(self, now: datetime, randomness: Randomness) -> None:
-        """Begin a ledger. One that an interrupted run began is taken over.
+        """Create a ledger. It replaces one without entries that an interrupted run left behind.
 
         Raises:
-            ConflictError: there is one with entries, or the rest of one.
-            UnavailableError: it cannot be written.
+            ConflictError: there is a ledger with entries, or what is left of one.
+            UnavailableError: the ledger cannot be written.
         """
         with writing_to(self.folder):
             private_dir(self.folder)
@@ -145,8 +147,8 @@ class LedgerFile:
                 if self._is_in_use():
                     raise ConflictError(
                         "already-initialised",
-                        f"there is a ledger in {self.folder}, of an owner whose keys are gone",
-                        "restore them from a backup, or name another folder with --home",
+                        f"{self.folder} contains the ledger of an owner whose keys are missing",
+                        "restore the keys from a backup, or choose another folder with --home",
                     )
                 key = randomness.bytes(32)
                 write_private(self.key_path, key)
@@ -157,16 +159,16 @@ class LedgerFile:
                 self.save_head(ledger)
 
     def read(self) -> Ledger:
-        """The ledger as it stands.
+        """Read the ledger.
 
         Raises:
-            IntegrityError: missing, corrupt, truncated or older than it was; the message says which.
+            IntegrityError: it is missing, corrupt, truncated or an older copy; the message says which.
         """
         with self.locked(exclusive=False):
             return self._load()[0]
 
     def owners(self) -> frozenset[PartyId]:
-        """Who has booked in it, by the lines that hold."""
+        """The parties that booked something in it, according to the valid lines."""
         ledger = Ledger()
         with suppress(DpdpcaError, OSError):
             content = read_private(self.entries_path)
@@ -175,7 +177,10 @@ class LedgerFile:
 
     @contextmanager
     def writing(self, now: datetime) -> Iterator[Book]:
-        """The ledger, with nobody else at it. Raises like `read`, and ConflictError `busy`."""
+        """Open the ledger for writing, with an exclusive lock.
+
+        Raises like `read`, and ConflictError `busy`.
+        """
         with self.locked(exclusive=True):
             ledger, complete = self._load()
             with writing_to(self.folder):
@@ -183,7 +188,7 @@ class LedgerFile:
             yield Book(self, ledger, now)
 
     def key(self) -> bytes:
-        """Of the fingerprints. Raises IntegrityError where it is gone, or the ledger."""
+        """The key of the fingerprints. Raises IntegrityError if the key or the ledger is missing."""
         if not self.entries_path.exists():
             raise _missing(self.folder)
         try:
@@ -191,30 +196,30 @@ class LedgerFile:
         except NotFoundError as error:
             raise IntegrityError(
                 "ledger-key",
-                "the key of the ledger's fingerprints is gone",
+                "the key of the ledger's fingerprints is missing",
                 _RECOVERY,
                 place=str(self.key_path),
             ) from error
 
     def check(self) -> None:
-        """Raises IntegrityError where `read` would. Hold the lock."""
+        """Raises IntegrityError if `read` would. The caller must hold the lock."""
         self._load()
 
     @staticmethod
     def check_of(key: bytes) -> Digest:
-        """By what a ledger knows its key of fingerprints again."""
+        """The digest by which a ledger recognises its key of fingerprints."""
         return Digest.of(b"dpdpca/fingerprint-key\x00" + key)
 
     def settle(self, receipt: bytes | None, now: datetime) -> Ledger:
-        """Book what a receipt says, if it is news. Raises like `bookkeeping.settle`."""
+        """Book what a receipt proves, unless it is booked already. Raises like `bookkeeping.settle`."""
         return self._book(lambda ledger, time: settle(ledger, receipt, time) if receipt else [], now)
 
     def refund_cancelled(self, study: StudyId, transcript: Sequence[bytes], now: datetime) -> Ledger:
-        """Book the refund of a cancelled study, if it is one and that is news."""
+        """Book the refund of a study if it was cancelled and is not refunded yet."""
         return self._book(lambda ledger, time: refund_cancelled(ledger, study, transcript, time), now)
 
     def _book(self, make: Callable[[Ledger, str], list[Entry]], now: datetime) -> Ledger:
-        """What `make` has to say, written only if there is anything; the ledger with it."""
+        """Write the entries that `make` returns, if there are any. Returns the ledger with them."""
         ledger = self.read()
         if not make(ledger, time_text(now)):
             return ledger
@@ -223,15 +228,15 @@ class LedgerFile:
             return book.ledger
 
     def witness_path(self, ledger: Digest) -> Path | None:
-        """Where the head of the ledger with this id is once more."""
+        """The file with the second copy of the head of the ledger with this id, or None."""
         return None if self._witness is None else self._witness / f"{ledger.hex()}.json"
 
     def save_head(self, ledger: Ledger) -> None:
-        """Note how far the ledger is. Raises OSError where that fails beside the ledger."""
+        """Write both copies of the head. Raises OSError if the copy beside the ledger cannot be written."""
         head, elsewhere = Head.of(ledger), self.witness_path(ledger.id)
         head.save(self.head_path)
         if elsewhere is not None:
-            # Behind, it shows less; it never blocks. A container may have no other place that lasts.
+            # An old second copy proves less but does no harm. A container may have nowhere else to keep it.
             with suppress(OSError, DpdpcaError):
                 head.save(elsewhere)
 
@@ -246,14 +251,14 @@ class LedgerFile:
 
     @contextmanager
     def locked(self, *, exclusive: bool) -> Iterator[None]:
-        """Raises ConflictError where another process holds the ledger for a minute."""
+        """Lock the ledger. Raises ConflictError if another process holds the lock for a minute."""
         if not self.folder.is_dir():
             raise _missing(self.folder)
         if not exclusive and not self._lock_path.exists():
-            yield  # a copy to look at; nobody writes to it
+            yield  # a copy that is only read; nobody writes to it
             return
         busy = ConflictError(
-            "busy", "another command of this owner holds its ledger", "wait until it has ended"
+            "busy", "another command of this owner is using its ledger", "wait until it has ended"
         )
         with ExitStack() as stack:
             with writing_to(self.folder):
@@ -263,7 +268,7 @@ class LedgerFile:
             yield
 
     def _load(self) -> tuple[Ledger, int]:
-        """The ledger, checked against everything that knows of it, and the length of its complete lines."""
+        """The ledger, checked against all other files, and the length of its complete lines in bytes."""
         try:
             return self._load_checked()
         except IntegrityError as error:
@@ -284,14 +289,14 @@ class LedgerFile:
             raise IntegrityError("ledger-truncated", "the ledger is empty", _RECOVERY)
         if not self.head_path.exists() and len(ledger.entries) > 1:
             raise IntegrityError(
-                "ledger-truncated", "the ledger's head is gone", _RECOVERY, place=str(self.head_path)
+                "ledger-truncated", "the head of the ledger is missing", _RECOVERY, place=str(self.head_path)
             )
         for head in self._heads(ledger.id):
             _check_head(ledger, head)
         if ledger.key_check != self.check_of(self.key()):
             raise IntegrityError(
                 "ledger-key",
-                "that is not the key of the ledger's fingerprints",
+                "the key file does not contain the key of the ledger's fingerprints",
                 _RECOVERY,
                 place=str(self.key_path),
             )
@@ -299,14 +304,13 @@ class LedgerFile:
         if unknown:
             raise IntegrityError(
                 "ledger-older",
-                f"the ledger knows nothing of {unknown} of the studies that this owner has joined: it is an"
-                " older copy",
+                f"the ledger lacks {unknown} of the studies that this owner has joined: it is an older copy",
                 _RECOVERY,
             )
         return ledger, complete
 
     def _finish(self, ledger: Ledger, complete: int) -> None:
-        """What an interrupted run left undone: the rest of a line that never counted, a head behind."""
+        """Finish what an interrupted run left: cut off an incomplete line, and update the head."""
         if self.entries_path.stat().st_size > complete:
             _cut(self.entries_path, complete)
         if not self.head_path.exists() or Head.load(self.head_path).length < len(ledger.entries):
@@ -314,14 +318,14 @@ class LedgerFile:
             self.save_head(ledger)
 
     def _is_in_use(self) -> bool:
-        """Whether more than its first line was ever recorded."""
+        """Whether anything after the first line was ever recorded."""
         return (self.entries_path.exists() and read_private(self.entries_path).count(b"\n") > 1) or (
             self.head_path.exists() and Head.load(self.head_path).length > 1
         )
 
 
 def append_synced(path: Path, content: bytes) -> None:
-    """Add to a file, on the disk when this returns; where that fails the file is as it was, if it can be."""
+    """Append to a file and sync it to the disk. If this fails, restore its length if possible."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)
     try:
         length = os.fstat(descriptor).st_size
@@ -341,7 +345,7 @@ def append_synced(path: Path, content: bytes) -> None:
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """What the disk refuses, said so that whoever asked goes no further."""
+    """Turns an OSError of the disk into an UnavailableError that says to stop."""
     try:
         yield
     except OSError as error:
@@ -356,17 +360,17 @@ def _cut(path: Path, length: int) -> None:
 
 def _check_head(ledger: Ledger, head: Head) -> None:
     if head.ledger != ledger.id:
-        raise IntegrityError("ledger-corrupt", "the ledger is another than the one of its head", _RECOVERY)
+        raise IntegrityError("ledger-corrupt", "the head belongs to a different ledger", _RECOVERY)
     count = len(ledger.entries)
     if count < head.length:
         raise IntegrityError(
             "ledger-truncated",
-            f"the ledger has {count} entries and had {head.length}: it was cut short, or is an older copy",
+            f"the ledger has {count} entries but had {head.length}: it was truncated or is an older copy",
             _RECOVERY,
         )
     if ledger.entries[head.length - 1].digest != head.digest:
         raise IntegrityError(
-            "ledger-corrupt", f"entry {head.length} of the ledger is not the one that was written", _RECOVERY
+            "ledger-corrupt", f"entry {head.length} of the ledger was changed after it was written", _RECOVERY
         )
 
 
@@ -378,5 +382,6 @@ def _not_written(folder: Path, error: OSError) -> UnavailableError:
     return UnavailableError(
         "ledger-not-written",
         f"the ledger in {folder} cannot be written ({error.strerror or type(error).__name__})",
-        "nothing leaves without an entry: make the folder writable, or room on its disk, and try again",
+        "nothing is sent without an entry in the ledger: make the folder writable or free disk space, and try"
+        " again",
     )

@@ -1,4 +1,4 @@
-"""What a study would do to an owner's budget, as the consent sheet shows it and a join is held to it."""
+"""What a study would cost of an owner's budget; the consent sheet shows it, and a join must fit into it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ class Placed:
     """The data set in which a study counts, and what is spent on it without this study.
 
     Attributes:
-        is_new: nothing was booked on it before.
-        is_paid: this study is booked already and costs nothing more.
-        merges: data sets that become one with it.
-        others: data sets that stay apart.
-        before: what is live, but for this study.
+        is_new: whether nothing was booked on it before.
+        is_paid: whether this study is booked already and costs nothing more.
+        merges: the data sets that are merged into it.
+        others: the data sets that stay separate.
+        before: what is live on it, except for this study.
     """
 
     data_set: str
@@ -36,12 +36,12 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """One study against this owner's budget.
+    """One study compared with this owner's budget.
 
     Attributes:
-        later: what later rounds of the study's chain may still spend, under one approval.
-        placed: None where nothing tells which data set it would count in.
-        data_sets: how many there are.
+        placed: the data set in which it counts, or None if this cannot be known.
+        data_sets: the number of data sets.
+        later: what later rounds of the study's chain may still spend under the same approval.
     """
 
     charge: Charge
@@ -57,7 +57,7 @@ class Spending:
 
     @property
     def fits(self) -> bool | None:
-        """None where it cannot be told."""
+        """Whether the study fits into the budget; None if this cannot be known."""
         if self.placed is None:
             return None
         after = self.placed.before + self.charge.cost + self.later
@@ -68,24 +68,24 @@ class Spending:
         placed = self.placed
         if placed is None:
             return [
-                f"this owner's ledger has {self.data_sets} data sets: --data or --dataset tells in which of"
-                " them the study would count"
+                f"this owner's ledger has {self.data_sets} data sets: give --data or --dataset to see in"
+                " which one the study would count"
             ]
         lines = []
         if placed.is_new:
             lines.append(
-                f"nothing was spent on these records yet: they become the data set '{placed.data_set}'"
+                f"nothing has been spent on these records yet: they become the data set '{placed.data_set}'"
             )
             if placed.others:
                 lines.append(
-                    f"should they be about the same people as {_listed(placed.others)}, then name that with"
-                    " --dataset: here, records that were changed count as others"
+                    f"if they are about the same people as {_listed(placed.others)}, name that data set with"
+                    " --dataset, because the ledger takes changed records for new ones"
                 )
         else:
-            lines.append(f"these records are the data set '{placed.data_set}'")
+            lines.append(f"these records belong to the data set '{placed.data_set}'")
         if placed.merges:
             lines.append(
-                f"{_listed(placed.merges)} becomes one with it, and what was spent there counts here"
+                f"{_listed(placed.merges)} will be merged into it, and what was spent there counts here too"
             )
         before, after = placed.before.rho, placed.before.rho + self.charge.cost.rho
         lines.append(
@@ -94,11 +94,11 @@ class Spending:
         )
         if self.later.rho:
             whole = self._amount(after + self.later.rho)
-            lines.append(f"and with all later rounds that you approve by joining: {whole}")
+            lines.append(f"with all later rounds, which you approve by joining: {whole}")
         if unproved := (placed.before + self.charge.cost).unproved:
             lines.append(
-                f"{unproved} of the studies, with this one, have no privacy that can be proved: the figures"
-                " say nothing about these"
+                f"no privacy is proved for {unproved} of the studies, this one included: these figures do not"
+                " cover them"
             )
         if placed.is_paid:
             lines.append("this study is booked already: sending its share again costs nothing more")
@@ -139,18 +139,18 @@ class Spending:
 def foresee(
     ledger: Ledger, charge: Charge, budget: Budget, fingerprint: Digest | None, named: str | None
 ) -> Spending:
-    """What `charge` would do now.
+    """What `charge` would cost of the budget now.
 
     Args:
-        ledger: so far.
-        charge: of the study.
-        budget: of the policy in force.
-        fingerprint: of the records, if there are any at hand.
-        named: the data set that the owner says they belong to.
+        ledger: the ledger so far.
+        charge: the charge of the study.
+        budget: the budget of the policy in force.
+        fingerprint: of the records; None if no records are given.
+        named: the data set that the owner names for the records, or None.
 
     Raises:
-        UsageError: the name is no plain text.
-        ConflictError: study and records count in different data sets.
+        UsageError: the name is not plain text.
+        ConflictError: the study and the records count in different data sets.
     """
     if named is not None:
         check_data_set(named)
@@ -171,25 +171,25 @@ def foresee(
 
 
 def check_own(ledger: Ledger, own: Collection[PartyId]) -> None:
-    """Raises IntegrityError `ledger-of-another` where others than the party with the ids `own` booked."""
+    """Raises IntegrityError `ledger-of-another` if a party with an id that is not in `own` has booked."""
     if not {spend.charge.owner for spend in ledger.spends} <= set(own):
         raise IntegrityError(
             "ledger-of-another",
-            "the ledger holds studies that another owner has joined: each owner has a ledger of its own",
-            "put this owner's ledger and keys back from one backup of its whole folder",
+            "the ledger contains studies that another owner has joined, but each owner has its own ledger",
+            "restore this owner's ledger and keys from one backup of its whole folder",
         )
 
 
 def check_data_set(name: str) -> None:
-    """Raises UsageError where `name` cannot name a data set."""
+    """Raises UsageError if `name` cannot be the name of a data set."""
     try:
         read_text(name, "the name of the data set", DATA_SET_NAME)
     except DpdpcaError as error:
-        raise UsageError("bad-name", error.problem, "give a short plain name") from error
+        raise UsageError("bad-name", error.problem, "give a short name in plain text") from error
 
 
 def amount_json(budget: Budget, rho: Fraction) -> dict[str, Any]:
-    """An amount of ρ: exact, as a number, and as ε at the budget's δ."""
+    """An amount of ρ for JSON: exact, as a number, and as ε at the budget's δ."""
     return {
         "rho": rational_text(rho),
         "rho_number": float(rho),

@@ -1,4 +1,7 @@
-"""Consent sheet, dry run, progress and components on a terminal; texts of others are never interpreted."""
+"""Shows the consent sheet, the dry run, progress and components on a terminal.
+
+Texts that others wrote are never interpreted as markup.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +45,7 @@ def show_sheet(sheet: ConsentSheet, console: Console) -> None:
         ("What leaves this machine", sheet.leaves()),
         ("Who could decrypt what", sheet.who_can_decrypt()),
         ("What is promised", sheet.promise()),
-        ("What hangs on the owners", sheet.honesty()),
+        ("What depends on the owners", sheet.honesty()),
         ("The cohort", sheet.cohort()),
         ("Your records", sheet.records_rules()),
         ("Your policy", sheet.policy()),
@@ -66,7 +69,7 @@ def _show_features(manifest: Manifest, console: Console) -> None:
             span = ", ".join(map(for_terminal, feature.levels))
         else:
             span = f"{decimal_text(feature.lower)} to {decimal_text(feature.upper)}"
-            span += "" if feature.scale is None else f", counted in {decimal_text(feature.scale)}"
+            span += "" if feature.scale is None else f", in units of {decimal_text(feature.scale)}"
         unit = Text(for_terminal(feature.unit or ""))
         table.add_row(Text(for_terminal(feature.name)), feature.kind, Text(span), unit)
     console.print(table)
@@ -87,8 +90,9 @@ def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
         )
     console.print(table)
     console.print(
-        f"{report.records} records read; {report.accepted} count, {report.dropped} left out for a missing"
-        f" value, {_share(report.clipped, report.accepted)} clipped to the norm bound. Nothing was sent."
+        f"{report.records} records were read. {report.accepted} of them count, and {report.dropped} are left"
+        f" out because a value is missing. {_share(report.clipped, report.accepted)} were clipped to the norm"
+        " bound. Nothing was sent."
     )
     for note in dry_run.notes:
         console.print(Text(f"note: {note}"))
@@ -100,7 +104,7 @@ def _share(count: int, of: int) -> str:
 
 @contextmanager
 def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Watcher]:
-    """Two progress bars where stderr is a terminal: encrypting, with what is left of it, and sending."""
+    """Show two progress bars if stderr is a terminal: one for encrypting and one for sending."""
     if quiet or not sys.stderr.isatty():
         yield Watcher()
         return
@@ -122,7 +126,7 @@ def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Wat
 
 @contextmanager
 def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
-    """A line with how many are done, and how fast, where stderr is a terminal."""
+    """Show a line with the number done and the speed if stderr is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield lambda count: None
         return
@@ -156,31 +160,31 @@ def show_components(components: Components, records: int, console: Console) -> N
     console.print(table)
     trusted, count = components.trusted_count, components.component_count
     console.print(
-        f"{records} records; {trusted} of {count} components stand above the noise"
-        + ("" if trusted == count else f", the others are {BELOW_THE_EDGE}")
+        f"{records} records; {trusted} of {count} components are above the noise"
+        + ("" if trusted == count else f"; the others are {BELOW_THE_EDGE}")
     )
 
 
 def booked_text(spend: Spend, state: str = "") -> str:
-    """What the ledger has of a study, in words."""
+    """What the ledger says about a study, in words."""
     epsilon = epsilon_text(spend.charge)
     if not spend.is_live:
         return f"{spend.state}: its {epsilon} is refunded"
     if state == StudyState.FAILED:
-        return f"{epsilon} stays booked: a study that failed is not refunded, its shares had left"
-    receipted = "" if spend.state is SpendState.COMMITTED else ", the proxy has not receipted a share yet"
+        return f"{epsilon} stays booked: a failed study is not refunded, because its shares had been sent"
+    receipted = "" if spend.state is SpendState.COMMITTED else ", but the proxy has not signed a receipt yet"
     return f"{epsilon} booked{receipted}"
 
 
 def epsilon_text(charge: Charge) -> str:
-    """What is proved for one study."""
+    """The ε that is proved for one study, in words."""
     return "no proved privacy" if charge.epsilon is None else f"ε = {decimal_text(charge.epsilon)}"
 
 
 def status_facts(report: Report) -> dict[str, Any]:
-    """What `status --json` prints of one study."""
-    facts, standing = report.facts, report.standing
-    receipt = standing.receipt
+    """What `status --json` prints about one study."""
+    facts, inclusion = report.facts, report.inclusion
+    receipt = inclusion.receipt
     return {
         "address": str(report.address),
         "study": report.address.study.hex(),
@@ -194,7 +198,7 @@ def status_facts(report: Report) -> dict[str, Any]:
         "receipt": None
         if receipt is None
         else {"subject": receipt.subject, "version": receipt.version, "time": receipt.time},
-        "included": standing.included,
+        "included": inclusion.included,
         "booked": None if report.spend is None else str(report.spend.state),
         "is_ledger_whole": report.is_ledger_whole,
     }
@@ -202,26 +206,26 @@ def status_facts(report: Report) -> dict[str, Any]:
 
 def status_text(report: Report) -> str:
     """Several lines for a person."""
-    facts, standing = report.facts, report.standing
-    receipt = standing.receipt
+    facts, inclusion = report.facts, report.inclusion
+    receipt = inclusion.receipt
     lines = [
         f"{facts.title}  ({report.address.study.hex()[:16]}…)",
         f"  state    {facts.state}" + (f": {facts.failure_detail or facts.failure}" if facts.failure else ""),
-        f"  owners   {facts.owners_complete} in, {facts.min_owners} needed; closes at {facts.closes_at}",
+        f"  owners   {facts.owners_complete} joined, {facts.min_owners} needed; closes at {facts.closes_at}",
     ]
     if receipt is None:
         lines.append("  yours    no share")
     else:
         subject = "share" if receipt.subject == "share" else "withdrawal"
         lines.append(f"  yours    {subject} version {receipt.version}, receipt of {receipt.time}")
-    if standing.included is not None:
+    if inclusion.included is not None:
         lines.append(
-            "  cohort   holds this share, by the proxy's signature"
-            if standing.included
-            else "  cohort   does not hold a share of this owner, as it should be"
+            "  cohort   includes this share; the proxy signed this"
+            if inclusion.included
+            else "  cohort   includes no share of this owner, which is correct"
         )
     if report.spend is not None:
         lines.append(f"  ledger   {booked_text(report.spend, facts.state)}")
     if report.is_ledger_whole is False:
-        lines.append("  ledger   does NOT hold what it held when that was signed: it was replaced")
+        lines.append("  ledger   lacks entries that it HAD when the share was signed: it was replaced")
     return "\n".join(lines)

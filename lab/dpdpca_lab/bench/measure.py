@@ -102,12 +102,12 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def in_turns(rounds: int, *acts: Callable[[], float]) -> list[float]:
-    """Medians of what each of `acts` returns, called one after the other in each of `rounds`."""
-    found: list[list[float]] = [[] for _ in acts]
+def in_turns(rounds: int, *measurements: Callable[[], float]) -> list[float]:
+    """Medians of what each of `measurements` returns, called one after the other in each of `rounds`."""
+    found: list[list[float]] = [[] for _ in measurements]
     for _ in range(rounds):
-        for act, values in zip(acts, found, strict=True):
-            values.append(act())
+        for measure, values in zip(measurements, found, strict=True):
+            values.append(measure())
     return [statistics.median(values) for values in found]
 
 

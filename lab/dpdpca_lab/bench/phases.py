@@ -45,9 +45,9 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
 from dpdpca_protocol.terms.terms import Terms
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_proxy.preparing import prepare_residues
+from dpdpca_proxy.precomputed import prepare_residues
+from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks
-from dpdpca_proxy.workplace import Workplace
 from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
 
 Clock = Callable[[], float]
@@ -134,16 +134,16 @@ class Size:
             used.append(cpu_seconds() - before)
             return taken
 
-        acts: list[Callable[[], float]] = [
+        measurements: list[Callable[[], float]] = [
             once_through,
             partial(bare or partial(multiplication_seconds, modulus), time.perf_counter),
             partial(bare or partial(multiplication_seconds, modulus), time.process_time),
         ]
         if peer_act is not None:
             once = peer_act
-            acts.append(lambda: seconds_of(lambda: [once() for _ in range(self.peer_sample)]))
+            measurements.append(lambda: seconds_of(lambda: [once() for _ in range(self.peer_sample)]))
         with peak.watching():
-            seconds, bare_seconds, bare_cpu_seconds, *other = in_turns(self.rounds, *acts)
+            seconds, bare_seconds, bare_cpu_seconds, *other = in_turns(self.rounds, *measurements)
         peer_seconds = None
         if peer is not None and other:
             cores = 1 if peer.threads else self.workers
@@ -348,8 +348,8 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
     )
 
 
-def _place(size: Size, folder: Path) -> Workplace:
-    return Workplace(folder, StudyId.of(b"bench"), int(size.secret.public.modulus), OS_RANDOMNESS.bytes(32))
+def _place(size: Size, folder: Path) -> StudyFiles:
+    return StudyFiles(folder, StudyId.of(b"bench"), int(size.secret.public.modulus), OS_RANDOMNESS.bytes(32))
 
 
 def _with_cores(workers: int, act: Callable[[], object]) -> None:

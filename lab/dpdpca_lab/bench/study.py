@@ -16,9 +16,9 @@ import pyarrow as pa
 import typer
 
 from dpdpca_cli.demo.command import Plan, owner_policy, terms_of
-from dpdpca_cli.demo.federation import Federation, StudyRun
-from dpdpca_cli.demo.processes import Household
 from dpdpca_cli.demo.records import split, write_parts
+from dpdpca_cli.federation.processes import ChildProcesses
+from dpdpca_cli.federation.studies import Federation, StudyRun
 from dpdpca_lab.bench.commands import Against, Features, KeyBits, Owners, Release, show
 from dpdpca_lab.bench.measure import Measured, Peak, multiplication_seconds, seconds_of
 from dpdpca_lab.bench.peers import PEERS, Peer, load_peer
@@ -86,8 +86,8 @@ def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float
     plan = Plan(draft, terms_of(draft), table, owners)
     parts = write_parts(split(table, len(owners)), private_dir(folder / "records"))
     settings = {"DPDPCA_USER_KEY_BITS": str(size.key_bits)}
-    with Household(folder, settings) as household:
-        federation = Federation(household, folder, owners, parts, owner_policy(plan), lambda what, done: None)
+    with ChildProcesses(folder, settings) as processes:
+        federation = Federation(processes, folder, owners, parts, owner_policy(plan), lambda what, done: None)
         try:
             federation.found()
             begin = time.perf_counter()

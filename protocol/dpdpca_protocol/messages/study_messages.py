@@ -22,7 +22,7 @@ from dpdpca_protocol.wire.signing import (
     sign_statement,
 )
 
-ROLES = frozenset({"owner", "user"})
+ROLES = ("owner", "user")
 
 
 def _text(untrusted: Any, what: str, limit: int = 200) -> str:

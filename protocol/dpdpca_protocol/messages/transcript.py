@@ -31,7 +31,7 @@ _FOLLOWERS: dict[str | None, frozenset[str]] = {
     "failed": frozenset(),
 }
 """Which kinds may follow which: a study closes once, nobody joins or leaves after that, one thing ends it."""
-KINDS = frozenset(kind for kind in _FOLLOWERS if kind is not None)
+KINDS = tuple(kind for kind in _FOLLOWERS if kind is not None)
 FIRST = Digest(bytes(32))
 """What the first event names as its predecessor."""
 
@@ -62,8 +62,11 @@ class Event:
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> "Event":
         check_members(body, "detail", "index", "kind", "previous", "study", "time")
-        if body["kind"] not in KINDS or not isinstance(body["detail"], dict):
+        detail = body["detail"]
+        if body["kind"] not in KINDS or not isinstance(detail, dict):
             raise MessageError("malformed", "an event is of an unknown kind or shape")
+        if any(type(value) not in (str, int) for value in detail.values()):
+            raise MessageError("malformed", "an event's detail holds texts and whole numbers alone")
         read_time(body["time"], "time")
         if type(body["index"]) is not int or body["index"] < 0:
             raise MessageError("malformed", "an event's index is a whole number from 0")

@@ -22,7 +22,7 @@ from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.products import SegmentShape, Steps, SubsetTables, product_of_steps
 from dpdpca_protocol.paillier.residues import ResidueProducts, uniform_residue
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.release.ahead import results_ahead
+from dpdpca_protocol.release.prefetch import prefetch_results
 
 _TASK_CIPHERTEXTS = 16
 """Ciphertexts that a worker makes at a time, at least."""
@@ -93,12 +93,12 @@ def masked_ciphertexts(
     sums = head[1:]
     blocks = [[sums[j] for j in layout.columns(block)] for block in range(layout.column_blocks)]
     packing = (partial(pack_ciphertexts, public, block, layout.slot_bits) for block in blocks)
-    packed = tuple(results_ahead(speed.executor, speed.ahead, packing))
+    packed = tuple(prefetch_results(speed.executor, speed.ahead, packing))
     terms = _Terms(public, layout, count, tuple(mask), packed, tuple(speed.pool), speed.workers)
     make = partial(_make_here, terms) if speed.executor is not None else _Maker(terms).make
     tasks = _tasks(terms, sums, remaining, noise_row, iter(speed.residues))
     calls = (partial(make, task, randomness) for task in tasks)
-    for made in results_ahead(speed.executor, speed.ahead, calls):
+    for made in prefetch_results(speed.executor, speed.ahead, calls):
         speed.on_done(len(made))
         yield from made
 

@@ -14,6 +14,7 @@ HEARTBEAT_SECONDS = 10.0
 
 JSON_MEDIA_TYPE = "application/json"
 CHUNK_MEDIA_TYPE = "application/octet-stream"
+EVENTS_MEDIA_TYPE = "text/event-stream"
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:dpdpca:problem:"
 

@@ -90,7 +90,7 @@ class KnownAddresses:
         )
 
 
-def changed_on_the_way(signed: Address, arrived: Address) -> AuthenticationError:
+def host_header_changed(signed: Address, arrived: Address) -> AuthenticationError:
     """The refusal of a request that was signed for another of our addresses than it arrived for."""
     return AuthenticationError(
         "wrong-address",

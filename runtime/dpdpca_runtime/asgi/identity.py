@@ -36,7 +36,7 @@ from dpdpca_protocol.wire.http import (
     WINDOW_SECONDS,
 )
 from dpdpca_protocol.wire.identifiers import PartyId
-from dpdpca_runtime.asgi.addressed import KnownAddresses, changed_on_the_way
+from dpdpca_runtime.asgi.addressed import KnownAddresses, host_header_changed
 
 FindKey = Callable[[PartyId], bytes | None]
 """The raw Ed25519 key of an enrolled party, or None."""
@@ -118,7 +118,7 @@ class SignatureVerifier:
             for other in self._addresses.others_than(arrived):
                 with suppress(HTTPMessageSignaturesException, ValueError):
                     _verify(head, _Message(head, other), keys, now)
-                    raise changed_on_the_way(other, arrived) from error
+                    raise host_header_changed(other, arrived) from error
             raise _bad_signature() from error
         if result.parameters.get("alg") != SIGNATURE_ALGORITHM:
             raise _bad_signature("the parameter alg must say ed25519")

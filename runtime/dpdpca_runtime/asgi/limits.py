@@ -115,7 +115,7 @@ class LargeBodies:
             self._reserved.remove((caller, size))
 
 
-class Places:
+class ConcurrencyLimit:
     """Room for a few pieces of heavy work at a time; the others wait a little and are then refused.
 
     Args:
@@ -147,7 +147,7 @@ class Places:
             self._free.release()
 
 
-class Stop:
+class CancellationToken:
     """Tells work in a thread that its result is of no use any more."""
 
     def __init__(self) -> None:
@@ -162,19 +162,21 @@ class Stop:
             raise self._reason
 
 
-async def run_while_wanted(request: Request, work: Callable[[Stop], _T], most_seconds: float) -> _T:
+async def run_until_cancelled(
+    request: Request, work: Callable[[CancellationToken], _T], most_seconds: float
+) -> _T:
     """The outcome of `work` in a thread; it stops once the client has gone or the time is over.
 
     Args:
         request: its body must have been read.
-        work: asks its `Stop` often.
+        work: asks its `CancellationToken` often.
         most_seconds: how long it may take.
 
     Raises:
         ClientDisconnect: nobody waits for the outcome.
         LimitError: `deadline`.
     """
-    stop = Stop()
+    stop = CancellationToken()
 
     async def watch() -> None:
         with anyio.move_on_after(most_seconds):

@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpdpca_protocol.errors import (
@@ -74,7 +75,7 @@ def problem_document(error: DpdpcaError) -> dict[str, Any]:
         "title": error.slug.replace("-", " "),
         "status": status_of(error),
         "detail": error.problem,
-        "next_step": error.advice,
+        "next_step": error.public_advice,
     }
     if error.retry_after_seconds is not None:
         document["retry_after_seconds"] = error.retry_after_seconds
@@ -120,7 +121,7 @@ def internal_response(error: BaseException) -> Response:
     )
 
 
-def as_planned(error: BaseException) -> DpdpcaError | None:
+def as_dpdpca_error(error: BaseException) -> DpdpcaError | None:
     """The taxonomy's word for `error`, if it has one: our own errors, and a full or failing disk."""
     if isinstance(error, DpdpcaError):
         return None if isinstance(error, UsageError) else error
@@ -160,10 +161,8 @@ def install_problem_handlers(app: FastAPI, observe: Observer = lambda slug: None
                 "next_step": next_step,
             },
         )
-        if error.headers and "allow" in {name.lower() for name in error.headers}:
-            response.headers["Allow"] = next(
-                value for name, value in error.headers.items() if name.lower() == "allow"
-            )
+        if error.status_code == 405:
+            response.headers["Allow"] = ", ".join(_methods_at(request))
         return response
 
     async def on_validation_error(_request: Request, error: Exception) -> Response:
@@ -216,7 +215,7 @@ class ProblemMiddleware:
             # The peer went away in the middle of its own request: counted, not logged, nobody to answer.
             self._observe("disconnected")
         except Exception as error:
-            planned = as_planned(error)
+            planned = as_dpdpca_error(error)
             self._observe(planned.slug if planned else "internal")
             response = problem_response(planned) if planned else internal_response(error)
             if not begun:
@@ -230,6 +229,12 @@ def _respond(status: int, document: Mapping[str, Any]) -> Response:
         media_type=PROBLEM_MEDIA_TYPE,
         headers={"Cache-Control": "no-store"},
     )
+
+
+def _methods_at(request: Request) -> list[str]:
+    """What the path takes; the framework itself names the methods of its first route alone."""
+    matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
 
 
 def _known_field(item: Mapping[str, Any]) -> str:

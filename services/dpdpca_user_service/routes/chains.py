@@ -17,7 +17,7 @@ from dpdpca_user_service.routes.requests import (
     PublishQuery,
     RecordsQuery,
     ScalesQuery,
-    draft_place,
+    draft_slot,
     json_response,
     read_draft,
     service_of,
@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/chains", tags=["chains"])
 @router.post(
     "",
     summary="Run a chain of studies from a base draft (TOML or JSON)",
-    dependencies=[Depends(draft_place)],
+    dependencies=[Depends(draft_slot)],
     **operation(
         ChainBody,
         [*FOR_A_PROXY, "chain-differs", "no-chain"],

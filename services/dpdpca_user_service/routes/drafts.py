@@ -24,7 +24,7 @@ from dpdpca_user_service.routes.contract import (
 from dpdpca_user_service.routes.requests import (
     RecordsQuery,
     ScalesQuery,
-    draft_place,
+    draft_slot,
     json_response,
     read_draft,
     service_of,
@@ -57,7 +57,7 @@ async def read_draft_schema() -> Response:
 @router.post(
     "/drafts/lint",
     summary="Check a draft against every rule that needs no key, and say what could be better",
-    dependencies=[Depends(draft_place)],
+    dependencies=[Depends(draft_slot)],
     **operation(
         LintBody, DRAFT, described="The draft is valid.", body=DRAFT_BODY, body_described=DRAFT_DESCRIBED
     ),
@@ -70,7 +70,7 @@ async def lint(request: Request, records: RecordsQuery = None) -> Response:
 @router.post(
     "/drafts/plan",
     summary="What noise a draft brings and what it takes, for every release; or a chain's next round",
-    dependencies=[Depends(draft_place)],
+    dependencies=[Depends(draft_slot)],
     **operation(
         PlanBody,
         [*DRAFT, "has-components", "no-chain", "not-found", "not-ready", "too-few-records"],

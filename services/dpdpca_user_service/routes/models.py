@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_runtime.asgi.contract import binary, json_body, operation, text
-from dpdpca_runtime.asgi.limits import BoundedStream, read_large_body, run_while_wanted
+from dpdpca_runtime.asgi.limits import BoundedStream, read_large_body, run_until_cancelled
 from dpdpca_user.results.model import Model
-from dpdpca_user_service.acts import model_facts, model_file, model_of, report_of, study_facts
 from dpdpca_user_service.bodies import ModelBody, ModelsBody, Rows, ScoresBody
+from dpdpca_user_service.operations import model_facts, model_file, model_of, report_of, study_facts
 from dpdpca_user_service.routes.contract import EVERYWHERE, MODEL
 from dpdpca_user_service.routes.requests import StudyPath, json_response, media_type_of, service_of
 from dpdpca_user_service.transform.scores import (
@@ -58,7 +58,7 @@ async def read_model_file(request: Request, study: StudyPath) -> Response:
     return Response(content, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
 
 
-async def transform_place(request: Request) -> AsyncIterator[None]:
+async def transform_slot(request: Request) -> AsyncIterator[None]:
     """One of the places for transforms, from before the body is read until the answer is."""
     async with request.app.state.transforms.take():
         yield
@@ -69,7 +69,7 @@ async def transform_place(request: Request) -> AsyncIterator[None]:
     summary="Rows in, scores out: JSON or an Arrow stream",
     description='JSON is `{"rows": [{"feature": value, …}, …]}`, or lists of the encoded numbers; Arrow has a'
     f" column for each feature. The answer has the format of the body. {LIMITS}",
-    dependencies=[Depends(transform_place)],
+    dependencies=[Depends(transform_slot)],
     **operation(
         {**json_body(ScoresBody), **binary(ARROW_MEDIA_TYPE)},
         [
@@ -111,7 +111,7 @@ async def transform_rows(
 async def _scores(request: Request, model: Model, media_type: str, components: int | None) -> Scores:
     """All of them; the body is gone when they are there."""
     body = await read_large_body(request, media_type, BODY_LIMIT_BYTES)
-    return await run_while_wanted(
+    return await run_until_cancelled(
         request, lambda stop: transform(model, media_type, body, components, stop), MOST_SECONDS
     )
 

@@ -31,7 +31,7 @@ def service_of(request: Request) -> UserService:
     return service
 
 
-async def draft_place(request: Request) -> AsyncIterator[None]:
+async def draft_slot(request: Request) -> AsyncIterator[None]:
     """The place for drafts, whose parsers need a hundred times their size."""
     async with request.app.state.drafts.take():
         yield

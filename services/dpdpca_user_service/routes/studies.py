@@ -11,7 +11,8 @@ from starlette.responses import Response
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_runtime.asgi.contract import binary, operation
-from dpdpca_user_service.acts import (
+from dpdpca_user_service.bodies import EvidenceBody, ResultBody, StudiesBody, StudyBody
+from dpdpca_user_service.operations import (
     cancel_study,
     close_study,
     create_study,
@@ -20,14 +21,13 @@ from dpdpca_user_service.acts import (
     result_of,
     study_facts,
 )
-from dpdpca_user_service.bodies import EvidenceBody, ResultBody, StudiesBody, StudyBody
 from dpdpca_user_service.routes.contract import DRAFT_BODY, DRAFT_DESCRIBED, EVERYWHERE, FOR_A_PROXY, STUDY
 from dpdpca_user_service.routes.requests import (
     InClearQuery,
     ProxyQuery,
     PublishQuery,
     StudyPath,
-    draft_place,
+    draft_slot,
     json_response,
     read_draft,
     service_of,
@@ -41,7 +41,7 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
 @router.post(
     "",
     summary="Create a study from a draft (TOML or JSON)",
-    dependencies=[Depends(draft_place)],
+    dependencies=[Depends(draft_slot)],
     **operation(
         StudyBody,
         FOR_A_PROXY,

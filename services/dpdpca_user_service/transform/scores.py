@@ -17,7 +17,7 @@ from dpdpca_protocol.errors import InputError, LimitError
 from dpdpca_protocol.result.components import Floats
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_runtime.asgi.limits import Stop
+from dpdpca_runtime.asgi.limits import CancellationToken
 from dpdpca_user.results.model import Model
 from dpdpca_user.results.tables import rows_of_lists
 from dpdpca_user_service.transform.arrow_rows import arrow_blocks
@@ -86,7 +86,7 @@ def check_components(model: Model, k: int | None) -> None:
 
 
 def transform(
-    model: Model, media_type: str, untrusted: bytes | bytearray, k: int | None, stop: Stop
+    model: Model, media_type: str, untrusted: bytes | bytearray, k: int | None, stop: CancellationToken
 ) -> Scores:
     """The scores of all rows in a body.
 

@@ -39,7 +39,8 @@ from federation.world import KEY_BITS, Federation
 class Named(Protocol):
     """Who can be named in a manifest."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def key(self) -> IdentityKey: ...
 

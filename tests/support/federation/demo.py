@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpdpca_cli.demo.processes import COMMAND
+from dpdpca_cli.federation.processes import COMMAND
 
 _LIMIT_SECONDS = 600
 

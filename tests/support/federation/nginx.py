@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from federation.processes import free_port, tail, wait_for
+from dpdpca_cli.federation.processes import free_port, tail
+from federation.processes import wait_for
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 HOST = "localhost"

@@ -5,28 +5,22 @@ What they say goes to files, for whoever looks into a test that failed.
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from dpdpca_cli.demo.processes import COMMAND
+from dpdpca_cli.federation.parties import LocalParty, is_ready
+from dpdpca_cli.federation.processes import launch, tail
 from federation import warm
 
 _COMMAND_SECONDS = 90.0
 _START_SECONDS = 45.0
 STOP_SECONDS = 20.0
-_TAIL_BYTES = 6_000
-_LOWEST_PORT, _HIGHEST_PORT = 12_000, 32_000
-"""Below the ports of outgoing connections, so that a server that returns finds its own free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +50,6 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0, pau
         time.sleep(pause)
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    source = random.Random(os.urandom(8))
-    while True:
-        port = source.randrange(_LOWEST_PORT, _HIGHEST_PORT)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-
-
-def tail(path: Path) -> str:
-    """The end of a log."""
-    content = path.read_bytes() if path.exists() else b""
-    return content[-_TAIL_BYTES:].decode(errors="replace")
-
-
 @dataclass
 class Server:
     """A command that serves until it is stopped; may be started again on what it left."""
@@ -80,28 +58,19 @@ class Server:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     log: Path
-    health: str
+    url: str
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         assert self.process is None, f"{self.name} runs already"
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*COMMAND, *self.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=dict(self.environment),
-                start_new_session=True,
-            )
+            self.process = launch(self.arguments, self.environment, log, subprocess.STDOUT)
         wait_for(self._is_ready, f"{self.name} is ready", _START_SECONDS)
 
     def _is_ready(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, f"{self.name} ended at once:\n{tail(self.log)}"
-        with suppress(httpx.TransportError):
-            return httpx.get(self.health, trust_env=False, timeout=5).status_code == 200
-        return False
+        return is_ready(self.url)
 
     def stop(self) -> None:
         """As an operator would: SIGTERM, and it ends well."""
@@ -134,14 +103,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-@dataclass
-class Machine:
-    """Where one party runs its commands: a home folder and an environment."""
+@dataclass(frozen=True)
+class Machine(LocalParty):
+    """Where one party runs its commands; `settings` are its whole environment apart from its home."""
 
-    name: str
-    home: Path
-    environment: Mapping[str, str]
-    logs: Path
+    logs: Path = field(kw_only=True)
 
     def run(self, *arguments: str | Path, seconds: float = _COMMAND_SECONDS) -> Outcome:
         """`dpdpca ARGUMENTS` to its end, whatever that is."""
@@ -160,11 +126,4 @@ class Machine:
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[bytes]:
         """`dpdpca ARGUMENTS`, not waited for."""
-        return subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(self.environment),
-            start_new_session=True,
-        )
+        return launch([*map(str, arguments)], self.environment, subprocess.PIPE, subprocess.PIPE)

@@ -5,7 +5,6 @@ ended when the federation is.
 """
 
 import json
-import os
 import string
 import subprocess
 import time
@@ -18,6 +17,7 @@ from typing import Any
 import httpx
 from folders import files_below
 
+from dpdpca_cli.federation.processes import free_port, inherited_environment, tail
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import open_proxy
@@ -25,7 +25,7 @@ from dpdpca_proxy.settings import load_settings
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
 from dpdpca_user.service_client import ServiceClient
-from federation.processes import STOP_SECONDS, Machine, Server, free_port, tail, wait_for
+from federation.processes import STOP_SECONDS, Machine, Server, wait_for
 
 KEY_BITS = 2048
 """The least that the product takes: nothing here hangs on the size, and the default takes longer."""
@@ -42,7 +42,7 @@ rho = 1e6
 """Of owners who run many studies of little privacy, as tests must that look into results."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Owner(Machine):
     """An enrolled owner."""
 
@@ -56,12 +56,12 @@ class Owner(Machine):
         return self.ask("owner", "status", address)
 
 
-@dataclass
+@dataclass(frozen=True)
 class User(Machine):
     """An enrolled data user with its service."""
 
-    service: Server
-    service_url: str
+    service: Server = field(kw_only=True)
+    service_url: str = field(kw_only=True)
 
     def key(self) -> IdentityKey:
         return IdentityKey.from_pem((self.home / "identity.pem").read_bytes())
@@ -124,19 +124,19 @@ class Federation:
     def __post_init__(self) -> None:
         self.logs = self.folder / "logs"
         self.logs.mkdir(parents=True)
-        self.proxy_machine = self._machine("proxy")
-        made = self.proxy_machine.ask("proxy", "init", "--name", "Relay Institute", "--url", self.url)
+        self.proxy_machine = self._machine("proxy", "Relay Institute")
+        made = self.proxy_machine.ask(*self.proxy_machine.init("--url", self.url))
         self.proxy_key = bytes.fromhex(made["ed25519"])
         self.proxy = Server(
             "the proxy",
-            ("proxy", "serve", "--port", str(self.port), "--operator-port", str(self.operator_port)),
+            self.proxy_machine.serve("--port", str(self.port), "--operator-port", str(self.operator_port)),
             {
                 **self.proxy_machine.environment,
                 "DPDPCA_PROXY_ALSO_KNOWN_AS": json.dumps([f"127.0.0.1:{self.relay_port}"]),
                 "DPDPCA_PROXY_BEHIND_TLS": json.dumps(self.public_url is not None),
             },
             self.logs / "proxy-serve.log",
-            f"http://127.0.0.1:{self.port}/readyz",
+            f"http://127.0.0.1:{self.port}",
         )
 
     @property
@@ -159,42 +159,39 @@ class Federation:
         finally:
             proxy.database.close()
 
-    def _invitation_file(self, home: Path, role: str, name: str) -> Path:
-        file = home.parent / f"{home.name}.invitation"
-        file.write_text(self.invitation(role, name))
-        return file
+    def _enrol(self, machine: Machine, url: str | None = None) -> None:
+        file = machine.home.with_name(f"{machine.home.name}.invitation")
+        file.write_text(self.invitation(machine.role, machine.name))
+        machine.ask(*machine.enrol(url or self.url, file))
 
     def new_owner(self, name: str, url: str | None = None) -> Owner:
         """An owner with fresh keys, enrolled here."""
-        machine = self._machine("owner")
-        owner = Owner(name, machine.home, machine.environment, self.logs)
-        owner.ask("owner", "init", "--name", name)
+        owner = Owner(**vars(self._machine("owner", name)))
+        owner.ask(*owner.init())
         (owner.home / "policy.toml").write_text(POLICY)
-        token = self._invitation_file(owner.home, "owner", name)
-        owner.ask("owner", "enrol", url or self.url, "--invitation-file", token, "--yes")
+        self._enrol(owner, url)
         return owner
 
     def new_user(self, name: str, poll_seconds: float = 0.3) -> User:
         """A data user, enrolled here, whose service runs."""
-        machine, port = self._machine("user"), free_port()
+        machine, port = self._machine("user", name), free_port()
         url = f"http://127.0.0.1:{port}"
         settings = {
             "DPDPCA_USER_KEY_BITS": str(KEY_BITS),
             "DPDPCA_USER_PORT": str(port),
             "DPDPCA_USER_POLL_SECONDS": str(poll_seconds),
         }
-        environment = {**machine.environment, "DPDPCA_USER_SERVICE_URL": url}
         service = Server(
             f"the service of {name}",
-            ("user", "serve"),
-            {**machine.environment, **settings},
+            machine.serve(),
+            machine.environment | settings,
             self.logs / f"{machine.home.name}-serve.log",
-            f"{url}/readyz",
+            url,
         )
-        user = User(name, machine.home, environment, self.logs, service, url)
-        user.ask("user", "init", "--name", name)
-        token = self._invitation_file(machine.home, "user", name)
-        user.ask("user", "enrol", self.url, "--invitation-file", token, "--yes")
+        asking = {**machine.settings, "DPDPCA_USER_SERVICE_URL": url}
+        user = User(**{**vars(machine), "settings": asking}, service=service, service_url=url)
+        user.ask(*user.init())
+        self._enrol(user)
         self.serve(service)
         return user
 
@@ -255,16 +252,15 @@ class Federation:
         for log in sorted(self.logs.glob("*.log")):
             yield f"federation log {log.name}", tail(log)
 
-    def _machine(self, role: str) -> Machine:
+    def _machine(self, role: str, name: str) -> Machine:
         self._homes += 1
         home = self.folder / f"{self._homes:02d}-{role}"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("DPDPCA_")}
         # Whatever looks for the person's own folders must not find those of whoever runs the tests.
-        environment |= {"HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder / "config")}
-        environment[f"DPDPCA_{role.upper()}_HOME"] = str(home)
+        folders = {"HOME": str(self.folder), "XDG_CONFIG_HOME": str(self.folder / "config")}
+        settings = {**inherited_environment(), **folders}
         if self.ca_file is not None:
-            environment["DPDPCA_CA_FILE"] = str(self.ca_file)
-        return Machine(role, home, environment, self.logs)
+            settings["DPDPCA_CA_FILE"] = str(self.ca_file)
+        return Machine(role, name, home, settings, logs=self.logs)
 
 
 def _hospital(number: int) -> str:

@@ -17,8 +17,8 @@ from owner_scene import MakeScene, OwnerCommands, Scene
 from study_parties import MakeManifest, Parties
 
 from dpdpca_cli import main as cli
-from dpdpca_owner import acts
-from dpdpca_owner.acts import Desk
+from dpdpca_owner import actions
+from dpdpca_owner.actions import Desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.messages.study_messages import ProxyCard
@@ -83,7 +83,7 @@ def run(
     def make_desk(home: OwnerHome, *_: Any) -> Desk:
         return replace(scene.desk, home=home, owner=home.load())
 
-    monkeypatch.setattr(acts, "make_desk", make_desk)
+    monkeypatch.setattr(actions, "make_desk", make_desk)
 
     def run_command(words: Sequence[str], given: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))

@@ -125,7 +125,7 @@ def test_no_more_rounds_than_share_one_delta(approvals: Approvals, a_round: Call
     approvals.approve(first, LEDGER)
     for number in range(2, 9):
         approvals.approve(a_round("0.01", first, title=f"Round {number}"), LEDGER)
-    with pytest.raises(PolicyError, match="8 rounds already") as caught:
+    with pytest.raises(PolicyError, match="already has 8 rounds") as caught:
         approvals.approve(a_round("0.01", first, title="Round 9"), LEDGER)
     assert caught.value.slug == "chain-exceeded"
     approvals.approve(first, LEDGER)  # one of the eight again

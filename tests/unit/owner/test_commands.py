@@ -50,13 +50,13 @@ def test_review_and_join_and_status_and_withdraw(run: OwnerCommands) -> None:
     assert (status, facts["already"], facts["version"], facts["records"]) == (0, False, 1, 40)
     status, out, _ = run("join", address, "--data", data, "--yes")
     assert status == 0
-    assert "in already" in out
+    assert "already has this share" in out
     status, out, _ = run("status", address, "--json")
     assert json.loads(out)["receipt"] == {"subject": "share", "version": 1, "time": "2026-01-01T00:00:00Z"}
     status, out, _ = run("status")
     assert "share version 1" in out
     status, out, _ = run("withdraw", address)
-    assert (status, "is taken back" in out) == (0, True)
+    assert (status, "is withdrawn" in out) == (0, True)
 
 
 def test_status_is_one_when_the_proxy_leaves_this_owner_out(run: OwnerCommands) -> None:
@@ -65,7 +65,7 @@ def test_status_is_one_when_the_proxy_leaves_this_owner_out(run: OwnerCommands) 
     scene.proxy.close(without_owner=True)
     status, out, err = run("status", str(scene.address))
     assert (status, out) == (1, "")
-    assert "does not hold the share" in err
+    assert "lacks the share" in err
 
 
 def test_enrolling_pins_the_key_and_never_takes_the_invitation_from_the_line(

@@ -1,15 +1,15 @@
-"""The consent sheet says what leaves, who could read it, what is promised, and what hangs on whom."""
+"""The consent sheet says what leaves, who could read it, what is promised, and what depends on whom."""
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from owner_scene import MakeScene, Scene
 from rich.console import Console
+from study_parties import MakeManifest
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.accounts.bookkeeping import reserve
 from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.commands.display import show_sheet
@@ -28,7 +28,7 @@ def shown(sheet: ConsentSheet) -> str:
 @pytest.mark.parametrize("release", ["joint", "masked"])
 def test_the_sheet_answers_every_question(make_scene: MakeScene, release: str) -> None:
     scene = make_scene(release=release)
-    sheet = acts.review(scene.desk, scene.address, None)
+    sheet = actions.review(scene.desk, scene.address, None)
     text, figures = shown(sheet), sheet.manifest.figures
     for words in (
         "Institute: ",
@@ -36,13 +36,13 @@ def test_the_sheet_answers_every_question(make_scene: MakeScene, release: str) -
         "To see what varies together.",
         f"{figures.ciphertext_count} Paillier ciphertexts",
         f"{figures.value_count} numbers",
-        "never a record",
+        "no record, no single value and no file",
         "Institute holds the secret key",
-        "Relay holds the ciphertexts and no key",
-        "together can undo everything",
+        "Relay holds the ciphertexts but no key",
+        "can undo all protection if they work together",
         "ε = 1",
         "replace-one",
-        "not for an owner as a whole",
+        "does not protect an owner as a whole",
         "Hospital A (you)",
         "Hospital C",
         "at least one record is needed",
@@ -56,25 +56,25 @@ def test_the_sheet_answers_every_question(make_scene: MakeScene, release: str) -
 
 def test_a_joint_study_says_what_does_not_protect(make_scene: MakeScene) -> None:
     scene = make_scene(release="joint")
-    joint = shown(acts.review(scene.desk, scene.address, None))
-    assert "voids the bound for its own records only" in joint
+    joint = shown(actions.review(scene.desk, scene.address, None))
+    assert "the guarantee fails for that owner's records only" in joint
     assert "does not learn the number of records" in joint
     assert "protects nobody from the data user" in joint
 
 
-def test_a_masked_study_says_what_hangs_on_the_others(make_scene: MakeScene) -> None:
+def test_a_masked_study_says_what_depends_on_the_others(make_scene: MakeScene) -> None:
     scene = make_scene(release="masked")
-    masked = shown(acts.review(scene.desk, scene.address, None))
+    masked = shown(actions.review(scene.desk, scene.address, None))
     assert "every owner must be honest" in masked
-    assert "Relay learns the number" in masked
+    assert "Relay learns the total number" in masked
 
 
 def test_a_known_data_user_is_told_from_a_new_one(make_scene: MakeScene) -> None:
     scene = make_scene()
-    acts.join(
-        scene.desk, scene.address, acts.prepare_join(scene.desk, scene.address, scene.location), Watcher()
+    actions.join(
+        scene.desk, scene.address, actions.prepare_join(scene.desk, scene.address, scene.location), Watcher()
     )
-    assert "known to this owner since 2026-01-01" in shown(acts.review(scene.desk, scene.address, None))
+    assert "known to this owner since 2026-01-01" in shown(actions.review(scene.desk, scene.address, None))
 
 
 def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
@@ -83,17 +83,17 @@ def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
     scene = make_scene(release="masked")
     public = scene.parties.owners[1].public
     words = fingerprint_words(public.ed25519)
-    sheet = acts.review(scene.desk, scene.address, None)
+    sheet = actions.review(scene.desk, scene.address, None)
     assert f"Hospital B: {words} (new to this owner)" in shown(sheet)
-    assert "by another way than this proxy and the data user" in shown(sheet)
+    assert "but not through this proxy or the data user" in shown(sheet)
     row = {"name": "Hospital B", "ed25519": public.ed25519.hex(), "words": words, "known_since": None}
     assert sheet.to_json()["participants"][1] == row
-    acts.join(
-        scene.desk, scene.address, acts.prepare_join(scene.desk, scene.address, scene.location), Watcher()
+    actions.join(
+        scene.desk, scene.address, actions.prepare_join(scene.desk, scene.address, scene.location), Watcher()
     )
-    sheet = acts.review(scene.desk, scene.address, None)
+    sheet = actions.review(scene.desk, scene.address, None)
     assert f"Hospital B: {words} (known to this owner since 2026-01-01T00:00:00Z)" in shown(sheet)
-    assert "by another way than this proxy and the data user" not in shown(sheet)
+    assert "but not through this proxy or the data user" not in shown(sheet)
     assert sheet.to_json()["participants"][1] == row | {"known_since": "2026-01-01T00:00:00Z"}
 
 
@@ -101,7 +101,7 @@ def test_the_dry_run_counts_and_sends_nothing(make_scene: MakeScene) -> None:
     scene = make_scene(missing="midpoint")
     rows = "Weight,weight ,systolic,age\nx,500,100,50\nx,,100,50\nx,100,100,-1\n"
     Path(scene.location.data).write_text(rows, encoding="utf-8")
-    sheet = acts.review(scene.desk, scene.address, scene.location)
+    sheet = actions.review(scene.desk, scene.address, scene.location)
     dry_run = sheet.to_json()["dry_run"]
     assert (dry_run["records"], dry_run["records_that_count"]) == (3, 3)
     by_name = {feature["name"]: feature for feature in dry_run["features"]}
@@ -113,14 +113,14 @@ def test_the_dry_run_counts_and_sends_nothing(make_scene: MakeScene) -> None:
 
 def test_texts_of_others_are_printed_and_not_interpreted(make_scene: MakeScene) -> None:
     scene = make_scene(title="[bold red]not markup[/]", purpose="[link=http://evil.example]click[/link]")
-    text = shown(acts.review(scene.desk, scene.address, None))
+    text = shown(actions.review(scene.desk, scene.address, None))
     assert "[bold red]not markup[/]" in text
     assert "[link=http://evil.example]click[/link]" in text
 
 
 def test_published_noise_is_shown_with_what_it_gives_not_with_what_it_claims(make_scene: MakeScene) -> None:
     scene = make_scene(release="masked", calibration="as-published")
-    sheet = acts.review(scene.desk, scene.address, None)
+    sheet = actions.review(scene.desk, scene.address, None)
     facts, text = sheet.to_json(), shown(sheet)
     assert 3.5 < float(facts["epsilon"]) < 4
     assert facts["claimed"] == {"epsilon": "1", "delta": "0.00000004"}
@@ -132,7 +132,7 @@ def test_published_noise_is_shown_with_what_it_gives_not_with_what_it_claims(mak
 
 def test_noise_without_proof_is_shown_as_none(make_scene: MakeScene) -> None:
     scene = make_scene(release="masked", calibration="as-published", mechanism="wishart")
-    sheet = acts.review(scene.desk, scene.address, None)
+    sheet = actions.review(scene.desk, scene.address, None)
     facts = sheet.to_json()
     assert (facts["epsilon"], facts["delta"], facts["delta_parts"]) == (None, None, None)
     assert "NOTHING is promised for one record" in shown(sheet)
@@ -144,19 +144,19 @@ def test_noise_without_proof_is_shown_as_none(make_scene: MakeScene) -> None:
         (
             {"release": "pairs", "clip_norm": 2},
             (
-                "how many pairs of records there are and the sums of products of differences",
-                "differences of pairs are cut to norm 2, of 2·√3 at most",
-                "their values do not; at least two records are needed",
-                "two a pair",
-                "PAIRS: an owner that does not clip",
+                "the number of pairs of records and the sums of products of the differences within pairs",
+                "difference within each pair is clipped to norm 2; the largest possible is 2·√3",
+                "never on the values. At least two records are needed",
+                "two for each pair",
+                "PAIRS: if an owner does not clip",
             ),
         ),
         (
             {"release": "pre-study", "blocks": {"norms": 0.5, "octaves": 0.5}},
             (
-                "how many records there are, how many records are of which size and for each feature",
-                "the data user draws as much again before it reads the numbers",
-                "PRE-STUDY: an owner",
+                "the number of records, how many records fall into each range of sizes and how many pairs",
+                "the data user adds as much again before it reads the numbers",
+                "PRE-STUDY: if an owner",
             ),
         ),
         (
@@ -165,7 +165,10 @@ def test_noise_without_proof_is_shown_as_none(make_scene: MakeScene) -> None:
                 "nonnegative": True,
                 "features": [{"name": name, "lower": 0, "upper": 9} for name in "abc"],
             },
-            ("no scaled value is below 0", "the sums of the features and the sums of their products"),
+            (
+                "no scaled value is below 0",
+                "the sums of the features and the sums of products of two features",
+            ),
         ),
     ],
 )
@@ -173,7 +176,7 @@ def test_each_release_says_what_it_takes(
     make_scene: MakeScene, changes: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     scene = make_scene(**changes)
-    sheet = acts.review(scene.desk, scene.address, None)
+    sheet = actions.review(scene.desk, scene.address, None)
     text = shown(sheet)
     assert all(word in text for word in words), text
     assert sheet.to_json()["chain"] is None
@@ -181,10 +184,11 @@ def test_each_release_says_what_it_takes(
 
 def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: MakeScene) -> None:
     scene = make_scene(release="pairs", rho_share="0.05", delta="0.00000001")
-    sheet = acts.prepare_join(scene.desk, scene.address, scene.location).sheet
+    sheet = actions.prepare_join(scene.desk, scene.address, scene.location).sheet
     text = shown(sheet)
     assert (
-        "ε = 1, δ = 1e-08 is the TOTAL for all rounds together, and this round spends 5.0000% of it" in text
+        "ε = 1, δ = 1e-08 is the TOTAL for all rounds together. This round spends 5.0000% of the total"
+        in text
     )
     assert "by joining you approve the total" in text
     assert "for this round by itself" in text
@@ -205,23 +209,23 @@ def test_the_total_must_fit_the_budget_before_the_first_round(make_scene: MakeSc
     policy = scene.desk.home.policy_path
     policy.write_text(policy.read_text().replace("epsilon = 10\ndelta", "epsilon = 0.5\ndelta"))
     with pytest.raises(PolicyError) as caught:
-        acts.prepare_join(scene.desk, scene.address, scene.location)
+        actions.prepare_join(scene.desk, scene.address, scene.location)
     assert caught.value.slug == "budget-exceeded"
 
 
-def test_a_later_round_needs_no_new_answer(make_scene: MakeScene, make_manifest: Callable[..., Any]) -> None:
+def test_a_later_round_needs_no_new_answer(make_scene: MakeScene, make_manifest: MakeManifest) -> None:
     terms = {"rho_share": "0.05", "delta": "0.00000001", "missing": "midpoint"}
     first = make_manifest(release="pre-study", blocks={"sum": 1}, **terms)
     scene = make_scene(release="pairs", pre_studies=[first.study_id.hex()], **terms)
-    assert not acts.prepare_join(scene.desk, scene.address, scene.location).is_approved
+    assert not actions.prepare_join(scene.desk, scene.address, scene.location).is_approved
     join_round(scene, first)
-    assert acts.prepare_join(scene.desk, scene.address, scene.location).is_approved
-    assert "it needs no new answer" in shown(acts.review(scene.desk, scene.address, None))
+    assert actions.prepare_join(scene.desk, scene.address, scene.location).is_approved
+    assert "you need not approve it again" in shown(actions.review(scene.desk, scene.address, None))
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_approval_is_not_for_records_with_another_budget(
-    make_scene: MakeScene, make_manifest: Callable[..., Any], elsewhere: bool
+    make_scene: MakeScene, make_manifest: MakeManifest, elsewhere: bool
 ) -> None:
     """Records that changed have a budget of their own; nobody gets that without a question."""
     terms = {"rho_share": "0.05", "delta": "0.00000001", "missing": "midpoint"}
@@ -233,16 +237,16 @@ def test_an_approval_is_not_for_records_with_another_budget(
         file.write("1,100,3\n")
     if elsewhere:
         join_round(scene, make_manifest(title="Another study", release="joint"), approves=False)
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     assert not prepared.is_approved
     assert "for records that count in another data set" in shown(prepared.sheet)
-    assert acts.prepare_join(scene.desk, scene.address, scene.location, before).is_approved
+    assert actions.prepare_join(scene.desk, scene.address, scene.location, before).is_approved
 
 
 def join_round(scene: Scene, manifest: Any, approves: bool = True) -> None:
     """What joining a study with the scene's records leaves in this owner's books."""
     desk = scene.desk
-    content = acts.prepare_join(desk, scene.address, scene.location).contribution.content
+    content = actions.prepare_join(desk, scene.address, scene.location).contribution.content
     owner, budget = desk.owner.key.public.party_id, desk.home.policy().budget
     with desk.home.ledger.writing(desk.now()) as book:
         if approves:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from owner_scene import MakeScene
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import (
@@ -145,8 +145,8 @@ def test_named_owners_are_pinned_by_proxy_and_name(tmp_path: Path) -> None:
 
 def test_moduli_of_other_studies_are_remembered(make_scene: MakeScene) -> None:
     scene = make_scene()
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
-    acts.join(scene.desk, scene.address, prepared, Watcher())
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
+    actions.join(scene.desk, scene.address, prepared, Watcher())
     home, public = scene.desk.home, scene.parties.secret.public
     assert home.known_moduli(besides=scene.address.study) == frozenset()
     assert home.known_moduli(besides=StudyId.of(b"another")) == {Digest.of(public.encode())}

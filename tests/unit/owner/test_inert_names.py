@@ -1,15 +1,14 @@
 """What a data user writes stands on the owner's screen and in its files as text, and does nothing (P27)."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from owner_scene import MakeScene, Scene
 from promises import Promise
+from study_parties import MakeManifest
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.commands.display import show_sheet
 from dpdpca_owner.projection import project
 from dpdpca_protocol.result.components import Components, EncodedSpace
@@ -36,7 +35,7 @@ def test_the_consent_sheet_prints_them_as_they_are(
 ) -> None:
     from dpdpca_owner.commands.parts import make_console
 
-    show_sheet(acts.review(scene.desk, scene.address, scene.location), make_console())
+    show_sheet(actions.review(scene.desk, scene.address, scene.location), make_console())
     shown = capsys.readouterr().out
     assert TEXTS[5] in shown
     assert TEXTS[0] in shown
@@ -48,7 +47,7 @@ def test_the_consent_sheet_prints_them_as_they_are(
 
 
 def test_a_table_of_scores_holds_no_name_of_a_stranger(
-    scene: Scene, tmp_path: Path, make_manifest: Callable[..., Any], promise: Promise
+    scene: Scene, tmp_path: Path, make_manifest: MakeManifest, promise: Promise
 ) -> None:
     manifest = make_manifest(
         title=TEXTS[5],

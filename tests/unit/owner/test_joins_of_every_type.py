@@ -21,7 +21,7 @@ from owner_world import desk_of, make_owner_home
 from proxy_world import OpenStudy, ProxyWorld
 from study_parties import MakeManifest, Parties
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.projection import project
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
@@ -228,9 +228,9 @@ def test_one_table_is_one_share_in_every_type_and_format(world: ProxyWorld, tmp_
         recorder = Recorder(study, world.owners[place])
         home = make_owner_home(tmp_path / f"owner{place}", world, place=place)
         desk = dataclasses.replace(desk_of(home), connect=recorder.connect)
-        assert acts.review(desk, address, location).dry_run is not None
-        prepared = acts.prepare_join(desk, address, location)
-        acts.join(desk, address, prepared, Watcher())
+        assert actions.review(desk, address, location).dry_run is not None
+        prepared = actions.prepare_join(desk, address, location)
+        actions.join(desk, address, prepared, Watcher())
         assert recorder.sums() == expected, location.data
     contents = [read_contribution(location, study.manifest, b"k" * 32).content for location in locations]
     assert all(one == other for one, other in pairwise(contents))

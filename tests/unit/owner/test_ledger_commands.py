@@ -10,7 +10,7 @@ from ledger_world import charge, receipt
 from owner_scene import MakeScene, OwnerCommands, Scene
 from present import present
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.accounts.bookkeeping import reserve, settle
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import Content, SpendState
@@ -33,14 +33,14 @@ def book(scene: Scene, number: int, price: Fraction, data_set: str | None = None
 
 
 def join(scene: Scene) -> None:
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
-    acts.join(scene.desk, scene.address, prepared, Watcher())
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
+    actions.join(scene.desk, scene.address, prepared, Watcher())
 
 
 def test_an_empty_ledger_says_so(run: OwnerCommands) -> None:
     status, out, _ = run("ledger")
     assert status == 0
-    assert "nothing was spent yet" in out
+    assert "nothing has been spent yet" in out
     assert "ε = 10" in out
 
 
@@ -119,7 +119,7 @@ def test_recovery_asks_first_and_keeps_what_holds(run: OwnerCommands) -> None:
     before = scene.desk.home.ledger.entries_path.read_bytes()
     status, _, err = run("ledger", "--recover")
     assert status == 2
-    assert "cut short" in err
+    assert "truncated" in err
     assert scene.desk.home.ledger.entries_path.read_bytes() == before
     status, out, err = run("ledger", "--recover", "--yes", "--json")
     assert status == 0
@@ -155,7 +155,7 @@ def test_a_joined_study_is_booked_again_from_its_own_files(make_scene: MakeScene
 def test_a_share_taken_back_and_sent_again_is_not_forgotten(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     join(scene)
     rho = scene.desk.home.ledger.read().live_rho
     broken(scene, 2)
@@ -167,7 +167,7 @@ def test_a_share_taken_back_and_sent_again_is_not_forgotten(make_scene: MakeScen
 def test_a_withdrawal_that_was_lost_is_refunded_again(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     broken(scene, 1)
     recover_ledger(scene.desk)
     assert scene.desk.home.ledger.read().live_rho == 0
@@ -198,7 +198,7 @@ def test_a_lost_key_costs_the_memory_of_which_records_were_which(make_scene: Mak
     scene.desk.home.ledger.key_path.unlink()
     with pytest.raises(IntegrityError):
         join(scene)
-    assert "not known again" in recover_ledger(scene.desk)
+    assert "no longer be recognised" in recover_ledger(scene.desk)
     ledger = scene.desk.home.ledger.read()
     assert (ledger.data_sets, ledger.contents) == ((), {})
     assert ledger.spent("new").rho == rho

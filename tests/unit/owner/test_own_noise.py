@@ -7,7 +7,7 @@ import pytest
 from owner_scene import MakeScene, Scene
 from present import present
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
@@ -24,7 +24,7 @@ def scene(make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 def noise_of(scene: Scene) -> list[int]:
     """What stands in the share at the proxy beyond the owner's integers."""
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     figures, secret = prepared.manifest.figures, scene.parties.secret
     ciphertexts = [
         c for _, chunk in sorted(scene.proxy.chunks.items()) for c in decode_chunk(chunk, secret.public)
@@ -35,12 +35,12 @@ def noise_of(scene: Scene) -> list[int]:
 
 
 def join(scene: Scene) -> None:
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
-    acts.join(scene.desk, scene.address, prepared, Watcher())
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
+    actions.join(scene.desk, scene.address, prepared, Watcher())
 
 
 def assert_one_share(scene: Scene, noise: list[int]) -> None:
-    law = acts.review(scene.desk, scene.address, None).manifest.figures.law(1, owners=1)
+    law = actions.review(scene.desk, scene.address, None).manifest.figures.law(1, owners=1)
     assert noise[0] == 0
     assert all(abs(x) <= law.sum_bound for x in noise[1:13])
     assert all(abs(x) <= law.triangle_bound for x in noise[13:])
@@ -94,11 +94,11 @@ def test_a_lost_share_is_made_again_under_another_version_and_other_draws(scene:
 
 
 def test_the_sheet_says_who_draws_and_what_that_changes(scene: Scene) -> None:
-    facts = acts.review(scene.desk, scene.address, None).to_json()
+    facts = actions.review(scene.desk, scene.address, None).to_json()
     assert (facts["noise_by"], facts["max_colluding"]) == ("owners", 1)
     promise, decrypt = (" ".join(facts["statements"][part]) for part in ("promise", "decrypt"))
     assert "noise drawn by the owners" in promise
-    assert "enough that 2 owners do and tell nobody" in promise
+    assert "needs 2 owners that do so and keep their noise secret" in promise
     assert "gaussian (proved), proved: (ε, δ) = (1, " in promise
-    assert "draws no noise and knows none" in decrypt
-    assert "does not hold towards the proxy" not in decrypt
+    assert "neither draws nor knows the noise" in decrypt
+    assert "does not hold against the proxy" not in decrypt

@@ -8,7 +8,7 @@ import pytest
 from owner_scene import MakeScene, OwnerCommands, Scene
 from study_parties import MakeManifest, Parties
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_policy
 from dpdpca_owner.upload import Watcher
@@ -148,7 +148,7 @@ def test_a_published_formula_is_held_to_what_it_really_gives(
 
 def test_all_lines_that_break_are_said_at_once(parties: Parties, make_manifest: MakeManifest) -> None:
     policy = parse_policy("[study]\nmax_epsilon = 0.5\nmin_owners = 9\n")
-    with pytest.raises(PolicyError, match=r"ε is 1, at most 0\.5; .*9 or more"):
+    with pytest.raises(PolicyError, match=r"ε = 1 \(limit: 0\.5\); .*required: 9"):
         policy.check(make_manifest(), parties.owners[0].public.ed25519)
 
 
@@ -208,7 +208,7 @@ def test_nothing_of_a_refused_study_is_asked_kept_or_sent(make_scene: MakeScene,
     scene = make_scene()
     write(scene, text)
     with pytest.raises((PolicyError, UsageError)):
-        acts.prepare_join(scene.desk, scene.address, scene.location)
+        actions.prepare_join(scene.desk, scene.address, scene.location)
     assert all(line.startswith("GET") for line in scene.proxy.received)
     assert scene.desk.home.ledger.read().spends == []
     assert scene.desk.home.study(scene.address.study).plan() is None
@@ -217,9 +217,9 @@ def test_nothing_of_a_refused_study_is_asked_kept_or_sent(make_scene: MakeScene,
 def test_the_sheet_says_which_lines_a_study_breaks(make_scene: MakeScene) -> None:
     scene = make_scene()
     write(scene, "[study]\nmax_epsilon = 0.5\n[budget]\nrho = 0.0001\n")
-    sheet = acts.review(scene.desk, scene.address, scene.location)
-    assert sheet.policy()[0] == "REFUSED: ε is 1, at most 0.5"
-    assert any("at least 3 owners, 3 or more" in line for line in sheet.policy())
+    sheet = actions.review(scene.desk, scene.address, scene.location)
+    assert sheet.policy()[0] == "REFUSED: ε = 1 (limit: 0.5)"
+    assert any("at least 3 owners (required: 3)" in line for line in sheet.policy())
     assert any("ABOVE your budget" in line for line in sheet.spending.lines())
     facts = sheet.to_json()
     assert (facts["policy"]["holds"], facts["ledger"]["fits"]) == (False, False)
@@ -229,10 +229,10 @@ def test_a_policy_that_was_changed_during_the_question_is_the_one_that_holds(
     make_scene: MakeScene,
 ) -> None:
     scene = make_scene()
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     write(scene, "[budget]\nrho = 0.0001\n")
     with pytest.raises(PolicyError) as refusal:
-        acts.join(scene.desk, scene.address, prepared, Watcher())
+        actions.join(scene.desk, scene.address, prepared, Watcher())
     assert refusal.value.slug == "budget-exceeded"
     assert not any(line.startswith("PUT") for line in scene.proxy.received)
 
@@ -240,7 +240,7 @@ def test_a_policy_that_was_changed_during_the_question_is_the_one_that_holds(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[study]\nmax_epsilon = 0.5\n", "ε is 1, at most 0.5"),
+        ("[study]\nmax_epsilon = 0.5\n", "ε = 1 (limit: 0.5)"),
         ("[budget]\nrho = 0.0001\n", "above this owner's budget"),
         ("[study]\nmax_epsilom = 1\n", "unknown"),
     ],

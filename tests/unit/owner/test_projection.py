@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from owner_scene import MakeScene, Scene
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_protocol.errors import (
     AuthenticationError,
     CryptographicError,
@@ -58,7 +58,7 @@ def publish(
     owner: Any = None,
     change: Callable[[Components], Components] = lambda components: components,
 ) -> Components:
-    manifest = acts.review(scene.desk, scene.address, None).manifest
+    manifest = actions.review(scene.desk, scene.address, None).manifest
     components, study = change(made_up(manifest)), scene.address.study
     key = receiver or scene.parties.owners[0].public.x25519
     copy = seal(encode_components(study, components), key, components_info(study))
@@ -75,7 +75,7 @@ def records(scene: Scene, text: str) -> Any:
 def test_components_open_and_are_saved_privately(scene: Scene, tmp_path: Path) -> None:
     components = publish(scene)
     out = tmp_path / "model.npz"
-    found, _records = acts.components(scene.desk, scene.address, out)
+    found, _records = actions.components(scene.desk, scene.address, out)
     np.testing.assert_array_equal(found.vectors, components.vectors)
     with np.load(out, allow_pickle=False) as saved:
         assert saved["names"].tolist() == ["sex = f", "sex = m", "age"]
@@ -87,7 +87,7 @@ def test_a_study_of_pairs_counts_two_records_a_pair(make_scene: MakeScene, tmp_p
     """As the data user counts them; what is released is the number of pairs."""
     scene = make_scene(features=[SEX, AGE], release="pairs")
     publish(scene)
-    found, records = acts.components(scene.desk, scene.address, tmp_path / "model.npz")
+    found, records = actions.components(scene.desk, scene.address, tmp_path / "model.npz")
     assert (found.count, records) == (120, 240)
     with np.load(tmp_path / "model.npz", allow_pickle=False) as saved:
         assert saved["records"] == 240
@@ -106,7 +106,7 @@ def test_components_by_or_for_others_do_not_open(
 ) -> None:
     publish(scene, **change)
     with pytest.raises(kind):
-        acts.components(scene.desk, scene.address)
+        actions.components(scene.desk, scene.address)
 
 
 def in_space(**changes: Any) -> Callable[[Components], Components]:
@@ -142,7 +142,7 @@ def test_components_of_other_features_than_the_manifests_are_refused(
 ) -> None:
     publish(scene, change=change)
     with pytest.raises(MessageError) as caught:
-        acts.components(scene.desk, scene.address, tmp_path / "model.npz")
+        actions.components(scene.desk, scene.address, tmp_path / "model.npz")
     assert caught.value.slug == "components-differ"
     assert "\x1b" not in str(caught.value)
     assert not (tmp_path / "model.npz").exists()
@@ -160,16 +160,16 @@ def test_a_masked_study_has_no_mean_and_keeps_its_least_count(
 ) -> None:
     scene = make_scene(release="masked")
     publish(scene)
-    found, _records = acts.components(scene.desk, scene.address)
+    found, _records = actions.components(scene.desk, scene.address)
     assert found.mean is None
     publish(scene, change=change)
-    with pytest.raises(MessageError, match="do not fit the manifest"):
-        acts.components(scene.desk, scene.address)
+    with pytest.raises(MessageError, match="do not match the manifest"):
+        actions.components(scene.desk, scene.address)
 
 
 def test_before_there_are_components(scene: Scene) -> None:
     with pytest.raises(NotFoundError):
-        acts.components(scene.desk, scene.address)
+        actions.components(scene.desk, scene.address)
 
 
 def test_scores_keep_the_records_order_and_take_the_centre_for_what_is_missing(
@@ -178,7 +178,7 @@ def test_scores_keep_the_records_order_and_take_the_centre_for_what_is_missing(
     publish(scene)
     location = records(scene, "age,x,sex\n100,1,m\n,1,f\n250,1,\n")
     out = tmp_path / "scores.parquet"
-    assert acts.transform(scene.desk, scene.address, location, out) == 3
+    assert actions.transform(scene.desk, scene.address, location, out) == 3
     scores = np.column_stack([column.to_numpy() for column in pyarrow.parquet.read_table(out).columns])
     np.testing.assert_allclose(scores, [[0, 1, 1], [1, 0, 0], [0, 0, 4]])
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
@@ -189,7 +189,7 @@ def test_dropped_records_have_empty_scores(make_scene: MakeScene, tmp_path: Path
     scene = make_scene(features=[SEX, AGE], missing="reject")
     publish(scene)
     location = records(scene, "age,sex\n100,m\n,f\n50,f\n")
-    acts.transform(scene.desk, scene.address, location, tmp_path / "scores.csv")
+    actions.transform(scene.desk, scene.address, location, tmp_path / "scores.csv")
     rows = pyarrow.csv.read_csv(tmp_path / "scores.csv").to_pylist()
     assert [row["component_3"] for row in rows] == [1.0, None, 0.0]
 
@@ -200,9 +200,9 @@ def test_a_projection_that_fails_leaves_the_old_file_alone(scene: Scene, tmp_pat
     out.write_text("old", encoding="utf-8")
     location = records(scene, "age,sex\n" + "1,f\n" * 100_000 + "1,unknown\n")
     with pytest.raises(InputError):
-        acts.transform(scene.desk, scene.address, location, out)
+        actions.transform(scene.desk, scene.address, location, out)
     with pytest.raises(UsageError, match="parquet"):
-        acts.transform(scene.desk, scene.address, location, tmp_path / "scores.xls")
+        actions.transform(scene.desk, scene.address, location, tmp_path / "scores.xls")
     assert out.read_text(encoding="utf-8") == "old"
     assert not list(tmp_path.glob(".*.part"))
     assert not (tmp_path / "scores.xls").exists()

@@ -15,7 +15,7 @@ from ledger_world import charge
 from owner_scene import MakeScene, Scene
 from present import present
 
-from dpdpca_owner import acts, reports
+from dpdpca_owner import actions, reports
 from dpdpca_owner.accounts.bookkeeping import reserve
 from dpdpca_owner.accounts.budget import Budget, Cost
 from dpdpca_owner.accounts.charge import Content, SpendState
@@ -45,8 +45,8 @@ def scene(make_scene: MakeScene) -> Scene:
 
 
 def join(scene: Scene, data_set: str | None = None) -> Settled:
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location, data_set)
-    return acts.join(scene.desk, scene.address, prepared, Watcher())
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location, data_set)
+    return actions.join(scene.desk, scene.address, prepared, Watcher())
 
 
 def ledger(scene: Scene) -> Ledger:
@@ -60,7 +60,7 @@ def state(scene: Scene) -> SpendState | None:
 
 
 def rho(scene: Scene) -> Fraction:
-    return Cost.of(acts.review(scene.desk, scene.address, None).manifest.figures).rho
+    return Cost.of(actions.review(scene.desk, scene.address, None).manifest.figures).rho
 
 
 def book(scene: Scene, number: int, price: Fraction, content: Content, data_set: str | None = None) -> None:
@@ -73,7 +73,7 @@ def book(scene: Scene, number: int, price: Fraction, content: Content, data_set:
 
 
 def content_of(scene: Scene) -> Content:
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     return prepared.contribution.content
 
 
@@ -100,8 +100,8 @@ def test_the_entry_is_on_the_disk_when_the_first_byte_leaves(scene: Scene) -> No
 
 
 def test_nothing_is_booked_by_looking_or_refusing(scene: Scene) -> None:
-    acts.review(scene.desk, scene.address, scene.location)
-    acts.prepare_join(scene.desk, scene.address, scene.location)
+    actions.review(scene.desk, scene.address, scene.location)
+    actions.prepare_join(scene.desk, scene.address, scene.location)
     scene.proxy.state = "closed"
     with pytest.raises(ConflictError):
         join(scene)
@@ -161,7 +161,7 @@ def test_what_an_owner_signs_names_its_ledger_and_status_tells_when_that_was_rep
     recover_ledger(scene.desk)
     assert state(scene) is SpendState.COMMITTED
     assert reports.status(scene.desk, scene.address).is_ledger_whole is False
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     assert named_head(signed(scene, "withdrawal", 2).body) == ledger(scene).entries[-2].digest
     assert reports.status(scene.desk, scene.address).is_ledger_whole is True
 
@@ -173,7 +173,7 @@ def test_a_damaged_statement_keeps_nobody_from_asking_or_withdrawing(scene: Scen
     assert reports.status(scene.desk, scene.address).is_ledger_whole is None
     (folder / "withdrawal-2.json").write_bytes(b"{")
     (folder / "withdrawal-2.json").chmod(0o600)
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     assert state(scene) is SpendState.WITHDRAWN
 
 
@@ -196,9 +196,9 @@ def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(sce
 
 def test_a_withdrawal_is_refunded_on_its_receipt_and_joining_again_is_paid_again(scene: Scene) -> None:
     join(scene)
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     assert (state(scene), ledger(scene).live_rho) == (SpendState.WITHDRAWN, Fraction(0))
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     join(scene)
     assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
     assert len(ledger(scene).spends) == 2
@@ -210,7 +210,7 @@ def test_a_withdrawal_that_was_not_booked_does_not_refund_the_next_share(
     join(scene)
     with monkeypatch.context() as patch:
         patch.setattr(LedgerFile, "settle", lambda *_: None)
-        acts.withdraw(scene.desk, scene.address)
+        actions.withdraw(scene.desk, scene.address)
     join(scene)
     kinds = [entry.kind for entry in ledger(scene).entries]
     assert kinds[-4:] == ["commit", "refund", "reserve", "commit"]
@@ -221,7 +221,7 @@ def test_a_withdrawal_that_the_proxy_refuses_refunds_nothing(scene: Scene) -> No
     join(scene)
     scene.proxy.close()
     with pytest.raises(ConflictError):
-        acts.withdraw(scene.desk, scene.address)
+        actions.withdraw(scene.desk, scene.address)
     assert state(scene) is SpendState.COMMITTED
 
 
@@ -262,7 +262,7 @@ def test_a_cancellation_that_is_only_said_refunds_nothing(scene: Scene) -> None:
 
 def test_a_cohort_that_holds_a_withdrawn_share_is_charged_again_and_reported(scene: Scene) -> None:
     taken = join(scene).receipt
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     scene.proxy.close(CohortMember(taken.owner, taken.version, taken.statement))
     with pytest.raises(AuthenticationError, match="withdrew"):
         reports.status(scene.desk, scene.address)
@@ -294,7 +294,7 @@ def test_a_name_in_the_policy_holds_whatever_the_records(scene: Scene) -> None:
     join(scene)
     assert ledger(scene).data_sets == ("patients",)
     add_record(scene)
-    assert "these records are the data set 'patients'" in sentences(scene)
+    assert "these records belong to the data set 'patients'" in sentences(scene)
     content, budget = content_of(scene), scene.desk.home.policy().budget
     with pytest.raises(PolicyError):
         reserve(ledger(scene), charge(1, price), content, "patients", budget, "2026-01-01T00:00:00Z")
@@ -303,10 +303,10 @@ def test_a_name_in_the_policy_holds_whatever_the_records(scene: Scene) -> None:
 def test_two_joins_that_were_both_allowed_do_not_both_pass(scene: Scene) -> None:
     price = rho(scene)
     scene.desk.home.policy_path.write_text(f"[budget]\nrho = {float(price * 3 / 2):.6f}\n")
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     book(scene, 1, price, prepared.contribution.content)
     with pytest.raises(PolicyError) as refusal:
-        acts.join(scene.desk, scene.address, prepared, Watcher())
+        actions.join(scene.desk, scene.address, prepared, Watcher())
     assert refusal.value.slug == "budget-exceeded"
     assert not puts(scene)
 
@@ -314,7 +314,7 @@ def test_two_joins_that_were_both_allowed_do_not_both_pass(scene: Scene) -> None
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 200])
 def test_a_bad_name_is_refused_before_anything_is_read(scene: Scene, name: str) -> None:
     with pytest.raises(UsageError):
-        acts.prepare_join(scene.desk, scene.address, scene.location, name or "\n")
+        actions.prepare_join(scene.desk, scene.address, scene.location, name or "\n")
 
 
 # The consent sheet
@@ -322,17 +322,17 @@ def test_a_bad_name_is_refused_before_anything_is_read(scene: Scene, name: str) 
 
 def sentences(scene: Scene, data_set: str | None = None, *, data: bool = True) -> str:
     location = scene.location if data else None
-    return "\n".join(acts.review(scene.desk, scene.address, location, data_set).spending.lines())
+    return "\n".join(actions.review(scene.desk, scene.address, location, data_set).spending.lines())
 
 
 def test_the_sheet_says_what_was_spent_and_will_be(scene: Scene) -> None:
-    assert "nothing was spent on these records yet" in sentences(scene)
+    assert "nothing has been spent on these records yet" in sentences(scene)
     book(scene, 1, rho(scene), content_of(scene))
     text = sentences(scene)
     assert f"spent before: ε = {float(epsilon(scene, 1)):.4g}" in text
     assert f"with this study: ε = {float(epsilon(scene, 2)):.4g}" in text
     assert "your budget: ε = 10" in text
-    facts = acts.review(scene.desk, scene.address, scene.location).to_json()["ledger"]
+    facts = actions.review(scene.desk, scene.address, scene.location).to_json()["ledger"]
     assert facts["before"]["epsilon"] < facts["after"]["epsilon"] < facts["budget"]["epsilon"]
     assert json.dumps(facts)
 
@@ -345,18 +345,18 @@ def test_the_sheet_names_other_data_sets_that_may_be_the_same_people(scene: Scen
     book(scene, 1, Fraction(1), Content(content_of(scene).fingerprint, 40), "patients")
     add_record(scene)
     text = sentences(scene)
-    assert "should they be about the same people as 'patients'" in text
-    assert "these records are the data set 'patients'" in sentences(scene, "patients")
+    assert "if they are about the same people as 'patients'" in text
+    assert "these records belong to the data set 'patients'" in sentences(scene, "patients")
 
 
 def test_without_records_the_sheet_says_what_it_can(scene: Scene) -> None:
     assert "0 data sets" in sentences(scene, data=False)
     book(scene, 1, Fraction(1, 10), content_of(scene), "patients")
-    assert "these records are the data set 'patients'" in sentences(scene, data=False)
+    assert "these records belong to the data set 'patients'" in sentences(scene, data=False)
     add_record(scene)
     book(scene, 2, Fraction(1, 10), content_of(scene), "others")
     assert "2 data sets" in sentences(scene, data=False)
-    facts = acts.review(scene.desk, scene.address, None).to_json()["ledger"]
+    facts = actions.review(scene.desk, scene.address, None).to_json()["ledger"]
     assert (facts["data_set"], facts["fits"]) == (None, None)
 
 
@@ -369,7 +369,7 @@ def test_a_study_that_is_booked_shows_itself_once(scene: Scene) -> None:
 
 def test_a_merge_is_announced(scene: Scene) -> None:
     book(scene, 1, Fraction(1, 100), content_of(scene))
-    assert "becomes one with it" in sentences(scene, "patients")
+    assert "will be merged into it" in sentences(scene, "patients")
     join(scene, "patients")
     assert ledger(scene).data_sets == ("patients",)
     assert ledger(scene).spent("patients").rho == rho(scene) + Fraction(1, 100)
@@ -379,7 +379,7 @@ def test_a_study_and_the_records_of_another_data_set_are_not_mixed_unasked(scene
     join(scene)
     add_record(scene)
     content = read_contribution(
-        scene.location, acts.review(scene.desk, scene.address, None).manifest, scene.desk.home.ledger.key()
+        scene.location, actions.review(scene.desk, scene.address, None).manifest, scene.desk.home.ledger.key()
     ).content
     book(scene, 1, Fraction(1, 100), content, "others")
     with pytest.raises(ConflictError) as refusal:
@@ -398,7 +398,7 @@ def break_ledger(scene: Scene) -> None:
 
 
 def try_review(scene: Scene) -> None:
-    acts.review(scene.desk, scene.address, scene.location)
+    actions.review(scene.desk, scene.address, scene.location)
 
 
 def try_join(scene: Scene) -> None:
@@ -407,7 +407,7 @@ def try_join(scene: Scene) -> None:
 
 
 def try_withdraw(scene: Scene) -> None:
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
 
 
 @pytest.mark.parametrize("act", [try_review, try_join, try_withdraw])
@@ -431,7 +431,7 @@ def test_a_lost_ledger_folder_is_refused_and_not_begun_anew(scene: Scene) -> Non
 def test_a_ledger_that_cannot_be_written_lets_nothing_leave(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
 
     def refuse(*_: Any) -> None:
         raise OSError(30, "Read-only file system")
@@ -439,11 +439,11 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_leave(
     with monkeypatch.context() as patch:
         patch.setattr("dpdpca_owner.accounts.ledger_file.append_synced", refuse)
         with pytest.raises(UnavailableError) as refusal:
-            acts.join(scene.desk, scene.address, prepared, Watcher())
+            actions.join(scene.desk, scene.address, prepared, Watcher())
     assert refusal.value.slug == "ledger-not-written"
     assert not puts(scene)
     assert scene.desk.home.study(scene.address.study).plan() is None
-    assert acts.join(scene.desk, scene.address, prepared, Watcher()).outcome is Outcome.DONE
+    assert actions.join(scene.desk, scene.address, prepared, Watcher()).outcome is Outcome.DONE
 
 
 def test_times_of_the_books_are_the_desk_s(scene: Scene) -> None:
@@ -454,7 +454,7 @@ def test_times_of_the_books_are_the_desk_s(scene: Scene) -> None:
 
 def test_evidence_is_verified_again_when_it_is_booked(scene: Scene) -> None:
     join(scene)
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     folder = scene.desk.home.study(scene.address.study)
     path = folder.path / "receipt-2.json"
     path.write_bytes(path.read_bytes().replace(b'"version":2', b'"version":9'))

@@ -13,7 +13,7 @@ import pytest
 from flat_releases import open_joint_release
 from owner_scene import MakeScene, Scene
 
-from dpdpca_owner import acts, share_chunks, upload
+from dpdpca_owner import actions, share_chunks, upload
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, UnavailableError
 from dpdpca_protocol.messages import share
@@ -34,8 +34,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def join(scene: Scene, watcher: Watcher | None = None) -> Settled:
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
-    return acts.join(scene.desk, scene.address, prepared, watcher or Watcher())
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
+    return actions.join(scene.desk, scene.address, prepared, watcher or Watcher())
 
 
 def puts(scene: Scene) -> list[str]:
@@ -82,7 +82,7 @@ def test_a_share_arrives_whole_with_a_receipt_and_progress(scene: Scene) -> None
 
 def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: MakeScene) -> None:
     scene = make_scene()
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     join(scene)
     figures = prepared.manifest.figures
     public: PublicKey = scene.parties.secret.public
@@ -177,7 +177,7 @@ def test_workers_in_other_processes_make_the_same_share(
     encrypted: list[int] = []
     join(scene, Watcher(encrypted.append))
     signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     plains = share_chunks._plaintexts(signed, prepared.contribution.sums)
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
     ciphertexts = [c for chunk in chunks for c in decode_chunk(chunk, signed.public_key)]
@@ -229,7 +229,7 @@ def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(sc
 
 
 def test_altered_randomizers_are_made_anew(scene: Scene) -> None:
-    acts.work_ahead(scene.desk, scene.address, lambda count: None)
+    actions.work_ahead(scene.desk, scene.address, lambda count: None)
     folder = scene.desk.home.study(scene.address.study)
     for file in (folder.path / "blindings").iterdir():
         flip_one_bit(file)
@@ -245,7 +245,7 @@ def decrypted(scene: Scene) -> list[int]:
 
 def expected(scene: Scene) -> list[int]:
     signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
-    contribution = acts.prepare_join(scene.desk, scene.address, scene.location).contribution
+    contribution = actions.prepare_join(scene.desk, scene.address, scene.location).contribution
     return list(share_chunks._plaintexts(signed, contribution.sums))
 
 
@@ -254,9 +254,9 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
 ) -> None:
     folder = scene.desk.home.study(scene.address.study)
     made: list[int] = []
-    ahead = acts.work_ahead(scene.desk, scene.address, made.append)
+    ahead = actions.work_ahead(scene.desk, scene.address, made.append)
     assert ahead.made == ahead.total == sum(made)
-    assert acts.work_ahead(scene.desk, scene.address, made.append).made == 0
+    assert actions.work_ahead(scene.desk, scene.address, made.append).made == 0
     blindings = {path.name: path.read_bytes()[32:] for path in (folder.path / "blindings").iterdir()}
     assert {path.stat().st_mode & 0o777 for path in (folder.path / "blindings").iterdir()} == {0o600}
 
@@ -269,7 +269,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     assert not list((folder.path / "blindings").iterdir())
     public = scene.parties.secret.public
     signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     plains = iter(share_chunks._plaintexts(signed, prepared.contribution.sums))
     for index, chunk in sorted(scene.proxy.chunks.items()):
         kept = decode_chunk(blindings[f"{index}.bin"], public)
@@ -284,7 +284,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
 
 
 def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Scene) -> None:
-    acts.work_ahead(scene.desk, scene.address, lambda count: None)
+    actions.work_ahead(scene.desk, scene.address, lambda count: None)
     scene.proxy.interfere = cut_after(1)
     with pytest.raises(UnavailableError):
         join(scene)
@@ -299,7 +299,7 @@ def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Scene) -> None
 def test_nothing_is_prepared_for_a_study_that_takes_no_shares(scene: Scene) -> None:
     scene.proxy.state = "closed"
     with pytest.raises(ConflictError) as refused:
-        acts.work_ahead(scene.desk, scene.address, lambda count: None)
+        actions.work_ahead(scene.desk, scene.address, lambda count: None)
     assert refused.value.slug == "study-closed"
 
 
@@ -372,9 +372,9 @@ def test_a_chunk_that_differs_at_the_proxy_leads_to_a_new_version(scene: Scene) 
 
 def test_withdrawing_and_joining_again_raise_the_version(scene: Scene) -> None:
     join(scene)
-    taken = acts.withdraw(scene.desk, scene.address)
+    taken = actions.withdraw(scene.desk, scene.address)
     assert (taken.outcome, taken.receipt.subject, taken.receipt.version) == (Outcome.DONE, "withdrawal", 2)
-    assert acts.withdraw(scene.desk, scene.address).outcome is Outcome.ALREADY
+    assert actions.withdraw(scene.desk, scene.address).outcome is Outcome.ALREADY
     assert join(scene).receipt.version == 3
 
 

@@ -9,7 +9,7 @@ import pytest
 from federation.relay import Relay, relaying
 from proxy_world import ProxyWorld, dump, free_port, slug
 
-from dpdpca_owner.acts import enrol, make_desk
+from dpdpca_owner.actions import enrol, make_desk
 from dpdpca_owner.home import OwnerHome
 from dpdpca_protocol.errors import AuthenticationError
 from dpdpca_proxy.enrolment import invite

@@ -17,8 +17,8 @@ from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.files import product_name, sealed_folder
+from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import multiply_chunks
-from dpdpca_proxy.workplace import Workplace
 from dpdpca_runtime.workers import WorkerProcesses
 
 
@@ -29,11 +29,11 @@ def modulus(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def place(tmp_path: Path, modulus: int) -> Workplace:
-    return Workplace(tmp_path, StudyId.of(b"study"), modulus, OS_RANDOMNESS.bytes(32))
+def place(tmp_path: Path, modulus: int) -> StudyFiles:
+    return StudyFiles(tmp_path, StudyId.of(b"study"), modulus, OS_RANDOMNESS.bytes(32))
 
 
-def stored(place: Workplace, positions: int, owners: int, ciphertexts: int) -> tuple[Any, list[list[mpz]]]:
+def stored(place: StudyFiles, positions: int, owners: int, ciphertexts: int) -> tuple[Any, list[list[mpz]]]:
     """Chunks of random units, and their products by the formula."""
     square = int(place.public.ciphertext_modulus)
     wanted, expected = [], []
@@ -51,17 +51,17 @@ def stored(place: Workplace, positions: int, owners: int, ciphertexts: int) -> t
 
 def take_hands(monkeypatch: pytest.MonkeyPatch, kind: Callable[[int], WorkerProcesses], count: int) -> None:
     @contextmanager
-    def hands(self: Workplace, multiplications: int) -> Iterator[tuple[Executor, int]]:
+    def processes(self: StudyFiles, multiplications: int) -> Iterator[tuple[Executor, int]]:
         with kind(count) as processes:
             yield processes, count
 
-    monkeypatch.setattr(Workplace, "hands", hands)
+    monkeypatch.setattr(StudyFiles, "processes", processes)
 
 
 @pytest.mark.parametrize("workers", [None, 3])
 @pytest.mark.parametrize(("positions", "owners", "ciphertexts"), [(1, 1, 1), (1, 2, 1), (3, 40, 2)])
 def test_products_are_those_of_multiplying_one_by_one(
-    place: Workplace,
+    place: StudyFiles,
     monkeypatch: pytest.MonkeyPatch,
     workers: int | None,
     positions: int,
@@ -85,7 +85,7 @@ class DyingWorkers(WorkerProcesses):
 
 
 def test_a_hand_that_dies_ends_the_step_and_leaves_no_product(
-    place: Workplace, monkeypatch: pytest.MonkeyPatch
+    place: StudyFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted, expected = stored(place, 2, 5, 2)
     with monkeypatch.context() as patch:
@@ -93,6 +93,6 @@ def test_a_hand_that_dies_ends_the_step_and_leaves_no_product(
         with pytest.raises(UnavailableError) as died:
             multiply_chunks(place, wanted)
     assert died.value.slug == "worker-died"
-    assert not place.files.entries(f"{sealed_folder(place.study)}/aggregate")
+    assert not place.store.entries(f"{sealed_folder(place.study)}/aggregate")
     digests = multiply_chunks(place, wanted)
     assert place.read(product_name(place.study, 0, digests[0])) == expected[0]

@@ -23,8 +23,8 @@ from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import verify_statement
-from dpdpca_user_service.acts import cancel_study
 from dpdpca_user_service.chains import _chain_id, advance_chain, cancel_chain, chain_facts, create_chain
+from dpdpca_user_service.operations import cancel_study
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState, ChainStore
 from dpdpca_user_service.store.studies import StudyRow, StudyStore

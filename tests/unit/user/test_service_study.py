@@ -36,7 +36,7 @@ from dpdpca_runtime.files import write_private
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.home import EnrolledProxy
 from dpdpca_user.offline import verify_evidence
-from dpdpca_user_service.acts import (
+from dpdpca_user_service.operations import (
     cancel_study,
     close_study,
     evidence_of,

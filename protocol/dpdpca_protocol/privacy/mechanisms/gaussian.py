@@ -26,8 +26,8 @@ from dpdpca_protocol.privacy.mechanisms.interface import (
     Quantity,
     Sensitivity,
     Setting,
-    lay_triangle,
     sqrt_up,
+    upper_triangle,
 )
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.privacy.sensitivity import (
@@ -165,7 +165,7 @@ def gaussian_triangle(d: int, diagonal: Fraction, off_diagonal: Fraction, sample
     """Independent draws of these variances as an upper triangle by rows."""
     on = sample.gaussian(diagonal, d, tail_bound(diagonal))
     off = sample.gaussian(off_diagonal, d * (d - 1) // 2, tail_bound(off_diagonal))
-    return lay_triangle(d, on, off)
+    return upper_triangle(d, on, off)
 
 
 def tail_bound(variance: Fraction) -> int:

@@ -372,7 +372,7 @@ def sqrt_up(value: Fraction) -> Fraction:
     return Fraction(ceil_sqrt(value * 4**shift), 2**shift)
 
 
-def lay_triangle(d: int, diagonal: list[int], others: list[int]) -> list[int]:
+def upper_triangle(d: int, diagonal: list[int], others: list[int]) -> list[int]:
     """Diagonal and off-diagonal entries as an upper triangle by rows."""
     rest = iter(others)
     return [diagonal[i] if i == j else next(rest) for i in range(d) for j in range(i, d)]

@@ -1,6 +1,6 @@
-"""What each command of an owner does, without its command line: values in, values out.
+"""What each command of an owner does, apart from its command line. Functions take values and return values.
 
-`commands.py` parses and prints; it imports this file only when a command runs.
+The modules in `commands/` parse and print. They import this module only when a command runs.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,12 @@ from dpdpca_owner.accounts.charge import Charge
 from dpdpca_owner.accounts.spending import check_data_set, check_own, foresee
 from dpdpca_owner.consent import ConsentSheet, DryRun
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_owner.opening import (
+from dpdpca_owner.policy import Policy
+from dpdpca_owner.projection import open_components, project, record_count, save_model
+from dpdpca_owner.records.contribution import Contribution, read_contribution
+from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.share_chunks import prepare_blindings
+from dpdpca_owner.study_checks import (
     OpenedStudy,
     check_names,
     check_participant,
@@ -23,11 +28,6 @@ from dpdpca_owner.opening import (
     open_study,
     pin_names,
 )
-from dpdpca_owner.policy import Policy
-from dpdpca_owner.projection import open_components, project, record_count, save_model
-from dpdpca_owner.records.contribution import Contribution, read_contribution
-from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.share_chunks import prepare_blindings
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, ShareSender, Watcher, check_open, worker_count
 from dpdpca_protocol.errors import ConflictError, PolicyError
@@ -46,20 +46,21 @@ from dpdpca_runtime.workers import WorkerProcesses
 
 _ASKING_SECONDS = 20.0
 _SENDING_SECONDS = 600.0
-"""A share outlives a restart of the proxy; a question is answered soon or not at all."""
+"""Sending a share waits long enough for the proxy to restart; a query waits only a short time."""
 
 
 @dataclass(frozen=True)
 class Desk:
-    """This owner at work: its home, its identity, and how it reaches proxies.
+    """What the actions of an owner need: its home, its identity, and how it reaches proxies.
 
     Attributes:
-        owner: with the key in use, or in `for_study` with that of the study.
-        connect: makes a client of an address that signs with a key and expects another of the proxy; tests
-            put another transport in here.
-        say: told what a person should know and nothing waits for.
+        home: the owner's folder.
+        owner: the owner with the key in use; after `for_study`, with the key that it has in the study.
+        connect: makes a client for an address. The client signs with the given key and expects the given key
+            of the proxy. Tests use another transport here.
         now: the clock.
-        key_rules: which moduli it takes.
+        key_rules: which moduli are accepted.
+        say: receives notes for a person that need no answer.
     """
 
     home: OwnerHome
@@ -70,12 +71,12 @@ class Desk:
     say: Callable[[str], None] = lambda text: None
 
     def for_study(self, manifest: Manifest) -> "Desk":
-        """This owner with the key that it has in a study."""
+        """The same, with the key that this owner has in a study."""
         return replace(self, owner=self.home.owner_in(self.owner, manifest))
 
     @contextmanager
     def client(self, url: str, patience_seconds: float = _ASKING_SECONDS) -> Iterator[ProxyClient]:
-        """A client of a proxy that this owner is enrolled at. Raises NotFoundError before that."""
+        """A client for a proxy. Raises NotFoundError if this owner is not enrolled there."""
         pinned = self.home.pins.proxy(url)
         with self.connect(url, self.owner.key, pinned.identity.ed25519, patience_seconds) as client:
             yield client
@@ -84,7 +85,7 @@ class Desk:
     def study(
         self, address: StudyAddress, patience_seconds: float = _ASKING_SECONDS
     ) -> Iterator[tuple["Desk", ProxyClient, OpenedStudy]]:
-        """A study that was opened; this owner, and a client, with the keys that belong to it."""
+        """Open a study: this desk and a client, both with the keys of the study, and the opened study."""
         with self.client(address.proxy, patience_seconds) as client:
             opened = open_study(address, self.home, client, key_rules=self.key_rules, say=self.say)
             desk, proxy = self.for_study(opened.manifest), opened.manifest.proxy.ed25519
@@ -121,16 +122,16 @@ def enrol(
     read_invitation: Callable[[], str],
     accept: Callable[[ProxyCard, bool], bool],
 ) -> Enrolled:
-    """Meet a proxy, pin its key, and enrol there as an owner.
+    """Enrol this owner at a proxy and pin the proxy's key.
 
     Args:
         desk: this owner.
         url: https://HOST:PORT.
-        read_invitation: called only once the proxy's key is accepted.
-        accept: shown the proxy's card and whether it is pinned already; False stops.
+        read_invitation: called only after the proxy's key is accepted.
+        accept: receives the proxy's card and whether it is pinned already; returning False stops.
 
     Raises:
-        AuthenticationError: another key is pinned for this address, or the invitation does not hold.
+        AuthenticationError: another key is pinned for this address, or the invitation is not valid.
         PolicyError: the key was not accepted; nothing was sent.
     """
     url = str(parse_address(url))
@@ -158,7 +159,7 @@ def enrol(
 def review(
     desk: Desk, address: StudyAddress, location: DataLocation | None, data_set: str | None = None
 ) -> ConsentSheet:
-    """The consent sheet of a study, with a dry run where there is data. Sends nothing of it."""
+    """The consent sheet of a study, with a dry run if data is given. None of the data is sent."""
     with desk.study(address) as (desk, client, opened):
         opened = check_names(opened, desk.home, desk.owner, client)
     contribution = None
@@ -202,18 +203,18 @@ def _charge(desk: Desk, opened: OpenedStudy) -> Charge:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What `work_ahead` has made: encryptions of 0, of `total` that a share needs."""
+    """How many encryptions of 0 `work_ahead` has made, out of the `total` that a share needs."""
 
     made: int
     total: int
 
 
 def work_ahead(desk: Desk, address: StudyAddress, on_made: Callable[[int], None]) -> Ahead:
-    """The slow part of encrypting a share, without any data; nothing is sent and nothing is spent.
+    """Do the slow part of encrypting a share, which needs no data. Nothing is sent and nothing is spent.
 
     Raises:
-        NotAllowedError: the study names its owners, and this one is not among them.
-        ConflictError: the study takes no shares.
+        NotAllowedError: the study names its owners, and this owner is not among them.
+        ConflictError: the study accepts no shares.
     """
     with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
@@ -226,9 +227,11 @@ def work_ahead(desk: Desk, address: StudyAddress, on_made: Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A join that waits for consent.
+    """A join that still needs consent.
 
     Attributes:
+        sheet: what the owner is asked to consent to.
+        contribution: the encoded data.
         data_set: the name that the owner gives to its records, or None.
     """
 
@@ -242,21 +245,23 @@ class Prepared:
 
     @property
     def is_approved(self) -> bool:
-        """Whether consent was given with an earlier round of the study's chain."""
+        """Whether consent was already given, with an earlier round of the study's chain."""
         return self.sheet.chain is not None and self.sheet.chain.is_covered
 
 
 def prepare_join(
     desk: Desk, address: StudyAddress, location: DataLocation, data_set: str | None = None
 ) -> Prepared:
-    """Everything that a join needs, short of consent: the study verified, the data read and encoded.
+    """Do everything that a join needs except consent: verify the study, read the data and encode it.
+
+    Nothing is changed and nothing is sent.
 
     Raises:
-        PolicyError: the study passes a line of this owner's policy, its budget, or what it has approved for
-            the rounds of a chain.
-        NotAllowedError: the study names its owners, and this one is not among them.
-        AuthenticationError: a name in the manifest is not the one of its key.
-        InputError: the data does not fit. Nothing was changed and nothing sent.
+        PolicyError: the study violates this owner's policy, exceeds its budget, or exceeds what it approved
+            for the rounds of a chain.
+        NotAllowedError: the study names its owners, and this owner is not among them.
+        AuthenticationError: a key in the manifest is enrolled under another name.
+        InputError: the data does not fit the study.
     """
     with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
@@ -275,12 +280,13 @@ def prepare_join(
 
 
 def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher) -> Settled:
-    """Send the share that was consented to; goes on where an earlier run stopped.
+    """Send the share that the owner consented to. An interrupted run is resumed where it stopped.
 
-    Its cost is on the disk, in the ledger, before anything of it is made; the receipt is booked at the end.
+    The cost is written to the ledger on disk before any part of the share is made. The receipt is booked at
+    the end.
 
     Raises:
-        PolicyError: another join has meanwhile spent what this one would.
+        PolicyError: another join has meanwhile spent the budget that this one needs.
         UnavailableError: the ledger cannot be written; nothing was sent.
     """
     opened, ledger = prepared.sheet.study, desk.home.ledger
@@ -288,11 +294,11 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
     key, proxy = desk.owner.key, opened.manifest.proxy.ed25519
 
     def pay() -> None:
-        policy = desk.home.policy()  # as it stands by now
+        policy = desk.home.policy()  # read again: it may have changed since the owner consented
         policy.check(opened.manifest, desk.owner.key.public.ed25519)
         with ledger.writing(desk.now()) as book:
             check_own(book.ledger, desk.owner.parties)
-            # A withdrawal that was never booked comes first: what is sent from here on is paid anew.
+            # First book a withdrawal that was never booked: what is sent from now on must be paid for again.
             if (receipt := folder.last_receipt_statement()) is not None:
                 book.record(settle(book.ledger, receipt, book.time))
             charge, content = _charge(desk, opened), prepared.contribution.content
@@ -311,11 +317,11 @@ def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher
 
 
 def withdraw(desk: Desk, address: StudyAddress) -> Settled:
-    """Take the share back, and book the refund that the proxy's receipt proves."""
+    """Withdraw the share, and book the refund that the proxy's receipt proves."""
     folder = desk.home.study(address.study)
     with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
-        head = desk.home.ledger.read().last  # one that is not in order is found before anything is taken back
+        head = desk.home.ledger.read().last  # a damaged ledger must stop this before anything is withdrawn
         with folder.locked():
             settled = ShareSender(desk.owner, client, opened.signed, folder, lambda: head).withdraw()
             book_receipt(desk, folder)
@@ -323,11 +329,12 @@ def withdraw(desk: Desk, address: StudyAddress) -> Settled:
 
 
 def book_receipt(desk: Desk, folder: StudyFolder) -> None:
+    """Book the newest receipt of a study in the ledger."""
     desk.home.ledger.settle(folder.last_receipt_statement(), desk.now())
 
 
 def joined(home: OwnerHome) -> list[StudyAddress]:
-    """The studies that this owner has sent or tried to send a share to."""
+    """The studies to which this owner has sent, or tried to send, a share."""
     plans = ((folder, folder.plan()) for folder in home.studies())
     return [StudyAddress(normal_address(plan.proxy), folder.study) for folder, plan in plans if plan]
 
@@ -335,7 +342,7 @@ def joined(home: OwnerHome) -> list[StudyAddress]:
 def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tuple[Components, int]:
     """The published components of a study and the number of its records.
 
-    They are opened with this owner's key, and saved where `out` says.
+    They are opened with this owner's key, and saved to `out` if it is given.
     """
     found, manifest = _published(desk, address)
     records = record_count(found, manifest)
@@ -345,7 +352,7 @@ def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tu
 
 
 def transform(desk: Desk, address: StudyAddress, location: DataLocation, out: Path) -> int:
-    """Scores of this owner's own records; nothing but the request for the components leaves the machine."""
+    """Write the scores of this owner's records; only the request for components leaves the machine."""
     found, manifest = _published(desk, address)
     return project(location, manifest, found, out)
 

@@ -8,12 +8,12 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def results_ahead(executor: Executor | None, ahead: int, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
+def prefetch_results(executor: Executor | None, window: int, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
     """The results of `calls` in their order.
 
     Args:
         executor: where they run; None runs each when its result is asked for.
-        ahead: calls that are under way or waiting to be taken; arguments and results of no more are held.
+        window: calls that are under way or waiting to be taken; arguments and results of no more are held.
         calls: for processes, `functools.partial` of top-level functions.
 
     Raises:
@@ -26,7 +26,7 @@ def results_ahead(executor: Executor | None, ahead: int, calls: Iterable[Callabl
     try:
         for call in calls:
             begun.append(executor.submit(call))
-            if len(begun) >= ahead:
+            if len(begun) >= window:
                 yield begun.popleft().result()
         while begun:
             yield begun.popleft().result()

@@ -1,4 +1,4 @@
-"""The demo's federation: five parties, each a process with a home of its own, talking HTTP over loopback."""
+"""Whole studies between processes on this machine that talk HTTP over loopback."""
 
 import json
 import time
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
-
-from dpdpca_cli.demo.processes import Child, Household, free_port
-from dpdpca_cli.demo.watch import ProxyNews
+from dpdpca_cli.federation.parties import LocalParty, is_ready
+from dpdpca_cli.federation.processes import Child, ChildProcesses, free_port
+from dpdpca_cli.federation.watch import ProxyNews
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_runtime.files import private_dir, write_private
@@ -77,10 +76,10 @@ class StudyRun:
 
 
 class Federation:
-    """The parties of the demo, enrolled and serving.
+    """A proxy, a data user and owners, enrolled and serving.
 
     Args:
-        household: where the processes run.
+        processes: where the processes run.
         folder: private; one home a party.
         owners: names, in the order of `parts`.
         parts: one data file an owner.
@@ -90,16 +89,15 @@ class Federation:
 
     def __init__(
         self,
-        household: Household,
+        processes: ChildProcesses,
         folder: Path,
         owners: Sequence[str],
         parts: Sequence[Path],
         policy: str,
         say: Say,
     ) -> None:
-        self._household = household
+        self._processes = processes
         self._folder = folder
-        self._owners = tuple(owners)
         self._parts = tuple(parts)
         self._policy = policy
         self._say = say
@@ -107,44 +105,40 @@ class Federation:
         self.proxy_url = f"http://127.0.0.1:{ports[0]}"
         self.operator_url = f"http://127.0.0.1:{ports[1]}"
         self.service_url = f"http://127.0.0.1:{ports[2]}"
-        self._proxy_settings = {
-            "DPDPCA_PROXY_HOME": str(folder / "proxy"),
-            "DPDPCA_PROXY_PORT": str(ports[0]),
-            "DPDPCA_PROXY_OPERATOR_PORT": str(ports[1]),
-        }
-        self._user_settings = {
-            "DPDPCA_USER_HOME": str(folder / "user"),
-            "DPDPCA_USER_PORT": str(ports[2]),
-            "DPDPCA_USER_POLL_SECONDS": "0.3",
-        }
+        proxy_settings = {"DPDPCA_PROXY_PORT": str(ports[0]), "DPDPCA_PROXY_OPERATOR_PORT": str(ports[1])}
+        self._proxy = LocalParty("proxy", PROXY_NAME, folder / "proxy", proxy_settings)
+        user_settings = {"DPDPCA_USER_PORT": str(ports[2]), "DPDPCA_USER_POLL_SECONDS": "0.3"}
+        self._user = LocalParty("user", USER_NAME, folder / "user", user_settings)
+        owner_settings = {"DPDPCA_OWNER_WITNESS": str(folder / "witnesses")}
+        self._owners = tuple(
+            LocalParty("owner", name, folder / f"owner-{number}", owner_settings)
+            for number, name in enumerate(owners, start=1)
+        )
 
     def found(self) -> None:
         """Make identities, start the two services, and enrol everybody by invitation."""
         self._say("Making the identities of all parties", None)
-        run = self._household.run
-        run("proxy init", ["proxy", "init", "--name", PROXY_NAME], self._proxy_settings)
-        made = [self._start("user init", ["user", "init", "--name", USER_NAME], self._user_settings)]
-        for name, home in zip(self._owners, self._owner_settings(), strict=True):
-            made.append(self._start(f"init {name}", ["owner", "init", "--name", name], home))
-        self._household.wait_for(made, _START_SECONDS)
-        for home in self._owner_settings():
-            write_private(Path(home["DPDPCA_OWNER_HOME"]) / "policy.toml", self._policy.encode())
+        self._run("proxy init", self._proxy, self._proxy.init())
+        made = [self._start(f"init {party.name}", party, party.init()) for party in self._members]
+        self._processes.wait_for(made, _START_SECONDS)
+        for owner in self._owners:
+            write_private(owner.home / "policy.toml", self._policy.encode())
 
         self._say("Starting the proxy", None)
-        proxy = self._household.start("proxy", ["proxy", "serve"], self._proxy_settings, is_server=True)
-        self._await_ready(proxy, self.proxy_url)
+        self._serve("proxy", self._proxy, self.proxy_url)
         self.news = ProxyNews(self.operator_url)
 
         self._say("Inviting and enrolling", None)
-        enrolling = [self._enrol("user", USER_NAME, self._user_settings)]
-        for name, home in zip(self._owners, self._owner_settings(), strict=True):
-            enrolling.append(self._enrol("owner", name, home))
-        self._household.wait_for(enrolling, _START_SECONDS)
+        enrolling = [self._enrol(party) for party in self._members]
+        self._processes.wait_for(enrolling, _START_SECONDS)
 
         self._say("Starting the data user's service", None)
-        service = self._household.start("data user", ["user", "serve"], self._user_settings, is_server=True)
-        self._await_ready(service, self.service_url)
-        self._service = service
+        self._service = self._serve("data user", self._user, self.service_url)
+
+    @property
+    def _members(self) -> tuple[LocalParty, ...]:
+        """All whom the proxy invites."""
+        return (self._user, *self._owners)
 
     def close(self) -> None:
         if hasattr(self, "news"):
@@ -152,7 +146,7 @@ class Federation:
 
     def run_study(self, draft: Mapping[str, Any]) -> StudyRun:
         """One study from draft to model: created over the service's REST, joined by every owner's command."""
-        with ServiceClient(self.service_url, home=self._folder / "user") as service:
+        with ServiceClient(self.service_url, home=self._user.home) as service:
             begun = time.monotonic()
             study = self._create(service, draft)
             key_seconds = time.monotonic() - begun
@@ -175,7 +169,7 @@ class Federation:
         owners: list[tuple[OwnerRun, ...]] = []
         key_seconds = proxy_seconds = 0.0
         user_seconds: dict[str, float] = {}
-        with ServiceClient(self.service_url, home=self._folder / "user") as service:
+        with ServiceClient(self.service_url, home=self._user.home) as service:
             chain = str(service.run_chain(json.dumps(draft).encode(), "application/json")["id"])
             while True:
                 begun = time.monotonic()
@@ -245,9 +239,9 @@ class Federation:
         address = f"{self.proxy_url}/{study}"
         begun = time.monotonic()
         joining: list[Child] = []
-        for name, home, part in zip(self._owners, self._owner_settings(), self._parts, strict=True):
+        for owner, part in zip(self._owners, self._parts, strict=True):
             words = ["owner", "join", address, "--data", str(part), "--yes", "--json"]
-            joining.append(self._start(f"join {name}", words, home))
+            joining.append(self._start(f"join {owner.name}", owner, words))
         ended: dict[str, float] = {}
 
         def look() -> None:
@@ -259,11 +253,11 @@ class Federation:
                 len(ended) / len(joining),
             )
 
-        self._household.wait_for(joining, _STUDY_SECONDS, look)
+        self._processes.wait_for(joining, _STUDY_SECONDS, look)
         runs = []
-        for name, child in zip(self._owners, joining, strict=True):
+        for owner, child in zip(self._owners, joining, strict=True):
             said = json.loads(child.output.read_text(encoding="utf-8"))
-            runs.append(OwnerRun(name, said["records"], ended[child.name], said["sent_bytes"]))
+            runs.append(OwnerRun(owner.name, said["records"], ended[child.name], said["sent_bytes"]))
         return tuple(runs)
 
     def _await_model(self, service: ServiceClient, study: str) -> None:
@@ -281,41 +275,26 @@ class Federation:
         self._wait(is_ready, _STUDY_SECONDS, self._service, "had no model")
 
     def _wait(self, condition: Callable[[], bool], limit_seconds: float, blamed: Child, what: str) -> None:
-        self._household.wait_until(condition, limit_seconds, blamed, what, every_seconds=_LOOK_SECONDS)
+        self._processes.wait_until(condition, limit_seconds, blamed, what, every_seconds=_LOOK_SECONDS)
 
-    def _owner_settings(self) -> list[dict[str, str]]:
-        return [
-            {
-                "DPDPCA_OWNER_HOME": str(self._folder / f"owner-{number}"),
-                "DPDPCA_OWNER_WITNESS": str(self._folder / "witnesses"),
-            }
-            for number in range(1, len(self._owners) + 1)
-        ]
+    def _start(self, title: str, party: LocalParty, words: Sequence[str]) -> Child:
+        return self._processes.start(title, words, party.environment)
 
-    def _start(self, name: str, words: Sequence[str], settings: Mapping[str, str]) -> Child:
-        return self._household.start(name, words, settings)
+    def _run(self, title: str, party: LocalParty, words: Sequence[str]) -> str:
+        return self._processes.run(title, words, party.environment)
 
-    def _enrol(self, role: str, name: str, settings: Mapping[str, str]) -> Child:
-        """The invitation travels as a file, as people would hand it over; never as an argument."""
-        words = ["proxy", "invite", "--role", role, "--name", name, "--json"]
-        token = json.loads(self._household.run(f"invite {name}", words, self._proxy_settings))["token"]
+    def _serve(self, title: str, party: LocalParty, url: str) -> Child:
+        """Starts a service, and waits until it is ready."""
+        child = self._processes.start(title, party.serve(), party.environment, is_server=True)
+        self._wait(lambda: is_ready(url), _START_SECONDS, child, "was not ready")
+        return child
+
+    def _enrol(self, party: LocalParty) -> Child:
+        printed = self._run(f"invite {party.name}", self._proxy, self._proxy.invite(party))
         folder = private_dir(self._folder / "invitations")
         invitation = folder / f"{len(list(folder.iterdir()))}.txt"
-        write_private(invitation, token.encode())
-        return self._start(
-            f"enrol {name}",
-            [role, "enrol", self.proxy_url, "--invitation-file", str(invitation), "--yes"],
-            settings,
-        )
-
-    def _await_ready(self, child: Child, url: str) -> None:
-        def answers() -> bool:
-            try:
-                return httpx.get(f"{url}/readyz", timeout=5, trust_env=False).status_code == httpx.codes.OK
-            except httpx.TransportError:
-                return False
-
-        self._wait(answers, _START_SECONDS, child, "was not ready")
+        write_private(invitation, json.loads(printed)["token"].encode())
+        return self._start(f"enrol {party.name}", party, party.enrol(self.proxy_url, invitation))
 
 
 def _ciphertexts(evidence: Mapping[str, Any]) -> int:

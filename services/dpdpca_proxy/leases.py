@@ -16,7 +16,7 @@ from dpdpca_runtime.system import may_be_running
 _LEASE_SECONDS = 30
 
 
-class Claims:
+class StudyLeases:
     """The leases of this process."""
 
     def __init__(self, proxy: Proxy) -> None:

@@ -24,86 +24,86 @@ from dpdpca_protocol.paillier.residues import (
     uniform_residues,
 )
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.ahead import results_ahead
 from dpdpca_protocol.release.masked import POOL_BYTES
+from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_proxy.store.files import sealed_folder
-from dpdpca_proxy.workplace import Workplace
+from dpdpca_proxy.study_files import StudyFiles
 
 GROUP_SHARES = 32
-"""Shares whose product is made ahead together: closing multiplies that many groups in place of a thousand."""
+"""How many shares go into one product made early: closing then multiplies that many times fewer factors."""
 _PRODUCTS_AT_ONCE = 512
 _POWERS_AT_ONCE = 32
 
 
-def prepare_residues(place: Workplace, outgoing: int) -> bool:
+def prepare_residues(files: StudyFiles, outgoing: int) -> bool:
     """One step towards `outgoing` re-randomisers; whether there was one to take.
 
     Args:
-        place: where.
+        files: where.
         outgoing: ciphertexts of the release.
     """
-    pooled = is_worth_a_pool(place.public, outgoing)
+    pooled = is_worth_a_pool(files.public, outgoing)
     if pooled:
-        size, there = pool_size(place.public, outgoing), _parts(place, "pool")
+        size, there = pool_size(files.public, outgoing), _parts(files, "pool")
         part = len(there)
         if part * _POWERS_AT_ONCE < size:
             count = min(_POWERS_AT_ONCE, size - part * _POWERS_AT_ONCE)
-            _write_part(place, "pool", part, uniform_residues(place.public, count, OS_RANDOMNESS))
+            _write_part(files, "pool", part, uniform_residues(files.public, count, OS_RANDOMNESS))
             return True
     at_once = _PRODUCTS_AT_ONCE if pooled else _POWERS_AT_ONCE
-    part = len(_parts(place, "residues"))
+    part = len(_parts(files, "residues"))
     count = min(at_once, outgoing - part * at_once)
     if count <= 0:
         return False
     if pooled:
-        pool = tuple(_read_parts(place, "pool"))
-        made = residue_products(place.public, pool, outgoing, POOL_BYTES, count, OS_RANDOMNESS)
+        pool = tuple(_read_parts(files, "pool"))
+        made = residue_products(files.public, pool, outgoing, POOL_BYTES, count, OS_RANDOMNESS)
     else:
-        made = uniform_residues(place.public, count, OS_RANDOMNESS)
-    _write_part(place, "residues", part, made)
+        made = uniform_residues(files.public, count, OS_RANDOMNESS)
+    _write_part(files, "residues", part, made)
     return True
 
 
 def residues_for(
-    place: Workplace, outgoing: int, executor: Executor | None, workers: int
+    files: StudyFiles, outgoing: int, executor: Executor | None, workers: int
 ) -> tuple[Iterator[mpz], tuple[mpz, ...]]:
     """The re-randomisers that are there, and a pool for the others if there are many.
 
     Args:
-        place: where.
+        files: where.
         outgoing: ciphertexts of the release.
         executor: finishes the pool.
         workers: how many they are.
     """
-    at_once = _PRODUCTS_AT_ONCE if is_worth_a_pool(place.public, outgoing) else _POWERS_AT_ONCE
-    missing = outgoing - len(_parts(place, "residues")) * at_once
+    at_once = _PRODUCTS_AT_ONCE if is_worth_a_pool(files.public, outgoing) else _POWERS_AT_ONCE
+    missing = outgoing - len(_parts(files, "residues")) * at_once
     pool: list[mpz] = []
-    if missing > 0 and is_worth_a_pool(place.public, missing):
-        pool = list(_read_parts(place, "pool"))
-        lacking = pool_size(place.public, outgoing) - len(pool)
+    if missing > 0 and is_worth_a_pool(files.public, missing):
+        pool = list(_read_parts(files, "pool"))
+        lacking = pool_size(files.public, outgoing) - len(pool)
         slices = [min(8, lacking - start) for start in range(0, lacking, 8)]
-        calls = (partial(uniform_residues, place.public, count, OS_RANDOMNESS) for count in slices)
-        for made in results_ahead(executor, 3 * workers, calls):
+        calls = (partial(uniform_residues, files.public, count, OS_RANDOMNESS) for count in slices)
+        for made in prefetch_results(executor, 3 * workers, calls):
             pool += made
-    return _read_parts(place, "residues"), tuple(pool)
+    return _read_parts(files, "residues"), tuple(pool)
 
 
-def _parts(place: Workplace, kind: str) -> list[str]:
+def _parts(files: StudyFiles, kind: str) -> list[str]:
     """Names of the parts that are there without a gap, in order; of two that processes made at once, one."""
-    folder = f"{sealed_folder(place.study)}/{kind}"
-    found = {int(name.partition("-")[0]): name for name in sorted(place.files.entries(folder))}
+    folder = f"{sealed_folder(files.study)}/{kind}"
+    found = {int(name.partition("-")[0]): name for name in sorted(files.store.entries(folder))}
     return [f"{folder}/{found[part]}" for part in range(len(found)) if set(range(part + 1)) <= found.keys()]
 
 
-def _read_parts(place: Workplace, kind: str) -> Iterator[mpz]:
-    for name in _parts(place, kind):
-        yield from place.read(name)
+def _read_parts(files: StudyFiles, kind: str) -> Iterator[mpz]:
+    for name in _parts(files, kind):
+        yield from files.read(name)
 
 
-def _write_part(place: Workplace, kind: str, part: int, made: Sequence[mpz]) -> None:
-    name = f"{sealed_folder(place.study)}/{kind}/{part:06}-{secrets.token_hex(8)}"
-    place.write(name, encode_chunk(made, place.public))
+def _write_part(files: StudyFiles, kind: str, part: int, made: Sequence[mpz]) -> None:
+    name = f"{sealed_folder(files.study)}/{kind}/{part:06}-{secrets.token_hex(8)}"
+    files.write(name, encode_chunk(made, files.public))
 
 
 # Partial products
@@ -124,17 +124,17 @@ class Group:
         return f"{self.folder}/{position}"
 
 
-def read_groups(place: Workplace) -> list[Group]:
+def read_groups(files: StudyFiles) -> list[Group]:
     """The groups of a study; a folder that is no whole group is removed."""
-    top = f"{sealed_folder(place.study)}/partial"
+    top = f"{sealed_folder(files.study)}/partial"
     groups = []
-    for entry in place.files.entries(top):
+    for entry in files.store.entries(top):
         folder = f"{top}/{entry}"
-        names = set(place.files.entries(folder))
+        names = set(files.store.entries(folder))
         if "members" not in names:
-            place.files.remove(folder)
+            files.store.remove(folder)
             continue
-        members = json.loads(place.read_bytes(f"{folder}/members"))
+        members = json.loads(files.read_bytes(f"{folder}/members"))
         groups.append(
             Group(
                 folder,
@@ -145,18 +145,18 @@ def read_groups(place: Workplace) -> list[Group]:
     return groups
 
 
-def begin_group(place: Workplace, members: Sequence[Member]) -> Group:
+def begin_group(files: StudyFiles, members: Sequence[Member]) -> Group:
     """A new group of these shares, without products."""
     told = json.dumps([[owner.hex(), version] for owner, version in sorted(members)]).encode()
-    folder = f"{sealed_folder(place.study)}/partial/{Digest.of(told).hex()[:32]}"
-    place.write(f"{folder}/members", told)
+    folder = f"{sealed_folder(files.study)}/partial/{Digest.of(told).hex()[:32]}"
+    files.write(f"{folder}/members", told)
     return Group(folder, frozenset(members), frozenset())
 
 
-def multiply_group(place: Workplace, group: Group, position: int, names: Sequence[str]) -> None:
+def multiply_group(files: StudyFiles, group: Group, position: int, names: Sequence[str]) -> None:
     """Stores the product of a group's chunks at a position, if they are all there."""
     if len(names) == len(group.members):
-        place.write(group.product_name(position), place.multiply(names))
+        files.write(group.product_name(position), files.multiply(names))
 
 
 def usable_groups(groups: Sequence[Group], cohort: frozenset[Member]) -> list[Group]:

@@ -11,7 +11,7 @@ from owner_scene import MakeScene, Scene
 from promises import Promise
 from study_parties import MakeManifest
 
-from dpdpca_owner import acts
+from dpdpca_owner import actions
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import (
     AuthenticationError,
@@ -32,8 +32,8 @@ from dpdpca_runtime.http.address import StudyAddress
 def refused(scene: Scene, kind: type[DpdpcaError], words: str) -> None:
     """Neither review nor join get through, and nothing but questions reached the proxy."""
     for act in (
-        lambda: acts.review(scene.desk, scene.address, None),
-        lambda: acts.prepare_join(scene.desk, scene.address, scene.location),
+        lambda: actions.review(scene.desk, scene.address, None),
+        lambda: actions.prepare_join(scene.desk, scene.address, scene.location),
     ):
         with pytest.raises(kind, match=words):
             act()
@@ -47,7 +47,7 @@ def test_another_manifest_under_this_id(
     scene = make_scene()
     other = sign_manifest(make_manifest(title="Another"), scene.parties.user)
     vars(scene.proxy)["_get_manifest"] = lambda body: httpx.Response(200, content=other.encoded)
-    refused(scene, AuthenticationError, "another manifest")
+    refused(scene, AuthenticationError, "does not belong to this study id")
     promise("P23", counted="another manifest under the study's id", result="refused, 0 bytes sent")
 
 
@@ -116,7 +116,7 @@ def test_a_name_that_the_proxy_has_not_enrolled_with_this_key(
 ) -> None:
     scene = make_scene(release="masked")
     change(scene)
-    refused(scene, AuthenticationError, "enrolled none of this name")
+    refused(scene, AuthenticationError, "enrolled nobody with this name")
 
 
 def test_a_known_owner_with_another_key(make_scene: MakeScene) -> None:
@@ -124,30 +124,30 @@ def test_a_known_owner_with_another_key(make_scene: MakeScene) -> None:
     before = Participant("Hospital B", IdentityKey.generate().public.ed25519)
     pins, proxy = scene.desk.home.pins, scene.proxy.key.public.ed25519
     pins.pin_participant(proxy, before, "2025-01-01T00:00:00Z")
-    refused(scene, AuthenticationError, "'Hospital B' is known here since 2025")
+    refused(scene, AuthenticationError, "'Hospital B' has been known here since 2025")
     with pytest.raises(AuthenticationError) as caught:
-        acts.review(scene.desk, scene.address, None)
+        actions.review(scene.desk, scene.address, None)
     assert caught.value.slug == "participant-key-changed"
 
 
 def test_a_key_that_changes_between_consent_and_joining(make_scene: MakeScene) -> None:
     scene = make_scene()
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     other = Participant("Hospital B", IdentityKey.generate().public.ed25519)
     scene.desk.home.pins.pin_participant(scene.proxy.key.public.ed25519, other, "2025-01-01T00:00:00Z")
     with pytest.raises(AuthenticationError, match="Hospital B"):
-        acts.join(scene.desk, scene.address, prepared, Watcher())
+        actions.join(scene.desk, scene.address, prepared, Watcher())
     assert all(line.startswith("GET") for line in scene.proxy.received)
 
 
 def test_a_modulus_of_an_earlier_study(make_scene: MakeScene, make_manifest: MakeManifest) -> None:
     scene = make_scene()
-    prepared = acts.prepare_join(scene.desk, scene.address, scene.location)
-    acts.join(scene.desk, scene.address, prepared, Watcher())
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
+    actions.join(scene.desk, scene.address, prepared, Watcher())
     again = sign_manifest(make_manifest(title="Again"), scene.parties.user)
     scene.proxy.manifest = again
     with pytest.raises(CryptographicError, match="study before"):
-        acts.review(scene.desk, StudyAddress(scene.address.proxy, StudyId(again.digest)), None)
+        actions.review(scene.desk, StudyAddress(scene.address.proxy, StudyId(again.digest)), None)
 
 
 def test_a_key_that_is_too_small(make_scene: MakeScene) -> None:
@@ -161,9 +161,9 @@ def test_a_study_that_names_others(make_scene: MakeScene) -> None:
     key = IdentityKey.generate()
     give_key(scene.desk.home.path, key)
     scene.desk = replace(scene.desk, owner=scene.desk.home.load())
-    assert not acts.review(scene.desk, scene.address, None).to_json()["you_may_join"]
+    assert not actions.review(scene.desk, scene.address, None).to_json()["you_may_join"]
     with pytest.raises(NotAllowedError, match=key.public.ed25519.hex()):
-        acts.prepare_join(scene.desk, scene.address, scene.location)
+        actions.prepare_join(scene.desk, scene.address, scene.location)
 
 
 def test_a_proxy_where_this_owner_is_not_enrolled(make_scene: MakeScene) -> None:

@@ -8,8 +8,8 @@ import pytest
 from owner_scene import MakeScene, Scene
 from present import present
 
-from dpdpca_owner import acts, reports
-from dpdpca_owner.standing import check_extends
+from dpdpca_owner import actions, reports
+from dpdpca_owner.inclusion import check_extends
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.share import CohortMember, cohort_digest
@@ -25,36 +25,36 @@ def scene(make_scene: MakeScene) -> Scene:
 
 
 def join(scene: Scene) -> None:
-    acts.join(
+    actions.join(
         scene.desk,
         scene.address,
-        acts.prepare_join(scene.desk, scene.address, scene.location),
+        actions.prepare_join(scene.desk, scene.address, scene.location),
         Watcher(),
     )
 
 
-def standing(scene: Scene) -> Any:
-    return reports.status(scene.desk, scene.address).standing
+def inclusion(scene: Scene) -> Any:
+    return reports.status(scene.desk, scene.address).inclusion
 
 
 def test_open_then_closed_with_this_share_in_it(scene: Scene) -> None:
     join(scene)
-    assert standing(scene).included is None
+    assert inclusion(scene).included is None
     scene.proxy.close(OTHER)
-    found = standing(scene)
+    found = inclusion(scene)
     assert (found.state, found.included, found.receipt.version) == ("closed", True, 1)
 
 
 def test_closed_without_a_share_of_ours(scene: Scene) -> None:
     scene.proxy.close(OTHER)
-    assert (standing(scene).included, standing(scene).receipt) == (False, None)
+    assert (inclusion(scene).included, inclusion(scene).receipt) == (False, None)
 
 
 def test_closed_after_a_withdrawal(scene: Scene) -> None:
     join(scene)
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     scene.proxy.close(OTHER)
-    assert standing(scene).included is False
+    assert inclusion(scene).included is False
 
 
 @pytest.mark.parametrize("ended", ["cancelled", "failed"])
@@ -62,7 +62,7 @@ def test_a_study_that_ended_before_closing(scene: Scene, ended: str) -> None:
     join(scene)
     scene.proxy.state = ended
     scene.proxy.record(ended, {})
-    assert (standing(scene).state, standing(scene).included) == (ended, None)
+    assert (inclusion(scene).state, inclusion(scene).included) == (ended, None)
 
 
 def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Scene) -> None:
@@ -75,13 +75,13 @@ def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Sc
             scene.proxy.close(OTHER)
 
     scene.proxy.interfere = close_after_the_first
-    assert standing(scene).included is True
+    assert inclusion(scene).included is True
 
 
 def test_joined_studies_are_listed(scene: Scene) -> None:
-    assert acts.joined(scene.desk.home) == []
+    assert actions.joined(scene.desk.home) == []
     join(scene)
-    assert acts.joined(scene.desk.home) == [scene.address]
+    assert actions.joined(scene.desk.home) == [scene.address]
 
 
 def left_out(scene: Scene) -> None:
@@ -192,17 +192,17 @@ def test_a_proxy_that_contradicts_its_signature_is_reported(scene: Scene, lie: C
     join(scene)
     lie(scene)
     with pytest.raises((AuthenticationError, MessageError)):
-        standing(scene)
+        inclusion(scene)
 
 
 def test_a_share_after_its_withdrawal_is_reported(scene: Scene) -> None:
     join(scene)
     first = scene.proxy.receipt
-    acts.withdraw(scene.desk, scene.address)
+    actions.withdraw(scene.desk, scene.address)
     scene.proxy.receipt, scene.proxy.share_state = first, "complete"
     scene.proxy.close(OTHER)
     with pytest.raises(DpdpcaError, match="withdrew"):
-        standing(scene)
+        inclusion(scene)
 
 
 def test_what_was_kept_is_judged_again_without_the_proxy(scene: Scene) -> None:
@@ -212,7 +212,7 @@ def test_what_was_kept_is_judged_again_without_the_proxy(scene: Scene) -> None:
     asked = len(scene.proxy.received)
     again = reports.status_offline(scene.desk, scene.address)
     assert len(scene.proxy.received) == asked
-    assert (again.standing, again.facts.state) == (told.standing, told.facts.state)
+    assert (again.inclusion, again.facts.state) == (told.inclusion, told.facts.state)
     kept = scene.desk.home.study(scene.address.study).path / "seen.json"
     kept.write_bytes(kept.read_bytes().replace(b'"closed"', b'"opened"'))
     with pytest.raises(DpdpcaError):

@@ -1,4 +1,4 @@
-"""What must hold before an owner looks at a study, and again before it sends anything."""
+"""What an owner checks about a study before looking at it, and again before sending anything."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,14 @@ from dpdpca_runtime.words import fingerprint_words
 
 @dataclass(frozen=True, slots=True)
 class OpenedStudy:
-    """A study whose manifest an owner has verified.
+    """A study whose manifest this owner has verified.
 
     Attributes:
-        signed: the manifest, its signature, figures and modulus checked.
-        proxy: the pinned proxy, which is the manifest's, if perhaps under another of its keys.
-        user_since: when this owner first met the data user's key; None at first contact.
-        owners_since: by raw Ed25519 key, when this owner first joined a study with a named owner.
+        signed: the manifest, with its signature, figures and modulus checked.
+        proxy: the pinned proxy. It is the one in the manifest, which may name an earlier or a later key of
+        it.
+        user_since: when this owner first saw the data user's key; None at first contact.
+        owners_since: for each raw Ed25519 key of a named owner, when this owner first joined a study with it.
     """
 
     signed: SignedManifest
@@ -47,17 +48,17 @@ def open_study(
 ) -> OpenedStudy:
     """Fetch a study's manifest and verify everything about it that this owner can.
 
-    1. the manifest is signed by the data user that it names, its figures are the recomputed ones;
-    2. its modulus is fit, proved, and was in no other study of this owner (A5, A10);
-    3. its hash is the study id that the owner was given (A11);
-    4. the proxy that it names is the one that this owner has pinned at this address;
-    5. its data user has no other key than at first contact, but for those that rotations lead to.
+    1. The data user that the manifest names has signed it, and its figures equal those computed again here.
+    2. Its modulus is suitable and proved, and no other study of this owner used it (attacks A5 and A10).
+    3. Its hash is the study id that the owner was given (attack A11).
+    4. The proxy that it names is the one that this owner has pinned for this address.
+    5. Its data user has the same key as at first contact, or one to which rotation statements lead.
 
-    `say` is told where the proxy's pinned key gave way to another one.
+    `say` receives a note if the proxy has changed its pinned key.
 
     Raises:
-        NotFoundError: no such study, or not enrolled at this proxy.
-        AuthenticationError, MessageError, PolicyError, CryptographicError: one of the above does not hold.
+        NotFoundError: there is no such study, or this owner is not enrolled at this proxy.
+        AuthenticationError, MessageError, PolicyError, CryptographicError: one of the checks above fails.
     """
     proxy = home.pins.proxy(address.proxy)
     signed = open_manifest(
@@ -68,7 +69,7 @@ def open_study(
     if signed.study_id != address.study:
         raise AuthenticationError(
             "wrong-study",
-            "the proxy shows another manifest than the one that this study id stands for",
+            "the manifest that the proxy sent does not belong to this study id",
             "do not join; tell the data user and the proxy's operator",
         )
     named = Identity(signed.manifest.proxy.ed25519, signed.manifest.proxy.x25519)
@@ -77,7 +78,7 @@ def open_study(
     if named not in home.pins.proxy_identities(address.proxy):
         raise AuthenticationError(
             "wrong-proxy",
-            "the manifest names another proxy than the one that is pinned for this address",
+            "the manifest names a different proxy from the one that is pinned for this address",
             "ask the data user which proxy the study is meant for",
         )
     pinned = home.pins.check_user(
@@ -90,27 +91,27 @@ def open_study(
 
 
 def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[str], None]) -> ProxyCard:
-    """The card of the proxy at `url`, whose key may have given way to another since it was pinned.
+    """The card of the proxy at `url`. Follows the proxy if it has changed its key since it was pinned.
 
     Raises:
-        AuthenticationError: its key is another one, and no statement under the pinned key says so.
+        AuthenticationError: the key is different, and no statement signed with the pinned key announces it.
     """
     card, statement = client.card(of_any_key=True)
     if home.pins.follow_proxy(url, statement, client.proxy_rotations()):
         say(
-            f"{card.name} has a new key, by a statement under the pinned one; compare its words with the"
-            f" operator's: {fingerprint_words(card.identity.ed25519)}"
+            f"{card.name} has a new key, announced by a statement signed with the pinned key; compare these"
+            f" words with those of the operator: {fingerprint_words(card.identity.ed25519)}"
         )
     return home.pins.proxy(url)
 
 
 def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manifest:
-    """What the manifest of a study says, signed and by its id the right one, of a proxy that is pinned here.
+    """The manifest of a study, after checking its signature, its id and that its proxy is pinned here.
 
-    Figures and modulus are not checked again: nothing is to be sent.
+    Its figures and its modulus are not checked again, because nothing will be sent.
 
     Raises:
-        AuthenticationError: another study's manifest, or of another proxy.
+        AuthenticationError: the manifest belongs to another study or to another proxy.
     """
     statement = verify_statement("manifest", encoded)
     manifest = parse_manifest(statement.body)
@@ -118,26 +119,26 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
     if statement.digest != address.study or manifest.proxy.ed25519 not in keys:
         raise AuthenticationError(
             "wrong-study",
-            "the proxy shows another manifest than the one that this study id stands for, or another proxy's",
+            "the manifest that the proxy sent does not belong to this study id, or names another proxy",
             "if the proxy has new keys, run: dpdpca owner review; else tell its operator and the data user",
         )
     return manifest
 
 
 def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: ProxyClient) -> OpenedStudy:
-    """Hold the names in a manifest against those that the proxy's operator gave, and against the pins.
+    """Compare the names in a manifest with those enrolled at the proxy and with this owner's pins.
 
-    The data user writes the manifest, so it could call a key of its own by the name of a hospital.
+    The data user writes the manifest, so it could give a key of its own the name of a hospital.
 
     Args:
-        opened: verified.
-        home: with the pins.
-        owner: this owner, which needs no pin of itself.
-        client: of the proxy, whose enrolled parties it asks for.
+        opened: the verified study.
+        home: holds the pins.
+        owner: this owner; it needs no pin for itself.
+        client: asks the proxy for its enrolled parties.
 
     Raises:
-        AuthenticationError: a key stands under another name than it is enrolled under, or is not enrolled;
-            or the name of an owner was known here under another key.
+        AuthenticationError: a key is not enrolled, or is enrolled under another name, or this owner has
+            pinned another key for the name.
     """
     manifest = opened.manifest
     enrolled = {(party.role, party.name, party.identity.ed25519) for party in client.parties()}
@@ -148,8 +149,8 @@ def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: Prox
             what = "data user" if role == "user" else "owner"
             raise AuthenticationError(
                 "wrong-name",
-                f"the manifest names the {what} '{name}', and the proxy has enrolled none of this name with"
-                " this key",
+                f"the manifest names the {what} '{name}', but the proxy has enrolled nobody with this name"
+                " and this key",
                 "do not join; ask the proxy's operator and the data user whose key it is",
             )
     since = {}
@@ -167,7 +168,7 @@ def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: Prox
 
 
 def pin_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, now: str) -> None:
-    """Remember the keys of the data user and the named owners. Raises AuthenticationError on a change."""
+    """Pin the keys of the data user and the named owners. Raises AuthenticationError if one has changed."""
     proxy = opened.proxy.identity.ed25519
     home.pins.pin_user(proxy, opened.manifest.user, now)
     for participant in opened.manifest.participants:
@@ -176,18 +177,18 @@ def pin_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, now: str) -> N
 
 
 def is_participant(manifest: Manifest, owner: Owner) -> bool:
-    """Whether a study is open to all, or names this owner's key."""
+    """Whether this owner may join: the study is open to all, or names this owner's key."""
     named = {participant.ed25519 for participant in manifest.participants}
     return not named or owner.key.public.ed25519 in named
 
 
 def check_participant(manifest: Manifest, owner: Owner) -> None:
-    """Raises NotAllowedError where the study names its owners and this one is not among them."""
+    """Raises NotAllowedError if the study names its owners and this owner is not among them."""
     if not is_participant(manifest, owner):
         raise NotAllowedError(
             "not-a-participant",
-            "the study names its owners, and this one is not among them",
-            f"ask the data user; this owner's key is {owner.key.public.ed25519.hex()}",
+            "the study names its owners, and this owner is not among them",
+            f"ask the data user to add this owner; its key is {owner.key.public.ed25519.hex()}",
         )
 
 

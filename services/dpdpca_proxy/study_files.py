@@ -26,7 +26,7 @@ def _public(modulus: int) -> PublicKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class StudyFiles:
     """Where a study's files are and what opens them. Its repr shows no key."""
 
     root: Path
@@ -35,31 +35,31 @@ class Workplace:
     data_key: bytes
 
     def __repr__(self) -> str:
-        return f"Workplace({self.study!r})"
+        return f"StudyFiles({self.study!r})"
 
     @property
     def public(self) -> PublicKey:
         return _public(self.modulus)
 
     @property
-    def files(self) -> FileStore:
+    def store(self) -> FileStore:
         return FileStore(self.root)
 
     def read(self, name: str) -> list[mpz]:
         return decode_chunk(self.read_bytes(name), self.public)
 
     def read_bytes(self, name: str) -> bytes:
-        return self.files.read_sealed(name, self.data_key)
+        return self.store.read_sealed(name, self.data_key)
 
     def write(self, name: str, content: bytes) -> None:
-        self.files.write_sealed(name, content, self.data_key, OS_RANDOMNESS)
+        self.store.write_sealed(name, content, self.data_key, OS_RANDOMNESS)
 
     def multiply(self, names: Iterable[str]) -> bytes:
         """The product of the chunks in these files, one in memory at a time."""
         return encode_chunk(multiply_shares(map(self.read, names), self.public), self.public)
 
     @contextmanager
-    def hands(self, multiplications: int) -> Iterator[tuple[Executor | None, int]]:
+    def processes(self, multiplications: int) -> Iterator[tuple[Executor | None, int]]:
         """Processes for so much work, and how many; None where starting them would take longer.
 
         Args:

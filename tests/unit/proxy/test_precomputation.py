@@ -15,9 +15,9 @@ from dpdpca_protocol.privacy.mechanisms import Mechanism
 from dpdpca_protocol.release import masked
 from dpdpca_protocol.release.release import NoisyScatter, open_masked_release
 from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_proxy import meanwhile, preparing
-from dpdpca_proxy.meanwhile import workplace
-from dpdpca_proxy.preparing import read_groups, usable_groups
+from dpdpca_proxy import precomputation, precomputed
+from dpdpca_proxy.precomputation import study_files
+from dpdpca_proxy.precomputed import read_groups, usable_groups
 from dpdpca_proxy.store.files import sealed_folder
 
 
@@ -29,8 +29,8 @@ def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def groups_of_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meanwhile, "GROUP_SHARES", 2)
-    monkeypatch.setattr(meanwhile, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(precomputation, "GROUP_SHARES", 2)
+    monkeypatch.setattr(precomputation, "_PAUSE_SECONDS", 0.05)
 
 
 def sealed(study: OpenStudy, kind: str) -> list[Path]:
@@ -73,9 +73,9 @@ def expected(d: int, shares: list[Values]) -> list[list[int]]:
 def test_residues_that_were_made_ahead_are_those_of_the_release(
     world: ProxyWorld, monkeypatch: pytest.MonkeyPatch, pooled: bool
 ) -> None:
-    monkeypatch.setattr(preparing, "is_worth_a_pool", lambda public, outgoing: pooled)
-    monkeypatch.setattr(preparing, "_PRODUCTS_AT_ONCE", 7)
-    monkeypatch.setattr(preparing, "_POWERS_AT_ONCE", 40 if pooled else 7)
+    monkeypatch.setattr(precomputed, "is_worth_a_pool", lambda public, outgoing: pooled)
+    monkeypatch.setattr(precomputed, "_PRODUCTS_AT_ONCE", 7)
+    monkeypatch.setattr(precomputed, "_POWERS_AT_ONCE", 40 if pooled else 7)
     study = world.open_study(9, release="masked")
     layout = BlockLayout(9, study.manifest.figures.slot_bits, study.manifest.figures.slots)
     parts = -(-layout.release_count // 7)
@@ -113,8 +113,8 @@ def test_what_is_missing_at_closing_is_made_then(
     stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     world = stopped_world
-    monkeypatch.setattr(preparing, "is_worth_a_pool", lambda public, outgoing: True)
-    monkeypatch.setattr(preparing, "_PRODUCTS_AT_ONCE", 7)
+    monkeypatch.setattr(precomputed, "is_worth_a_pool", lambda public, outgoing: True)
+    monkeypatch.setattr(precomputed, "_PRODUCTS_AT_ONCE", 7)
     world.worker = UnhelpfulWorker(steps)
     world.start()
     world.enrol_all()
@@ -180,19 +180,19 @@ def test_a_group_with_a_share_that_is_not_in_the_cohort_is_not_used(
     wait_for(lambda: len(sealed(study, "partial")) == 2)
     world.worker = UnhelpfulWorker(0)
     world.restart()
-    world.app.state.jobs._meanwhile.step = lambda rows: False
+    world.app.state.jobs._precomputation.step = lambda rows: False
     study.withdraw(world.owners[0], 2)
     assert len(sealed(study, "partial")) == 2
     assert [list(row) for row in released(study).scaled_scatter] == expected(3, [shares[1]])
 
 
 def test_overlapping_and_broken_groups_are_passed_over(world: ProxyWorld) -> None:
-    world.app.state.jobs._meanwhile.step = lambda rows: False  # it would drop groups of absent shares
+    world.app.state.jobs._precomputation.step = lambda rows: False  # it would drop groups of absent shares
     study = world.open_study(3, min_owners=1)
-    place = workplace(world.proxy, study.study)
+    place = study_files(world.proxy, study.study)
     owners = [owner.public.party_id for owner in world.owners]
-    first = preparing.begin_group(place, [(owners[0], 1), (owners[1], 1)])
-    second = preparing.begin_group(place, [(owners[1], 1), (owners[2], 1)])
+    first = precomputed.begin_group(place, [(owners[0], 1), (owners[1], 1)])
+    second = precomputed.begin_group(place, [(owners[1], 1), (owners[2], 1)])
     place.write(f"{sealed_folder(study.study)}/partial/broken/0", b"")
     groups = read_groups(place)
     assert {group.folder for group in groups} == {first.folder, second.folder}
@@ -205,10 +205,10 @@ def test_overlapping_and_broken_groups_are_passed_over(world: ProxyWorld) -> Non
 
 def test_parts_count_up_to_the_first_gap_and_once_each(world: ProxyWorld) -> None:
     study = world.open_study(3)
-    place = workplace(world.proxy, study.study)
+    place = study_files(world.proxy, study.study)
     for name in ("000000-b", "000000-a", "000001-c", "000003-d"):
         place.write(f"{sealed_folder(study.study)}/residues/{name}", b"")
-    assert [name.rpartition("/")[2] for name in preparing._parts(place, "residues")] == [
+    assert [name.rpartition("/")[2] for name in precomputed._parts(place, "residues")] == [
         "000000-b",
         "000001-c",
     ]
@@ -227,7 +227,7 @@ def test_a_step_that_fails_is_tried_again_and_hurts_nobody(
                 raise OSError
             return super().call(function, *args, **options)
 
-    monkeypatch.setattr(meanwhile, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(precomputation, "_PAUSE_SECONDS", 0.05)
     world.worker = Failing()
     world.start()
     world.enrol_all()

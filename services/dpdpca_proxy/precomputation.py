@@ -10,7 +10,7 @@ import time
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_proxy.preparing import (
+from dpdpca_proxy.precomputed import (
     GROUP_SHARES,
     Group,
     Member,
@@ -23,7 +23,7 @@ from dpdpca_proxy.proxy import Proxy
 from dpdpca_proxy.store.files import chunk_name
 from dpdpca_proxy.store.shares import chunk_digests
 from dpdpca_proxy.store.studies import StudyRow, complete_members, load_study
-from dpdpca_proxy.workplace import Workplace
+from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_runtime.workers import Background
 
 _PAUSE_SECONDS = 10.0
@@ -32,7 +32,7 @@ _PAUSE_SECONDS = 10.0
 _logger = logging.getLogger("dpdpca.jobs")
 
 
-class Meanwhile:
+class Precomputation:
     """Prepares open studies; remembers which have nothing left to prepare."""
 
     def __init__(self, proxy: Proxy, worker: Background) -> None:
@@ -68,47 +68,47 @@ class Meanwhile:
             members = {(member.owner, member.version) for member in complete_members(connection, study)}
         if row.state is not StudyState.OPEN:
             return False
-        place = workplace(proxy, study)
-        return self._multiply(place, members) or self._rerandomise(row, place)
+        files = study_files(proxy, study)
+        return self._multiply(files, members) or self._rerandomise(row, files)
 
-    def _multiply(self, place: Workplace, members: set[Member]) -> bool:
+    def _multiply(self, files: StudyFiles, members: set[Member]) -> bool:
         groups = []
-        for group in read_groups(place):
+        for group in read_groups(files):
             if group.members <= members:
                 groups.append(group)
             else:  # one of its shares was taken back or replaced
-                place.files.remove(group.folder)
-        positions = range(self._proxy.terms(place.study).manifest.figures.chunk_count)
+                files.store.remove(group.folder)
+        positions = range(self._proxy.terms(files.study).manifest.figures.chunk_count)
         unfinished = next((group for group in groups if not set(positions) <= group.positions), None)
         if unfinished is None:
             alone = sorted(members - {member for group in groups for member in group.members})
             if len(alone) < GROUP_SHARES:
                 return False
-            unfinished = begin_group(place, alone[:GROUP_SHARES])
+            unfinished = begin_group(files, alone[:GROUP_SHARES])
         position = next(k for k in positions if k not in unfinished.positions)
         self._worker.call(
-            multiply_group, place, unfinished, position, self._names(place, unfinished, position)
+            multiply_group, files, unfinished, position, self._names(files, unfinished, position)
         )
         return True
 
-    def _names(self, place: Workplace, group: Group, position: int) -> list[str]:
+    def _names(self, files: StudyFiles, group: Group, position: int) -> list[str]:
         with self._proxy.database.reading("list chunks to multiply") as connection:
             return [
-                chunk_name(place.study, owner, version, position, digests[position])
+                chunk_name(files.study, owner, version, position, digests[position])
                 for owner, version in sorted(group.members)
                 # None are left of a share that was taken back meanwhile; the next step drops its group.
-                if position in (digests := chunk_digests(connection, place.study, owner, version))
+                if position in (digests := chunk_digests(connection, files.study, owner, version))
             ]
 
-    def _rerandomise(self, row: StudyRow, place: Workplace) -> bool:
+    def _rerandomise(self, row: StudyRow, files: StudyFiles) -> bool:
         if not row.release_kind.needs_count:
             return False
         figures = self._proxy.terms(row.study).manifest.figures
         layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
-        return self._worker.call(prepare_residues, place, layout.release_count)
+        return self._worker.call(prepare_residues, files, layout.release_count)
 
 
-def workplace(proxy: Proxy, study: StudyId) -> Workplace:
+def study_files(proxy: Proxy, study: StudyId) -> StudyFiles:
     """A study's files for the worker. Raises ConflictError where its key is gone."""
     modulus = int(proxy.terms(study).public_key.modulus)
-    return Workplace(proxy.files.root, study, modulus, proxy.data_key(study))
+    return StudyFiles(proxy.files.root, study, modulus, proxy.data_key(study))

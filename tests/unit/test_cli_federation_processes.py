@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpdpca_cli.demo import processes as demo_processes
-from dpdpca_cli.demo.processes import Child, ChildFailedError, Household, free_port
+from dpdpca_cli.federation import processes as federation_processes
+from dpdpca_cli.federation.processes import Child, ChildFailedError, ChildProcesses, free_port
 
 SLEEPER = "import time; time.sleep(60)"
 STUBBORN = """
@@ -24,42 +24,42 @@ time.sleep(60)
 @pytest.fixture(autouse=True)
 def python_as_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children are plain Python here: `arguments` are its own."""
-    monkeypatch.setattr(demo_processes, "COMMAND", (sys.executable,))
+    monkeypatch.setattr(federation_processes, "COMMAND", (sys.executable,))
 
 
 def has_ended(child: Child) -> bool:
     return child.process.poll() is not None
 
 
-def test_children_end_with_the_household(tmp_path: Path) -> None:
-    with Household(tmp_path, {}) as household:
-        child = household.start("sleeper", ["-c", SLEEPER])
+def test_children_end_with_the_block(tmp_path: Path) -> None:
+    with ChildProcesses(tmp_path, {}) as processes:
+        child = processes.start("sleeper", ["-c", SLEEPER])
         assert not has_ended(child)
     assert has_ended(child)
 
 
 def test_stubborn_child_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_processes, "_GRACE_SECONDS", 0.3)
-    with Household(tmp_path, {}) as household:
-        child = household.start("stubborn", ["-c", STUBBORN])
-        household.wait_until(lambda: child.output.stat().st_size > 0, 10, child, "said nothing")
+    monkeypatch.setattr(federation_processes, "_GRACE_SECONDS", 0.3)
+    with ChildProcesses(tmp_path, {}) as processes:
+        child = processes.start("stubborn", ["-c", STUBBORN])
+        processes.wait_until(lambda: child.output.stat().st_size > 0, 10, child, "said nothing")
     assert child.process.returncode == -signal.SIGKILL
 
 
 def test_failing_child_ends_the_others_and_shows_its_last_lines(tmp_path: Path) -> None:
-    with Household(tmp_path, {}) as household:
-        server = household.start("server", ["-c", SLEEPER], is_server=True)
+    with ChildProcesses(tmp_path, {}) as processes:
+        server = processes.start("server", ["-c", SLEEPER], is_server=True)
         with pytest.raises(ChildFailedError, match="owner ended with status 1") as caught:
-            household.run("owner", ["-c", "import sys; sys.exit('the disk is full')"])
+            processes.run("owner", ["-c", "import sys; sys.exit('the disk is full')"])
     assert caught.value.tail == "the disk is full"
     assert has_ended(server)
 
 
 def test_server_that_ends_early_is_noticed_while_waiting_for_another(tmp_path: Path) -> None:
-    with Household(tmp_path, {}) as household:
-        household.start("server", ["-c", "pass"], is_server=True)
+    with ChildProcesses(tmp_path, {}) as processes:
+        processes.start("server", ["-c", "pass"], is_server=True)
         with pytest.raises(ChildFailedError, match="server ended before its time"):
-            household.run("owner", ["-c", SLEEPER])
+            processes.run("owner", ["-c", SLEEPER])
 
 
 def test_whoever_looks_on_sees_every_child_end(tmp_path: Path) -> None:
@@ -67,29 +67,29 @@ def test_whoever_looks_on_sees_every_child_end(tmp_path: Path) -> None:
     go = tmp_path / "go"
     waiting = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)"
     seen: list[bool] = []
-    with Household(tmp_path, {}) as household:
-        child = household.start("owner", ["-c", waiting])
+    with ChildProcesses(tmp_path, {}) as processes:
+        child = processes.start("owner", ["-c", waiting])
 
         def look() -> None:
             seen.append(has_ended(child))
             go.touch()
             child.process.wait(10)
 
-        household.wait_for([child], 10, look)
+        processes.wait_for([child], 10, look)
     assert seen == [False, True]
 
 
 def test_time_limit_names_the_child(tmp_path: Path) -> None:
     with (
-        Household(tmp_path, {}) as household,
+        ChildProcesses(tmp_path, {}) as processes,
         pytest.raises(ChildFailedError, match="owner did not finish"),
     ):
-        household.run("owner", ["-c", SLEEPER], limit_seconds=0.2)
+        processes.run("owner", ["-c", SLEEPER], limit_seconds=0.2)
 
 
 def test_output_and_environment(tmp_path: Path) -> None:
-    with Household(tmp_path, {"DEMO_A": "1"}) as household:
-        said = household.run(
+    with ChildProcesses(tmp_path, {"DEMO_A": "1"}) as processes:
+        said = processes.run(
             "owner", ["-c", "import os; print(os.environ['DEMO_A'], os.environ['DEMO_B'])"], {"DEMO_B": "2"}
         )
     assert said == "1 2\n"
@@ -100,10 +100,10 @@ def test_interrupted_parent_leaves_nobody_behind(tmp_path: Path, number: signal.
     program = f"""
 import sys, time
 from pathlib import Path
-from dpdpca_cli.demo import processes as demo_processes
-demo_processes.COMMAND = (sys.executable,)
-with demo_processes.Household(Path({str(tmp_path)!r}), {{}}) as household:
-    print(household.start("sleeper", ["-c", {SLEEPER!r}]).process.pid, flush=True)
+from dpdpca_cli.federation import processes as federation_processes
+federation_processes.COMMAND = (sys.executable,)
+with federation_processes.ChildProcesses(Path({str(tmp_path)!r}), {{}}) as processes:
+    print(processes.start("sleeper", ["-c", {SLEEPER!r}]).process.pid, flush=True)
     time.sleep(60)
 """
     parent = subprocess.Popen(

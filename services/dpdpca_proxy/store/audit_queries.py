@@ -27,7 +27,7 @@ _OF_A_STUDY = (aggregate_chunks, chunks, cohort, components, data_keys, draws, r
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Action:
     """Something that was done and that the log must tell of: its kind, digest of its statement, and when."""
 
     kind: str
@@ -35,21 +35,21 @@ class Act:
     time: datetime
 
 
-def acts_in_log(connection: Connection) -> Iterator[Act]:
+def logged_actions(connection: Connection) -> Iterator[Action]:
     """All of which the log keeps an entry, of all studies, but for draws and accepted losses.
 
     Raises:
         MessageError, AuthenticationError: the statement of an enrolment or rotation is none any more.
     """
     for kind, digest, time in connection.execute(select(events.c.kind, events.c.digest, events.c.time)):
-        yield Act(kind, digest, time)
+        yield Action(kind, digest, time)
     for digest, time in connection.execute(select(contradictions.c.digest, contradictions.c.time)):
-        yield Act("contradiction", digest, time)
+        yield Action("contradiction", digest, time)
     by_rotation = parties.outerjoin(rotations, rotations.c.successor == parties.c.party)
     asked = select(parties.c.enrolment, parties.c.enrolled_at, rotations.c.statement).select_from(by_rotation)
     for enrolment, time, rotation in connection.execute(asked):
         kind = "enrolment" if rotation is None else "rotation"
-        yield Act(kind, verify_statement(kind, rotation or enrolment).digest, time)
+        yield Action(kind, verify_statement(kind, rotation or enrolment).digest, time)
 
 
 def is_stored(connection: Connection, study: StudyId) -> bool:

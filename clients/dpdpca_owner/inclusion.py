@@ -1,4 +1,7 @@
-"""Where an owner's share stands, judged by what the proxy has signed and not by what it says."""
+"""Checks whether the cohort of a study includes an owner's share.
+
+Only what the proxy has signed counts, not what it says.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +14,13 @@ from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_runtime.http.answers import StudyFacts
 
 _KEEP_RECEIPTS = (
-    "keep this machine's receipts: they are the proof; ask the proxy's operator and tell the data user"
+    "keep the receipts on this machine, because they are the proof; ask the proxy's operator and tell the"
+    " data user"
 )
 
 
 class CohortHoldsTooMuchError(AuthenticationError):
-    """The proxy has signed a cohort with a share of this owner that it withdrew or never gave."""
+    """The proxy signed a cohort that includes a share which this owner withdrew or never sent."""
 
 
 _SIGNED_AS: dict[str, str] = {
@@ -27,17 +31,17 @@ _SIGNED_AS: dict[str, str] = {
     StudyState.CANCELLED: "cancelled",
     StudyState.FAILED: "failed",
 }
-"""The event that brings a study into a state; of an open one there is none."""
+"""For each state, the kind of event that brings a study into it. An open study has no such event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """An owner's share in a study.
+class Inclusion:
+    """Whether a study includes an owner's share.
 
     Attributes:
-        state: of the study, as the proxy tells it.
-        receipt: the newest of this owner, or None.
-        included: whether the closed study's cohort holds the share of that receipt; None before closing.
+        state: the state of the study, as the proxy reports it.
+        receipt: this owner's newest receipt, or None.
+        included: whether the closed study's cohort includes the share of that receipt; None before closing.
         events: the study's signed events.
     """
 
@@ -47,42 +51,43 @@ class Standing:
     events: tuple[Event, ...]
 
 
-def judge_standing(
+def check_inclusion(
     study: StudyId,
     owner: PartyId,
     proxy: bytes,
     facts: StudyFacts,
     transcript: tuple[bytes, ...],
     receipt: Receipt | None,
-) -> Standing:
-    """Hold the proxy's signed transcript against this owner's receipt.
+) -> Inclusion:
+    """Compare the proxy's signed transcript with this owner's receipt.
 
     Args:
-        study, owner: whose standing.
+        study, owner: the study, and the owner whose share is checked.
         proxy: raw Ed25519 key of the pinned proxy.
-        facts: the unsigned answer about the study; its cohort is believed only as far as the transcript
-            signs its digest, its state only as far as the transcript has come.
-        transcript: events as received; not older than `facts` unless these say that the study is open.
-        receipt: the newest that this owner holds, verified.
+        facts: the unsigned answer about the study. Its cohort is believed only if the transcript signs its
+            digest, and its state only if the transcript shows it.
+        transcript: events as received. It is not older than `facts`, unless `facts` say that the study is
+            open.
+        receipt: this owner's newest receipt, verified; None if it has none.
 
     Raises:
-        AuthenticationError: the proxy contradicts itself: a receipt that its transcript does not know, a
-            cohort that leaves out a share that it acknowledged, or holds one withdrawn or never given, or a
-            state that its transcript does not bear out.
+        AuthenticationError: the proxy contradicts itself. Its transcript lacks a receipt that it signed, or
+            does not show the reported state; or its cohort lacks a share that it acknowledged, or includes
+            one that was withdrawn or never sent.
         MessageError: the transcript is broken.
     """
     events = verify_transcript(transcript, study, proxy)
     if receipt is not None and not any(_records(event, receipt) for event in events):
-        raise _alarm("the proxy's transcript does not know the receipt that it gave this owner")
+        raise _alarm("the proxy's transcript does not contain the receipt that it gave this owner")
     closed = next((event for event in events if event.kind == "closed"), None)
     _check_state(facts.state, events)
     if closed is None:
-        return Standing(facts.state, receipt, None, events)
+        return Inclusion(facts.state, receipt, None, events)
     if cohort_digest(facts.cohort_members).hex() != closed.detail.get("cohort"):
         raise MessageError(
             "transcript-broken",
             "the cohort that the proxy lists is not the one that it signed",
-            "ask its operator",
+            "ask the proxy's operator",
         )
     listed = next((member for member in facts.cohort_members if member.owner == owner), None)
     due = _due(receipt)
@@ -90,38 +95,38 @@ def judge_standing(
         if due is None:
             raise CohortHoldsTooMuchError(
                 "receipt-contradicts",
-                "the proxy's cohort holds a share of this owner that it withdrew or never gave",
+                "the proxy's cohort includes a share that this owner withdrew or never sent",
                 _KEEP_RECEIPTS,
             )
-        raise _alarm("the proxy's cohort does not hold the share of this owner that it acknowledged")
+        raise _alarm("the proxy's cohort lacks the share of this owner that the proxy acknowledged")
     if members_by_receipts(events) != frozenset(facts.cohort_members):
-        raise _alarm("the proxy's cohort is not that of the receipts that it has signed")
-    return Standing(facts.state, receipt, listed is not None, events)
+        raise _alarm("the proxy's cohort does not agree with the receipts that the proxy signed")
+    return Inclusion(facts.state, receipt, listed is not None, events)
 
 
 def check_extends(before: Sequence[bytes], transcript: Sequence[bytes]) -> None:
-    """That a transcript goes on where the one that was kept before had come to.
+    """Check that a transcript begins with the events of the one that was kept before.
 
     Raises:
-        AuthenticationError: an event that the proxy has signed is gone, or another stands in its place.
+        AuthenticationError: an event that the proxy had signed is missing or was replaced.
     """
     if tuple(transcript[: len(before)]) != tuple(before):
-        raise _alarm("the proxy's transcript no longer holds what it had signed before")
+        raise _alarm("the proxy's transcript no longer contains the events that it had signed before")
 
 
 def _check_state(state: str, events: tuple[Event, ...]) -> None:
-    """A proxy that says what it has not signed could show each owner a cohort of its own."""
+    """Check that the transcript shows the state: else the proxy could show each owner a different cohort."""
     kinds = {event.kind for event in events}
     if state == StudyState.OPEN:
         if kinds & {"closed", "cancelled", "failed"}:
-            raise _alarm("the proxy says that the study is open, and has signed that it is not")
+            raise _alarm("the proxy says that the study is open, but it has signed that it is not")
         return
     if _SIGNED_AS.get(state) not in kinds:
-        raise _alarm(f"the proxy says that the study is {state}, and its transcript does not")
+        raise _alarm(f"the proxy says that the study is {state}, but its transcript does not show this")
 
 
 def _due(receipt: Receipt | None) -> CohortMember | None:
-    """What the cohort must hold of this owner."""
+    """The entry that the cohort must have for this owner, or None."""
     if receipt is None or receipt.subject != "share":
         return None
     return CohortMember(receipt.owner, receipt.version, receipt.statement)

@@ -1,10 +1,11 @@
-"""The demo's child processes: each role a process of its own, none left behind.
+"""Commands of this installation as child processes, none of which is left behind.
 
-Children run in sessions of their own, so that Ctrl-C reaches the demo alone, which then ends them in order.
-What a child says goes to a file in the demo's private folder; its last lines are shown when it fails.
+Children run in sessions of their own, so that Ctrl-C reaches the parent alone, which then ends them in order.
+What a child prints goes to files in a private folder. Its last lines are shown when it fails.
 """
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -18,21 +19,51 @@ from types import FrameType, TracebackType
 from typing import IO, Self
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_runtime.system import apart_from_terminal, end_with_children
+from dpdpca_runtime.system import detached_from_terminal, terminate_group
 
 _TAIL_LINES = 12
 _TAIL_BYTES = 16_384
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.1
+_LOWEST_PORT, _HIGHEST_PORT = 12_000, 32_000
 _ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
 """`dpdpca` of this very installation, whatever the PATH says."""
 
 
+def launch(
+    words: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | int, errors: IO[bytes] | int
+) -> subprocess.Popen[bytes]:
+    """Start `dpdpca WORDS` in a session of its own, with this environment and nothing to read."""
+    return subprocess.Popen(  # noqa: S603 - this installation's own command, words without a shell
+        [*COMMAND, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+        env=dict(environment),
+        **detached_from_terminal(without_terminal=True),
+    )
+
+
+def inherited_environment() -> dict[str, str]:
+    """This process's environment without settings of DPDPCA, which belong to other parties."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DPDPCA_")}
+
+
+def tail(file: Path) -> str:
+    """The end of a log; empty where there is none."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            return stream.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process of the demo; a server must not end by itself, anything else may once it is done."""
+    """A child process. A server must not end by itself; anything else may end when it is done."""
 
     name: str
     is_server: bool
@@ -43,16 +74,14 @@ class Child:
     def tail(self) -> str:
         """The last lines that it wrote, errors first choice."""
         for file in (self.errors, self.output):
-            with suppress(OSError), file.open("rb") as stream:
-                stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
-                lines = stream.read().decode(errors="replace").splitlines()
-                if lines:
-                    return "\n".join(lines[-_TAIL_LINES:])
+            lines = tail(file).splitlines()
+            if lines:
+                return "\n".join(lines[-_TAIL_LINES:])
         return "it said nothing"
 
 
 class ChildFailedError(UnavailableError):
-    """A child of the demo ended badly or did not come up.
+    """A child ended badly or did not start in time.
 
     Args:
         child: whose last lines are worth showing.
@@ -65,7 +94,7 @@ class ChildFailedError(UnavailableError):
         self.child = child.name
 
 
-class Household:
+class ChildProcesses:
     """Starts children, waits for them, and ends all of them on the way out, whatever the reason.
 
     Args:
@@ -76,8 +105,7 @@ class Household:
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._logs = folder / "logs"
         self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("DPDPCA_")}
-        self._environment = {**inherited, **environment}
+        self._environment = {**inherited_environment(), **environment}
         self._started = 0
         self._children: list[Child] = []
         self._open_files: list[IO[bytes]] = []
@@ -114,14 +142,7 @@ class Household:
         output, errors = self._logs / f"{stem}.out", self._logs / f"{stem}.err"
         streams = output.open("wb"), errors.open("wb")
         self._open_files += streams
-        process = subprocess.Popen(  # noqa: S603 - this installation's own command, words without a shell
-            [*COMMAND, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=streams[0],
-            stderr=streams[1],
-            env={**self._environment, **(environment or {})},
-            **apart_from_terminal(without_terminal=True),
-        )
+        process = launch(arguments, {**self._environment, **(environment or {})}, *streams)
         child = Child(name, is_server, process, output, errors)
         self._children.append(child)
         return child
@@ -196,25 +217,29 @@ class Household:
     def _end_all(self) -> None:
         living = [child for child in self._children if child.process.poll() is None]
         for child in reversed(living):
-            end_with_children(child.process)
+            terminate_group(child.process)
         deadline = time.monotonic() + _GRACE_SECONDS
         for child in living:
             with suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, deadline - time.monotonic()))
         for child in living:
             if child.process.poll() is None:
-                end_with_children(child.process, at_once=True)
+                terminate_group(child.process, at_once=True)
                 child.process.wait()
         for file in self._open_files:
             file.close()
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of loopback that nobody listens on now.
+
+    It lies below the ports of outgoing connections, so that a server that is started again finds it free.
+    """
+    while True:
+        port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,36 @@
+"""`make reference`: writes the reference pages from the code."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from reference_pages import commands, problems, python_api, rest, settings, terms
+
+FOLDER = Path(__file__).resolve().parents[1] / "reference"
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands.page,
+    "draft.md": terms.draft_page,
+    "errors.md": problems.page,
+    "manifest.md": terms.manifest_page,
+    "proxy-api.md": rest.proxy_page,
+    "python.md": python_api.page,
+    "settings.md": settings.page,
+    "user-api.md": rest.user_page,
+}
+_MARK = "<!-- Written by `make reference` from the code: do not edit. -->\n\n"
+
+
+def written(name: str) -> str:
+    """The page as the code would have it."""
+    return f"{_MARK}{PAGES[name]().rstrip()}\n"
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name in PAGES:
+        (FOLDER / name).write_text(written(name), encoding="utf-8")
+        sys.stdout.write(f"docs/reference/{name}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The manifest and the draft, from the table of members and the JSON Schemas."""
+
+import json
+from typing import Any
+
+from dpdpca_protocol.terms.members import MEMBERS, Drafted, draft_schema, manifest_schema
+from reference_pages.markdown import code, fenced, plain, table
+
+_MANIFEST = """
+# Manifest
+
+The manifest is the signed statement that opens a study. The data user's service makes it from a
+[draft](draft.md) and signs it. Every party checks each member and recomputes each figure before it takes
+part. Unknown members are refused. The rules between members are in [the
+specification](../spec.md#3-the-manifest).
+"""
+
+_DRAFT = """
+# Draft
+
+A draft is what a person writes: the terms of a study, in TOML or JSON. The data user's service completes it
+into a [manifest](manifest.md). Numbers may be TOML numbers or strings. `dpdpca user study init` writes a
+first draft from the columns of a sample; `dpdpca user study lint` says what is wrong with one.
+
+The service publishes this schema as `GET /v1/draft-schema`.
+"""
+
+_WHO = {
+    Drafted.MUST: "you",
+    Drafted.MAY: "you, or the default",
+    Drafted.NEVER: "the service",
+}
+
+
+def manifest_page() -> str:
+    rows = [(code("format"), code("1"), "version of the message format", "yes", "the service")]
+    rows += [
+        (
+            code(member.name),
+            member.form.words,
+            plain(member.meaning),
+            "yes" if member.is_required else "no",
+            _WHO[member.drafted],
+        )
+        for member in MEMBERS
+    ]
+    return "\n".join(
+        [
+            *_MANIFEST.strip().splitlines(),
+            "",
+            *table(("member", "form", "meaning", "always there", "who sets it"), rows),
+            *_features(manifest_schema()["properties"]["features"]["items"], "message"),
+            "## JSON Schema",
+            "",
+            *_schema(manifest_schema()),
+        ]
+    )
+
+
+def draft_page() -> str:
+    schema = draft_schema()
+    rows = [
+        (
+            code(name),
+            "yes" if name in schema["required"] else "no",
+            kind(described),
+            plain(described["description"]),
+            code(described["default"]) if "default" in described else "",
+        )
+        for name, described in schema["properties"].items()
+    ]
+    return "\n".join(
+        [
+            *_DRAFT.strip().splitlines(),
+            "",
+            *table(("member", "required", "form", "meaning", "default"), rows),
+            "A member without a default here is absent from the manifest if you leave it out, or it follows",
+            "from the rest of the draft:",
+            "",
+            "- `participants`: all owners that are enrolled at the proxy.",
+            "- `delta`: the smaller of 10⁻⁶ and 1/`max_records`².",
+            "- `fraction_bits`: fine enough for the number of features and the clip norm.",
+            "- `sum_weight`: 0.43 in a joint study, else 0.",
+            "- `max_colluding`: 1 where owners draw the noise, else 0.",
+            "- `min_records`: the same as `min_owners`.",
+            "- `max_owners`: the number of participants, or 100 where none are named.",
+            "- `closes_at`: the service's `closes_after_days` from now.",
+            "- `missing`: `midpoint` where records are paired.",
+            "",
+            *_features(schema["properties"]["features"]["items"], "draft"),
+            "## JSON Schema",
+            "",
+            *_schema(schema),
+        ]
+    )
+
+
+def _features(items: dict[str, Any], where: str) -> list[str]:
+    lines = ["## Features", "", f"A feature in a {where} has one of these forms.", ""]
+    for variant in items.get("oneOf") or items.get("anyOf") or [items]:
+        rows = [
+            (code(name), "yes" if name in variant.get("required", []) else "no", kind(described))
+            for name, described in variant["properties"].items()
+        ]
+        lines += table(("member", "required", "form"), rows)
+    return lines
+
+
+def _schema(schema: dict[str, Any]) -> list[str]:
+    return fenced(json.dumps(schema, indent=2, ensure_ascii=False), "json")
+
+
+def kind(schema: Any) -> str:
+    """A JSON Schema in a few words, for a cell of a table."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "const" in schema:
+        return code(json.dumps(schema["const"]))
+    if "enum" in schema:
+        return " or ".join(code(each) for each in schema["enum"])
+    for several in ("oneOf", "anyOf"):
+        if several in schema:
+            return " or ".join(dict.fromkeys(kind(each) for each in schema[several]))
+    if "allOf" in schema:
+        return " and ".join(kind(each) for each in schema["allOf"])
+    named = schema.get("type", "any value")
+    names = named if isinstance(named, list) else [named]
+    return " or ".join(_typed(name, schema) for name in names)
+
+
+def _typed(name: str, schema: Any) -> str:
+    if name == "array":
+        return f"list of {kind(schema.get('items', {}))}"
+    if name == "string":
+        return _string(schema)
+    if name in ("integer", "number"):
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if low is not None and schema.get("exclusiveMinimum") is None:
+            return f"{name} from {low}" + (f" to {high}" if high is not None else "")
+        return name if high is None else f"{name} up to {high}"
+    if name == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {kind(schema['additionalProperties'])}"
+    return str(name)
+
+
+def _string(schema: Any) -> str:
+    pattern, least, most = schema.get("pattern", ""), schema.get("minLength"), schema.get("maxLength")
+    if "0-9a-f" in pattern:
+        if least is not None and least == most:
+            return f"{least // 2} bytes in hex"
+        return "hex" if most is None else f"hex, at most {most // 2} bytes"
+    if "T[0-9]{2}" in pattern or schema.get("format") == "date-time":
+        return "time in UTC"
+    if "(0|[1-9]" in pattern:
+        return "decimal"
+    if schema.get("format") == "binary":
+        return "bytes"
+    return "text" if most is None else f"text, at most {most} characters"
