@@ -19,8 +19,9 @@ from dpdpca_lab.bench.local_pca import private_local_pca
 from dpdpca_lab.bench.phases import Size, bench_aggregate, bench_decrypt, bench_encrypt, bench_release
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.comparison import additive_directions
+from dpdpca_lab.mechanisms import Calibration
 from dpdpca_lab.tables import EncodedTable, encode_table
-from dpdpca_protocol.privacy.mechanisms import Calibration
+from dpdpca_protocol.privacy.mechanisms import Gaussian
 from dpdpca_protocol.study import ReleaseKind
 
 EPSILON, DELTA, RANK = Fraction(1), Fraction(1, 10**6), 5
@@ -50,7 +51,7 @@ def running_time(rows: np.ndarray, counts: list[int], key_bits: int) -> list[dic
 
 def utility(rows: np.ndarray, owners: int, records: list[int], repeats: int) -> list[dict[str, object]]:
     found = []
-    ours = additive_directions("gaussian", Calibration.PROVED)
+    ours = additive_directions(Gaussian)
     for count in records:
         tables = list(map(encoded, parts(rows, owners, count)))
         pooled = encoded(np.concatenate(parts(rows, owners, count)))

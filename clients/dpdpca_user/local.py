@@ -217,7 +217,7 @@ class DPPCA(NoisyPCA):
             "records": n,
             "relation": str(NeighbouringRelation.REPLACE_ONE),
             "guarantee": str(terms.figures.guarantee),
-            "rho": float(terms.figures.rho or 0),
+            "rho": float(terms.figures.rho),
             "statements": list(privacy_statements(terms.figures)),
             "study": None,
             **privacy_figures(terms.figures),

@@ -28,7 +28,8 @@ from dpdpca_lab.audit.releases import (
     release_of,
 )
 from dpdpca_lab.audit.report import AuditReport, Claim
-from dpdpca_protocol.privacy.mechanisms import Quantity, Setting, SharedGaussian, Wishart
+from dpdpca_lab.mechanisms import Wishart
+from dpdpca_protocol.privacy.mechanisms import Quantity, Setting, SharedGaussian
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 

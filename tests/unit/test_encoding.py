@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from present import present
 from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.privacy.mechanisms import PublishedDiscretizer
 from dpdpca_protocol.records.encoding import BatchReport, EncodedBatch, RecordEncoder, obeys_bound
 from dpdpca_protocol.terms.manifest import Manifest
 
@@ -34,28 +32,6 @@ def test_range_scaling_divides_by_each_half_range(study: Callable[..., Any]) -> 
     batch = encode(study(), age=[75.0], systolic=[120.0], weight=[126.5])
     assert batch.z.dtype == np.int64
     assert batch.z.tolist() == [[2**19, 0, 0]]
-
-
-def test_a_study_as_published_uses_the_published_discretizer(
-    make_manifest: MakeManifest, draft: dict[str, Any]
-) -> None:
-    """Equation 5 between public bounds, in 2q steps, as long as the clip norm leaves a record as it is."""
-    manifest = make_manifest(
-        features=[{k: v for k, v in f.items() if k != "centre"} for f in draft["features"]],
-        release="masked",
-        calibration="as-published",
-        clip_norm="1.7320508",
-        fraction_bits=6,
-    )
-    features, q = manifest.features, manifest.figures.grid
-    lower, upper = (np.array([float(getattr(f, end)) for f in features]) for end in ("lower", "upper"))
-    shares = np.random.default_rng(5).uniform(0.05, 0.95, (500, 3))  # noqa: TID251 - data, not noise
-    rows = lower + shares * (upper - lower)
-    batch = encode(manifest, **{f.name: rows[:, i] for i, f in enumerate(features)})
-    discretize = PublishedDiscretizer(lower, upper, 2 * q)
-    assert (batch.z + q == discretize(rows)).all()
-    assert batch.report.clipped == 0
-    assert present(manifest.figures.guarantee.epsilon) > 2 * manifest.epsilon
 
 
 def test_common_scaling_divides_by_the_largest_half_range(study: Callable[..., Any]) -> None:

@@ -42,8 +42,7 @@ def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest: Ma
     [
         ({"features": [from_zero(centre=1), from_zero(name="b")]}, "lower bound as centre"),
         ({"release": "joint"}, "masked study only"),
-        ({"mechanism": "laplace"}, "gaussian mechanism of our calibration"),
-        ({"calibration": "as-published"}, "gaussian mechanism of our calibration"),
+        ({"mechanism": "laplace"}, "proved for the gaussian mechanism alone"),
     ],
 )
 def test_nonnegative_is_refused_where_it_proves_nothing(
@@ -94,7 +93,6 @@ PAIRS = {"release": "pairs"}
         (PRE_STUDY, {"clip_norm": "2"}, "above 1.98997"),
         (PRE_STUDY, {"blocks": {"norms": "0.9"}}, "with the sum 1"),
         (PRE_STUDY, {"blocks": {"norms": "1.5", "sum": "-0.5"}}, "all above 0 with the sum 1"),
-        (PRE_STUDY, {"calibration": "as-published"}, "is made for"),
         (PRE_STUDY, {"rho_share": "1"}, "not between 0 and 1"),
         (PRE_STUDY, {"rho_share": "0"}, "not between 0 and 1"),
         (PRE_STUDY, {"pre_studies": ["ab" * 32]}, "say which part: rho_share"),

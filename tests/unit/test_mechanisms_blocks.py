@@ -10,7 +10,6 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.accounting import epsilon_of_rho, zcdp_rho
 from dpdpca_protocol.privacy.mechanisms import (
     BlockGaussian,
-    Calibration,
     Gaussian,
     Laplace,
     Quantity,
@@ -80,13 +79,12 @@ def test_a_share_of_rho_is_a_part_of_it(share: int | Fraction) -> None:
         setting(rho_share=Fraction(share))
 
 
-def test_only_the_gaussian_mechanism_of_ours_knows_blocks_and_pairs() -> None:
-    assert find("gaussian", Calibration.PROVED, Quantity.PRE_STUDY) is BlockGaussian
-    assert find("gaussian", Calibration.PROVED, Quantity.PAIRS) is Gaussian
-    for name, calibration in (("laplace", Calibration.PROVED), ("gaussian", Calibration.AS_PUBLISHED)):
-        for quantity in (Quantity.PRE_STUDY, Quantity.PAIRS):
-            with pytest.raises(UsageError, match="is made for"):
-                find(name, calibration, quantity)
+def test_only_the_gaussian_mechanism_knows_blocks_and_pairs() -> None:
+    assert find("gaussian", Quantity.PRE_STUDY) is BlockGaussian
+    assert find("gaussian", Quantity.PAIRS) is Gaussian
+    for quantity in (Quantity.PRE_STUDY, Quantity.PAIRS):
+        with pytest.raises(UsageError, match="is made for"):
+            find("laplace", quantity)
     assert Quantity.PAIRS not in Laplace.quantities
 
 

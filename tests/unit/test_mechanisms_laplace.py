@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from present import present
 from scipy.optimize import minimize
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.privacy.mechanisms import Laplace, PublishedLaplace, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import Laplace, Quantity, Setting
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
-from dpdpca_protocol.privacy.mechanisms.interface import Mechanism
 from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
 
 K = 10**8
@@ -105,17 +103,6 @@ def test_joint_release_is_covered(d: int, weight: str) -> None:
     found = furthest(distance, 1, d)
     allowed = bound(Quantity.JOINT, d, weight)
     assert 0.75 * allowed <= found <= allowed * (1 + 1e-9)
-
-
-def test_what_the_published_scale_gives() -> None:
-    def published(quantity: Quantity, d: int) -> Mechanism:
-        terms = Setting(quantity, d, K, Fraction(1), Fraction(1, 10**6))
-        return PublishedLaplace.calibrated(terms)
-
-    of_moment, of_scatter = published(Quantity.SECOND_MOMENT, 64), published(Quantity.SCATTER, 64)
-    assert float(present(of_moment.guarantee.epsilon)) == pytest.approx(46.304 / 128, rel=1e-3)
-    assert float(present(of_scatter.guarantee.epsilon)) == pytest.approx(math.sqrt(1 + 3 / 64), rel=1e-9)
-    assert present(of_scatter.guarantee.epsilon) > present(of_scatter.claim.epsilon)
 
 
 def test_laplace_noise_is_far_above_gaussian_noise() -> None:

@@ -328,7 +328,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
         }
     refused = {"must_succeed": False, "bug": "UNFIT_TERMS", "error": "manifest-refused"}
     malformed = {"must_succeed": False, "bug": "NOT_CANONICAL", "error": "malformed"}
-    for name, release, changes, reason, how in (
+    cases: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
         (
             "pairs of records that may be dropped",
             "pairs",
@@ -367,7 +367,16 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             "lower bound as centre",
             refused,
         ),
-    ):
+        *(
+            (f"noise of the lab: {name}", release, {member: name}, f"{name} has no proof of privacy", refused)
+            for release, member, name in (
+                ("masked", "mechanism", "wishart"),
+                ("joint", "mechanism", "mod-sulq"),
+                ("masked", "calibration", "as-published"),
+            )
+        ),
+    ]
+    for name, release, changes, reason, how in cases:
         yield {
             "name": f"no manifest: {name}",
             "party": ["owner", "proxy", "user"],

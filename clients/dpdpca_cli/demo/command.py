@@ -25,7 +25,6 @@ from dpdpca_cli.demo.results import POOLED_NOTE, facts, result_tables, terminal_
 from dpdpca_cli.federation.processes import ChildFailedError, ChildProcesses
 from dpdpca_cli.federation.studies import PROXY_NAME, USER_NAME, Federation, Say, StudyRun
 from dpdpca_owner.accounts.budget import Cost
-from dpdpca_owner.policy import mechanism_name
 from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
@@ -169,7 +168,7 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
 
 def chain_draft(draft: dict[str, Any]) -> dict[str, Any]:
     """What a chain needs of a study's draft; it chooses the rest. Records must be complete, or count so."""
-    chosen = ("release", "clip_norm", "sum_weight", "nonnegative", "calibration")
+    chosen = ("release", "clip_norm", "sum_weight", "nonnegative")
     return {name: value for name, value in draft.items() if name not in chosen} | {"missing": "midpoint"}
 
 
@@ -184,7 +183,7 @@ max_delta = "{decimal_text(terms.delta)}"
 max_features = {terms.figures.encoded_features}
 min_owners = {len(plan.owners)}
 min_records = {terms.min_records}
-mechanisms = ["{mechanism_name(terms)}"]
+mechanisms = ["{terms.mechanism}"]
 
 [budget]
 rho = {max(float(all_three) * _ROUNDING, _LEAST_RHO):.6g}

@@ -120,7 +120,7 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
     rows += [
         ["noise on a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
         ["smallest eigenvalue to be seen", *(f"{each.visible:.3g}" for each in outlooks)],
-        ["noise c, in r²/√ρ", *(_or_dash(each.relative_noise, ".3g") for each in outlooks)],
+        ["noise c, in r²/√ρ", *(f"{each.relative_noise:.3g}" for each in outlooks)],
         ["clip norm r (pairs: of |y|/√2)", *(f"{each.clip_norm:.3g}" for each in outlooks)],
         ["  without data", *(f"{each.usual_norm:.3g}" for each in outlooks)],
         ["ν, noise beside the most signal", *(f"{each.nu:.2g}" for each in outlooks)],

@@ -5,10 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 
-from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.terms.figures import figures_of
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.statements import proved_privacy
 from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.planning.histograms import feature_scale, quantile
 from dpdpca_user.planning.noise import usual_norm
@@ -33,7 +31,6 @@ def advice(manifest: Manifest, records: int | None = None) -> list[str]:
 
 
 def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
-    figures = manifest.figures
     if manifest.release.has_components:
         yield from _clip_advice(manifest)
     yield from _narrow_advice(manifest)
@@ -59,14 +56,8 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
             yield "every centre is the lower bound: nonnegative = true takes two fifths off the noise"
     if not manifest.participants:
         yield "no participants are named: any enrolled owner may join; naming them is the safer form"
-    epsilon, _ = proved_privacy(manifest)
-    if manifest.calibration is Calibration.AS_PUBLISHED:
-        yield (
-            f"as published: not the ε = {float(manifest.epsilon):g} of the draft is proved, but "
-            f"{figures.guarantee}; owners refuse it unless their policy names it"
-        )
-    if epsilon is not None and epsilon > 3:
-        yield f"ε = {float(epsilon):g} is a weak promise to one record"
+    if manifest.epsilon > 3:
+        yield f"ε = {float(manifest.epsilon):g} is a weak promise to one record"
     if "…" in (manifest.title, manifest.purpose):
         yield "owners read title and purpose before they consent: write them"
     if records is not None:

@@ -35,13 +35,12 @@ class Outlook:
     """One release at a number of records. Variances are in scaled units: half-ranges are 1.
 
     Attributes:
-        statements, privacy: what is proved for the noise, what is claimed where it is as published, and the
-            parts of δ; in words and in figures.
+        statements, privacy: what is proved for the noise, and the parts of δ; in words and in figures.
         clip_norm: r; for pairs of |y|/√2.
         usual_norm: r where nothing is known of the data.
         noise: standard deviation of the noise on a variance.
         visible: the least eigenvalue that stands out from the noise (away from the mean, if joint).
-        relative_noise: c, the noise on N·Σ in units of r²/√ρ; None where nothing is proved, so no ρ is.
+        relative_noise: c, the noise on N·Σ in units of r²/√ρ.
         nu: noise beside the largest signal; it asks for `quantile`.
         quantile: of the norms about the mean, at which to clip.
         least_records: share of the first component → records from which it is found with cos² 0.9.
@@ -57,7 +56,7 @@ class Outlook:
     usual_norm: float
     noise: float
     visible: float
-    relative_noise: float | None
+    relative_noise: float
     nu: float
     quantile: float
     least_records: Mapping[float, int]
@@ -116,7 +115,7 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
         usual_norm=usual_norm(len(manifest.features) - categorical, categorical),
         noise=on_diagonal / degrees,
         visible=2 * off_diagonal / degrees * d**0.5 * (1 + d ** (-2 / 3)),
-        relative_noise=None if figures.rho is None else noise * float(figures.rho) ** 0.5,
+        relative_noise=noise * float(figures.rho) ** 0.5,
         nu=nu,
         quantile=clip_quantile(nu),
         least_records={

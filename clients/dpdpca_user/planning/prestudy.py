@@ -123,7 +123,6 @@ class PreStudyResult:
         figures = manifest.figures
         mechanism = figures.mechanism
         assert isinstance(mechanism, BlockGaussian)
-        assert figures.rho is not None
         (records,) = released[BlockName.COUNT]
         scale = {name: sqrt(2 * mechanism.variance(name)) for name in released}
         r, q = float(manifest.clip_norm), figures.grid

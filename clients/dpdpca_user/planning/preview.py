@@ -121,12 +121,11 @@ class PlannedRound:
     advice: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        rho = self.manifest.figures.rho
         return {
             "release": str(self.chosen.release),
             "is_last": self.chosen.is_last,
             "rho_share": float(self.chosen.rho_share),
-            "rho": None if rho is None else float(rho),
+            "rho": float(self.manifest.figures.rho),
             "clip_norm": float(self.manifest.clip_norm),
             "blocks": {str(name): float(part) for name, part in self.chosen.blocks.items()},
             "reasons": list(self.chosen.reasons),

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 
 from dpdpca_protocol.errors import DpdpcaError, MessageError
-from dpdpca_protocol.privacy.mechanisms import GuaranteeKind
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.terms.manifest import Manifest
@@ -184,9 +183,9 @@ class Model:
         is_round = manifest.rho_share < 1
         rho = figures.rho_total if is_round else figures.rho
         return {
-            "calibration": str(manifest.calibration),
-            "delta": None if guarantee.delta is None else float(guarantee.delta),
-            "epsilon": None if guarantee.epsilon is None else float(guarantee.epsilon),
+            "calibration": manifest.calibration,
+            "delta": float(guarantee.delta),
+            "epsilon": float(guarantee.epsilon),
             "guarantee": str(guarantee),
             "mechanism": f"discrete {manifest.mechanism}, {manifest.release} release",
             "in_clear": self.in_clear or manifest.noise_by is NoiseBy.OWNERS,
@@ -194,11 +193,11 @@ class Model:
             "noise_draws": 2 if self.has_second_noise else 1,
             "records": self.components.count * (2 if self.is_of_pairs else 1),
             "relation": str(manifest.relation),
-            "rho": None if rho is None else float(rho),
+            "rho": float(rho),
             "round": {
-                "delta": float(alone.delta or 0),
-                "epsilon": float(alone.epsilon or 0),
-                "rho": float(figures.rho or 0),
+                "delta": float(alone.delta),
+                "epsilon": float(alone.epsilon),
+                "rho": float(figures.rho),
                 "rho_share": float(manifest.rho_share),
             }
             if is_round
@@ -270,9 +269,6 @@ def _correlation_facts(found: CorrelationComponents | None) -> dict[str, Any] | 
 def claim(model: Model) -> str:
     """The privacy claim, with whom it holds towards: printed with every result."""
     manifest = model.manifest
-    guarantee = manifest.figures.guarantee
-    if guarantee.epsilon is None or guarantee.delta is None:
-        return f"Nothing is promised for one record: {guarantee}."
     promised = _promised(manifest)
     if manifest.noise_by is NoiseBy.OWNERS:
         shares, colluding = manifest.min_owners - manifest.max_colluding, manifest.max_colluding
@@ -304,11 +300,9 @@ def claim_of_numbers(manifest: Manifest) -> str:
 
 def _promised(manifest: Manifest) -> str:
     guarantee, alone = result_guarantee(manifest), manifest.figures.guarantee
-    assert guarantee.epsilon is not None
-    assert guarantee.delta is not None
     strength = (
         f"pure {float(guarantee.epsilon):.6g}"
-        if guarantee.kind is GuaranteeKind.PURE
+        if guarantee.is_pure
         else f"({float(guarantee.epsilon):.6g}, {float(guarantee.delta):.3g})"
     )
     total = ""

@@ -107,7 +107,7 @@ def assess_release(
     Tested: tests/statistical/test_reliability.py, against the truth.
     """
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    scatter, unit = scatter_of(noisy, figures, components.space, owners)
+    scatter, unit = scatter_of(noisy, figures, components.space)
     d, trusted = len(scatter), components.trusted_count
     diagonal = float(law.diagonal / factor**2) ** 0.5
     mean, on_sum = np.zeros(d), 0.0

@@ -106,8 +106,6 @@ def _promise(manifest: Manifest) -> str:
 
 
 def _rho(figures: Figures) -> str:
-    if figures.rho is None:
-        return "–"
     whole = f" of {number(float(figures.rho_total))} for all rounds" if figures.rho_share < 1 else ""
     return f"{number(float(figures.rho))}{whole}"
 

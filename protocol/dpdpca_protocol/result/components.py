@@ -2,8 +2,7 @@
 
 All of this is post-processing of a private release: it costs no budget and adds no promise. The figures that
 tell signal from noise come from the known law of the noise (its variances off the diagonal and on the sums),
-never from the data. Where noise is positive its mean is taken off first. Components are not cut at the noise
-edge; they are labelled.
+never from the data. Components are not cut at the noise edge; they are labelled.
 
 Units: the release arrives in grid² units. Everything in `Components` is a variance (divided by N − 1, as
 scikit-learn does) in the units of the metric that the manifest's scaling chose: for `range` the feature's
@@ -183,7 +182,7 @@ def fit_components(
     """
     d = len(space.names)
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    scatter, unit = scatter_of(noisy, figures, space, owners)
+    scatter, unit = scatter_of(noisy, figures, space)
     if scatter.shape != (d, d) or (noisy.sum is not None and len(noisy.sum) != d):
         raise UsageError("wrong-shape", f"a scatter of {scatter.shape} does not fit {d} encoded features")
     k = d if count is None else count
@@ -220,18 +219,9 @@ def fit_components(
     )
 
 
-def scatter_of(
-    noisy: NoisyScatter, figures: Figures, space: EncodedSpace, owners: int | None = None
-) -> tuple[Floats, float]:
-    """S̃ in grid² units without the mean of its noise, and what one such unit is worth as a variance."""
-    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    unit = (space.unit / figures.grid) ** 2 / noisy.degrees
-    return _without_shift(scatter_matrix(noisy), float(law.shift / factor)), unit
-
-
-def _without_shift(scatter: Floats, shift: float) -> Floats:
-    """The matrix with `shift`, the mean of positive noise, taken off its diagonal."""
-    return scatter - shift * np.eye(len(scatter)) if shift else scatter
+def scatter_of(noisy: NoisyScatter, figures: Figures, space: EncodedSpace) -> tuple[Floats, float]:
+    """S̃ in grid² units, and what one such unit is worth as a variance."""
+    return scatter_matrix(noisy), (space.unit / figures.grid) ** 2 / noisy.degrees
 
 
 def leading_pairs(scatter: Floats, k: int) -> tuple[Floats, Floats]:
@@ -272,7 +262,7 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
     if not 1 <= noisy.count <= figures.most_counted:
         raise _implausible(f"it counts {noisy.count} where the manifest allows {figures.most_counted}")
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
+    scatter = scatter_matrix(noisy)
     tail = law.triangle_bound / factor
     spread = np.full((d, d), tail)
     if noisy.sum is not None:

@@ -30,7 +30,6 @@ from dpdpca_protocol.privacy.mechanisms import (
     BlockGaussian,
     Gaussian,
     Guarantee,
-    GuaranteeKind,
     Mechanism,
     NoiseLaw,
     PrivacyEvent,
@@ -79,7 +78,7 @@ class Figures:
         grid: q.
         max_records: N̄.
         mechanism: draws the noise, and says what is proved for it; `law` says how much of it there is.
-        rho: ρ that the release spends; None where nothing is proved.
+        rho: ρ that the release spends.
         rho_share: the part of `rho_total` that it may spend.
         delta_zcdp, delta_mask, delta_tails: the parts of the manifest's δ.
         alpha_squared: a for joint; 0 for masked.
@@ -98,7 +97,7 @@ class Figures:
     grid: int
     max_records: int
     mechanism: Mechanism
-    rho: Fraction | None
+    rho: Fraction
     rho_share: Fraction
     delta_zcdp: Fraction
     delta_mask: Fraction
@@ -134,22 +133,19 @@ class Figures:
         return self.max_records // 2 if self.rules.of_pairs else self.max_records
 
     @property
-    def event(self) -> PrivacyEvent | None:
-        """What a ledger books for the noise, `delta_mask` apart; None where nothing is proved."""
+    def event(self) -> PrivacyEvent:
+        """What a ledger books for the noise, `delta_mask` apart."""
         return self.mechanism.event
 
     @property
     def guarantee(self) -> Guarantee:
         """What is proved for the whole release: the mechanism's guarantee, and in δ the mask's distance."""
         proved = self.mechanism.guarantee
-        if proved.delta is None or not self.rules.is_masked:
+        if not self.rules.is_masked:
             return proved
-        if proved.kind is GuaranteeKind.PURE:
-            # Re-randomisation is in the tails' term, which approximate mechanisms have paid already.
-            extra, kind = self.delta_mask + self.delta_tails, GuaranteeKind.APPROXIMATE
-        else:
-            extra, kind = self.delta_mask, proved.kind
-        return replace(proved, kind=kind, delta=proved.delta + extra)
+        # Re-randomisation is in the tails' term, which only mechanisms with a δ have paid already.
+        extra = self.delta_mask + (self.delta_tails if proved.is_pure else 0)
+        return replace(proved, delta=proved.delta + extra)
 
     @property
     def noise_by(self) -> NoiseBy:
@@ -193,7 +189,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` is not the
             recomputed one within a factor of 1 + 2⁻³⁰; both values are named.
 
-    Guarantee: that of the mechanism; with the proved calibrations (ε, δ)-DP for one replaced record.
+    Guarantee: that of the mechanism: (ε, δ)-DP for one replaced record.
     Source: docs/claims.md, C1 to C3; docs/spec.md, section 3; docs/mechanisms.md.
     Tested: tests/unit/test_figures.py.
     """
@@ -225,7 +221,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     slots = slots_for(terms.modulus_bits, slot_bits)
     if slots < 1:
         refused(f"a slot of {slot_bits} bits does not fit into a modulus of {terms.modulus_bits} bits")
-    d, event = terms.encoded_features, mechanism.event
+    d = terms.encoded_features
     if blocks:
         values = value_count(blocks)
         ciphertext_count = FlatLayout(values, slot_bits, slots).plaintext_count
@@ -240,7 +236,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         grid=terms.grid,
         max_records=terms.max_records,
         mechanism=mechanism,
-        rho=event.rho if event else None,
+        rho=mechanism.event.rho,
         rho_share=terms.rho_share,
         delta_zcdp=delta_zcdp,
         delta_mask=delta_mask,
@@ -303,7 +299,7 @@ def _mechanism(
 ) -> Mechanism:
     quantity = terms.rules.quantity
     try:
-        chosen = mechanism_for(terms.mechanism, terms.calibration, quantity)
+        chosen = mechanism_for(terms.mechanism, quantity)
         if terms.noise_by is NoiseBy.OWNERS:
             chosen = _in_shares(chosen, quantity)
         setting = Setting(

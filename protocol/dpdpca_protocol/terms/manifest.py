@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import Any
 
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units
@@ -43,7 +42,7 @@ class Manifest:
     clip_norm: Fraction
     fraction_bits: int
     mechanism: str
-    calibration: Calibration
+    calibration: str
     release: ReleaseKind
     relation: NeighbouringRelation
     epsilon: Fraction

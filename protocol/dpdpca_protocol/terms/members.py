@@ -5,13 +5,13 @@ What a member means for a study is in `rules` and `figures`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Final
 
 from dpdpca_protocol.layout.blocks import PRE_STUDY_BLOCKS, BlockName
-from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Calibration
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import (
@@ -62,6 +62,9 @@ MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
 LEAST_COHORT_DISTANCE = 2
 """Owners by which a cohort differs at least from each earlier one with a feature in common, or not at all."""
+
+PROVED = "proved"
+"""The only calibration: a proof says how much noise the promise needs."""
 
 _TITLE = 200
 _PURPOSE = 4000
@@ -175,6 +178,21 @@ def _read_distance(untrusted: Any, where: str) -> int:
     return read_integer(untrusted, where, LEAST_COHORT_DISTANCE, MAX_OWNERS)
 
 
+def _proved(names: tuple[str, ...], unproved: tuple[str, ...]) -> Form:
+    """One of `names`. `unproved` are names that only the lab knows; they are refused with the reason."""
+    known = choice(names)
+
+    def read(untrusted: Any, where: str) -> Any:
+        if untrusted in unproved:
+            refused(
+                f"{where} {untrusted} has no proof of privacy here; it exists only in the lab",
+                f"use {' or '.join(names)}; `dpdpca experiments list` names what the lab shows",
+            )
+        return known.read(untrusted, where)
+
+    return replace(known, read=read)
+
+
 _RELATION = Form("`replace-one`", {"enum": [*NeighbouringRelation]}, _read_relation, str)
 _SHARE = Form(
     "decimal between 0 and 1",
@@ -230,7 +248,8 @@ _PARTICIPANTS = list_of(
     "list of `{name, ed25519}`, may be empty",
     {"anyOf": [{"type": "string", "minLength": 1}, PARTICIPANT_SCHEMA]},
 )
-_MECHANISM = choice(tuple(sorted({mechanism.name for mechanism in MECHANISMS})))
+_MECHANISM = _proved(tuple(mechanism.name for mechanism in MECHANISMS), ("mod-sulq", "wishart"))
+_CALIBRATION = _proved((PROVED,), ("as-published",))
 
 MEMBERS: tuple[Member, ...] = (
     Member("title", text(_TITLE), "what the study is called", _MUST),
@@ -261,10 +280,9 @@ MEMBERS: tuple[Member, ...] = (
     Member("mechanism", _MECHANISM, "the law of the noise", in_draft="gaussian", in_terms=True),
     Member(
         "calibration",
-        choice(Calibration),
-        "how the noise is calibrated; left out where a proof of ours does it",
-        default=Calibration.PROVED,
-        in_terms=True,
+        _CALIBRATION,
+        "how the noise is calibrated; goes without saying",
+        default=PROVED,
     ),
     Member("release", choice(ReleaseKind), "what leaves once, noisy", _MUST, in_terms=True),
     Member("relation", _RELATION, "which data sets are neighbours", in_draft="replace-one"),

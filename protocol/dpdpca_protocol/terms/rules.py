@@ -2,7 +2,7 @@
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
-from dpdpca_protocol.privacy.mechanisms import Calibration, Gaussian, mechanism_for
+from dpdpca_protocol.privacy.mechanisms import Gaussian, mechanism_for
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import NoiseBy
@@ -60,7 +60,7 @@ def _check_privacy(manifest: Manifest) -> None:
             "it would allow a whole record to be published"
         )
     try:
-        mechanism_for(manifest.mechanism, manifest.calibration, manifest.rules.quantity)
+        mechanism_for(manifest.mechanism, manifest.rules.quantity)
     except UsageError as error:
         refused(error.problem)
     if manifest.nonnegative:
@@ -79,8 +79,8 @@ def _check_privacy(manifest: Manifest) -> None:
 def _check_nonnegative(manifest: Manifest) -> None:
     if not manifest.rules.is_masked:
         refused("nonnegative lowers the noise of a masked study only", "leave it out")
-    if manifest.mechanism != Gaussian.name or manifest.calibration is not Calibration.PROVED:
-        refused("nonnegative is proved for the gaussian mechanism of our calibration alone", "leave it out")
+    if manifest.mechanism != Gaussian.name:
+        refused("nonnegative is proved for the gaussian mechanism alone", "leave it out")
     for feature in manifest.features:
         if not feature.is_categorical and feature.origin != feature.lower:
             refused(
@@ -90,9 +90,8 @@ def _check_nonnegative(manifest: Manifest) -> None:
 
 
 def _check_chain(manifest: Manifest) -> None:
-    ours = manifest.mechanism == Gaussian.name and manifest.calibration is Calibration.PROVED
-    if manifest.rho_share < 1 and not ours:
-        refused("rho_share is proved for the gaussian mechanism of our calibration alone", "leave it out")
+    if manifest.rho_share < 1 and manifest.mechanism != Gaussian.name:
+        refused("rho_share is proved for the gaussian mechanism alone", "leave it out")
     if manifest.pre_studies and manifest.rho_share == 1:
         refused("a study with pre_studies spends what these left", "say which part: rho_share")
     check_unique(manifest.pre_studies, "pre_studies")

@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
-from dpdpca_protocol.privacy.mechanisms import Calibration, Guarantee, GuaranteeKind, Quantity, SharedGaussian
+from dpdpca_protocol.privacy.mechanisms import Guarantee, Quantity, SharedGaussian
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 
@@ -13,8 +13,6 @@ from dpdpca_protocol.terms.manifest import Manifest
 @dataclass(frozen=True, slots=True)
 class DeltaParts:
     """What δ is made of; the parts add up to that of the guarantee.
-
-    The manifest's own parts where its noise is calibrated by a proof; else of what is proved instead.
 
     Attributes:
         noise: of the mechanism itself.
@@ -27,35 +25,26 @@ class DeltaParts:
     tails: Fraction
 
     @classmethod
-    def of(cls, figures: Figures) -> Self | None:
-        """None where nothing is proved.
-
-        Source: docs/claims.md, C3. Tested: tests/unit/test_statements.py.
-        """
-        whole = figures.guarantee.delta
-        if whole is None:
-            return None
-        is_pure = figures.mechanism.guarantee.kind is GuaranteeKind.PURE
-        noise = Fraction(0) if is_pure else figures.mechanism.setting.delta
-        return cls(noise, figures.delta_mask, whole - noise - figures.delta_mask)
+    def of(cls, figures: Figures) -> Self:
+        """Source: docs/claims.md, C3. Tested: tests/unit/test_statements.py."""
+        mechanism = figures.mechanism
+        noise = Fraction(0) if mechanism.guarantee.is_pure else mechanism.setting.delta
+        return cls(noise, figures.delta_mask, figures.guarantee.delta - noise - figures.delta_mask)
 
 
 def privacy_statements(figures: Figures) -> tuple[str, ...]:
-    """Sentences: what is proved; what is claimed for it where the noise is as published; the parts of δ; and
-    what continuous noise would give, which is shown and never used."""
+    """Sentences: what is proved; the parts of δ; and what continuous noise would give, which is shown and
+    never used."""
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)
-    proved = f"{mechanism.name} ({mechanism.calibration}), proved: {figures.guarantee}"
+    proved = f"{mechanism.name}, proved: {figures.guarantee}"
     if isinstance(mechanism, SharedGaussian):
         shares = mechanism.setting.shares
         proved += f"; drawn by the owners, each a part, of which any {shares} are enough"
-    said = [proved]
-    if mechanism.calibration is not Calibration.PROVED:
-        said.append(f"its paper claims {mechanism.claim}; {mechanism.reference}")
-    if parts is not None:
-        said.append(
-            f"of δ {float(parts.noise):.6g} is for the noise, {float(parts.mask):.2g} for the distance of the"
-            f" mask, {float(parts.tails):.2g} for redrawn tails and re-randomisation"
-        )
+    said = [
+        proved,
+        f"of δ {float(parts.noise):.6g} is for the noise, {float(parts.mask):.2g} for the distance of the"
+        f" mask, {float(parts.tails):.2g} for redrawn tails and re-randomisation",
+    ]
     if (real := mechanism.real_epsilon) is not None:
         continuous = f"continuous noise of this strength gives ε = {real:.4g} at the same δ"
         if (excess := _excess(figures)) is not None:
@@ -71,9 +60,7 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
     analytic = mechanism.analytic_scale
     unit = 1 if mechanism.setting.quantity is Quantity.PRE_STUDY else figures.grid**2
     return {
-        "delta_parts": None
-        if parts is None
-        else {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
+        "delta_parts": {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
         "noise_scale": float(mechanism.scale) / unit,
         "continuous_gaussian": None
         if mechanism.real_epsilon is None
@@ -82,20 +69,6 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
             "noise_scale": None if analytic is None else analytic / unit,
         },
     }
-
-
-def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """(ε, δ) that can be proved for a study, in a chain for all its rounds; (None, None) for none.
-
-    The manifest's where the noise is calibrated by a proof of ours, else what follows from the noise that a
-    paper's formula gives, rounded up.
-    """
-    if manifest.calibration is Calibration.PROVED:
-        return manifest.epsilon, manifest.delta
-    proved = manifest.figures.guarantee
-    if proved.epsilon is None or proved.delta is None:
-        return None, None
-    return _up(proved.epsilon, 6), _up(proved.delta, 30)
 
 
 def result_guarantee(manifest: Manifest) -> Guarantee:
@@ -109,11 +82,11 @@ def result_guarantee(manifest: Manifest) -> Guarantee:
     return replace(proved, epsilon=manifest.epsilon, delta=manifest.delta)
 
 
-def round_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """(ε, δ) that can be proved for this study alone: in a chain less than `proved_privacy`, its total."""
+def round_privacy(manifest: Manifest) -> tuple[Fraction, Fraction]:
+    """(ε, δ) that are proved for this study alone; those of a manifest are the total of its chain."""
+    if manifest.rho_share == 1:
+        return manifest.epsilon, manifest.delta
     proved = manifest.figures.guarantee
-    if manifest.rho_share == 1 or proved.epsilon is None or proved.delta is None:
-        return proved_privacy(manifest)
     return _up(proved.epsilon, 6), _up(proved.delta, 30)
 
 

@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import Protocol
 
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
@@ -74,7 +73,7 @@ class Terms:
         sum_weight: a/K in (0, 2] for joint, 0 for masked.
         max_records: N̄.
         modulus_bits: bits of the Paillier modulus.
-        mechanism, calibration: name one of `dpdpca_protocol.privacy.mechanisms`.
+        mechanism: the name of one of `dpdpca_protocol.privacy.mechanisms`.
         noise_by: who draws.
         assured_shares: m where owners draw: min_owners − max_colluding of them are assured.
         max_owners: how many owners may draw.
@@ -93,7 +92,6 @@ class Terms:
     max_records: int
     modulus_bits: int
     mechanism: str = "gaussian"
-    calibration: Calibration = Calibration.PROVED
     noise_by: NoiseBy = NoiseBy.PROXY
     assured_shares: int = 1
     max_owners: int = 1

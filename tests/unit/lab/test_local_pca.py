@@ -7,9 +7,10 @@ import pytest
 
 from dpdpca_lab.bench.local_pca import private_local_pca
 from dpdpca_lab.central.result import captured_share
+from dpdpca_lab.mechanisms import Calibration
 from dpdpca_lab.tables import EncodedTable, encode_table
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.privacy.mechanisms import Calibration, Mechanism
+from dpdpca_protocol.privacy.mechanisms import Mechanism
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**5)
 D = 4

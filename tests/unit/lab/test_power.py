@@ -13,6 +13,7 @@ from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.tables import encode_table
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import delta_of_tails, zcdp_rho
+from dpdpca_protocol.privacy.mechanisms import Guarantee
 
 DELTA = Fraction(1, 10**6)
 
@@ -47,6 +48,7 @@ def test_a_strong_direction_is_found(draws: RealDraws) -> None:
     result = power_components(table.moments.second_moment, table.record_bound, Fraction(3), DELTA, 2)
     assert captured_share(result.vectors[:1], table.second_moment) > 0.95
     assert np.allclose(result.vectors @ result.vectors.T, np.eye(2))
+    assert isinstance(result.guarantee, Guarantee)
     assert result.guarantee.epsilon == 3
     assert result.guarantee.delta == DELTA + delta_of_tails(Fraction(3))
     assert not any("idealised" in text for text in result.guarantee.assumptions)

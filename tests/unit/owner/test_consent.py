@@ -118,24 +118,16 @@ def test_texts_of_others_are_printed_and_not_interpreted(make_scene: MakeScene) 
     assert "[link=http://evil.example]click[/link]" in text
 
 
-def test_published_noise_is_shown_with_what_it_gives_not_with_what_it_claims(make_scene: MakeScene) -> None:
-    scene = make_scene(release="masked", calibration="as-published")
+def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeScene) -> None:
+    scene = make_scene(release="masked")
     sheet = actions.review(scene.desk, scene.address, None)
     facts, text = sheet.to_json(), shown(sheet)
-    assert 3.5 < float(facts["epsilon"]) < 4
-    assert facts["claimed"] == {"epsilon": "1", "delta": "0.00000004"}
-    assert "ε = 3.8" in text.partition("What is promised")[2].partition("\n\n")[0].splitlines()[1]
-    assert "continuous noise of this strength gives ε = 3.6" in text
+    assert (facts["epsilon"], facts["delta"]) == ("1", "0.00000004")
+    assert facts["claimed"] == {"epsilon": facts["epsilon"], "delta": facts["delta"]}
+    assert (facts["mechanism"], facts["calibration"]) == ("gaussian", "proved")
+    assert "mechanism gaussian, proved: (ε, δ) = (1, 4e-08), replace-one" in text
+    assert "continuous noise of this strength gives ε = 0.9" in text
     assert "for the distance of the mask" in text
-    assert "ε = 1 " not in text.replace("its paper claims (ε, δ) = (1, 4e-08)", "")
-
-
-def test_noise_without_proof_is_shown_as_none(make_scene: MakeScene) -> None:
-    scene = make_scene(release="masked", calibration="as-published", mechanism="wishart")
-    sheet = actions.review(scene.desk, scene.address, None)
-    facts = sheet.to_json()
-    assert (facts["epsilon"], facts["delta"], facts["delta_parts"]) == (None, None, None)
-    assert "NOTHING is promised for one record" in shown(sheet)
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,20 @@ def test_a_bad_draft_changes_nothing(
     assert client.get("/v1/studies").json() == before
 
 
+@pytest.mark.parametrize(
+    "unproved", [{"mechanism": "wishart"}, {"mechanism": "mod-sulq"}, {"calibration": "as-published"}]
+)
+def test_a_draft_with_noise_of_the_lab_is_refused_with_the_reason(
+    client: TestClient, unproved: dict[str, str]
+) -> None:
+    before = client.get("/v1/studies").json()
+    for route in ("/v1/studies", "/v1/drafts/lint", "/v1/drafts/plan?records=5000"):
+        response = client.post(route, json=DRAFT | unproved)
+        assert (response.status_code, kind_of(response)) == (403, "manifest-refused")
+        assert "has no proof of privacy here; it exists only in the lab" in response.json()["detail"]
+    assert client.get("/v1/studies").json() == before
+
+
 def test_a_draft_for_an_unknown_proxy_is_refused(client: TestClient) -> None:
     response = client.post("/v1/studies", json=DRAFT, params={"proxy": "https://elsewhere.example"})
     assert (response.status_code, kind_of(response)) == (404, "not-enrolled")

@@ -193,16 +193,24 @@ def test_a_chain_is_begun_rehearsed_and_continued_from_a_result(run: Run, tmp_pa
     assert run("plan", "chain.toml", "--from", "result.json")[0] == 1
 
 
-def test_plan_and_lint_say_what_published_noise_gives(run: Run) -> None:
-    terms = 'release = "masked"\ncalibration = "as-published"'
-    Path("paper.toml").write_text(DRAFT.replace('release = "joint"', terms), encoding="utf-8")
-    status, out, err = run("plan", "paper.toml", "--records", "20000")
-    assert status == 0
-    assert "not the ε = 1 of the draft is proved, but (ε, δ) = (3." in out + err
-    assert "ε = 3.8" in out + err  # above 3: a weak promise
-    status, out, err = run("study", "lint", "paper.toml")
-    assert status == 0
-    assert "not the ε = 1 of the draft is proved" in out + err
+@pytest.mark.parametrize(
+    "terms", ['mechanism = "wishart"', 'mechanism = "mod-sulq"', 'calibration = "as-published"']
+)
+def test_plan_and_lint_refuse_noise_without_a_proof(run: Run, terms: str) -> None:
+    named = terms.partition('"')[2].rstrip('"')
+    draft = DRAFT.replace('release = "joint"', f'release = "masked"\n{terms}')
+    Path("paper.toml").write_text(draft, encoding="utf-8")
+    for command in (["plan", "paper.toml", "--records", "20000"], ["study", "lint", "paper.toml"]):
+        status, _, err = run(*command)
+        assert status == 1
+        assert f"{named} has no proof of privacy here; it exists only in the lab" in err
+        assert "dpdpca experiments list" in err
+
+
+def test_a_draft_may_name_the_only_calibration(run: Run) -> None:
+    terms = 'release = "joint"\ncalibration = "proved"'
+    Path("proved.toml").write_text(DRAFT.replace('release = "joint"', terms), encoding="utf-8")
+    assert run("study", "lint", "proved.toml")[0] == 0
 
 
 def test_lint_accepts_a_good_draft_and_names_the_fault_of_a_bad_one(run: Run, draft: str) -> None:

@@ -20,7 +20,6 @@ class BlockGaussian(Gaussian):
     Source: docs/claims.md, C11. Tested: tests/unit/test_mechanisms_blocks.py.
     """
 
-    title = "Gaussian noise on the blocks of a pre-study"
     quantities = frozenset({Quantity.PRE_STUDY})
 
     def variance(self, name: BlockName) -> Fraction:
@@ -35,7 +34,7 @@ class BlockGaussian(Gaussian):
     def law(self, count: int) -> NoiseLaw:
         """Of the sum alone: a pre-study has no matrix."""
         variance, none = self.variance(BlockName.SUM), Fraction(0)
-        return NoiseLaw(none, none, variance, none, 0, tail_bound(variance))
+        return NoiseLaw(none, none, variance, 0, tail_bound(variance))
 
     def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """0 for the count, then the noise of each block."""

@@ -1,8 +1,7 @@
 """What a mechanism of symmetric integer noise is, and what may be said about it.
 
 A mechanism adds independent integers to a sum that is already there, so a proxy can run it on ciphertexts.
-It says two things about itself: what its paper claims, and what is proved here. Only the second may be
-printed as a promise. Pure: no I/O; the samplers import OpenDP when they draw.
+It states what is proved for its noise. Pure: no I/O; the samplers import OpenDP when they draw.
 
 Units are the grid's: K bounds Σ z² of a record, scales of noise on a second moment are in grid² units.
 """
@@ -36,81 +35,35 @@ class Quantity(StrEnum):
 
 
 MATRICES = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER, Quantity.JOINT})
-"""What the mechanisms of the literature are made for."""
-
-
-class Calibration(StrEnum):
-    """`PROVED`: noise from a proof of ours. `AS_PUBLISHED`: the paper's formula, whatever it gives."""
-
-    PROVED = "proved"
-    AS_PUBLISHED = "as-published"
-
-
-class GuaranteeKind(StrEnum):
-    """How strong a promise is."""
-
-    PURE = "pure"
-    APPROXIMATE = "approximate"
-    NONE = "none"
+"""What mechanisms without blocks or pairs are made for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """A promise about one record, or the statement that there is none.
+    """A promise about one record.
 
     Attributes:
-        kind: pure ε, (ε, δ), or none.
-        epsilon: ε, rounded up; None where there is none.
-        delta: δ, 0 if pure; None where there is none.
-        relation: who counts as neighbours.
-        basis: the proof in a line, or why there is none.
+        epsilon: ε, rounded up.
+        delta: δ; 0 if the promise is pure ε.
+        basis: the proof in a line.
         assumptions: what must be true of the world for it to hold.
+        relation: who counts as neighbours.
     """
 
-    kind: GuaranteeKind
-    epsilon: Fraction | None
-    delta: Fraction | None
-    relation: NeighbouringRelation
+    epsilon: Fraction
+    delta: Fraction
     basis: str
     assumptions: tuple[str, ...] = ()
+    relation: NeighbouringRelation = NeighbouringRelation.REPLACE_ONE
 
-    @classmethod
-    def pure(cls, epsilon: Fraction, basis: str, assumptions: tuple[str, ...] = ()) -> Self:
-        relation = NeighbouringRelation.REPLACE_ONE
-        return cls(GuaranteeKind.PURE, epsilon, Fraction(0), relation, basis, assumptions)
-
-    @classmethod
-    def approximate(
-        cls, epsilon: Fraction, delta: Fraction, basis: str, assumptions: tuple[str, ...] = ()
-    ) -> Self:
-        relation = NeighbouringRelation.REPLACE_ONE
-        return cls(GuaranteeKind.APPROXIMATE, epsilon, delta, relation, basis, assumptions)
-
-    @classmethod
-    def none(cls, why: str) -> Self:
-        return cls(GuaranteeKind.NONE, None, None, NeighbouringRelation.REPLACE_ONE, why)
+    @property
+    def is_pure(self) -> bool:
+        return self.delta == 0
 
     def __str__(self) -> str:
-        if self.epsilon is None or self.delta is None:
-            return f"no differential privacy: {self.basis}"
-        if self.kind is GuaranteeKind.PURE:
+        if self.is_pure:
             return f"pure ε = {float(self.epsilon):.6g}, {self.relation}"
         return f"(ε, δ) = ({float(self.epsilon):.6g}, {float(self.delta):.6g}), {self.relation}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """How far one replaced record moves the quantity.
-
-    Attributes:
-        norm: "l1", "l2" or "spectral"; of the upper triangle (l1) or the whole symmetric matrix.
-        squared: square of the proved bound, grid⁴ units; for a scatter that of S, times N² for N·S.
-        published_squared: square of what the paper takes.
-    """
-
-    norm: str
-    squared: Fraction
-    published_squared: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +83,17 @@ class PrivacyEvent:
 
 @dataclass(frozen=True, slots=True)
 class NoiseLaw:
-    """First two moments of the noise, exact: what tells signal from noise, and how wide a slot must be.
+    """Exact variances of noise of mean 0: what tells signal from noise, and how wide a slot must be.
 
     Attributes:
         diagonal, off_diagonal: variances of the entries.
         sum_: variance on each coordinate of v; 0 unless joint.
-        shift: mean of a diagonal entry; 0 except where the noise is positive.
         triangle_bound, sum_bound: passed by one draw in 2⁸⁰ over 2⁴⁰ draws at most.
     """
 
     diagonal: Fraction
     off_diagonal: Fraction
     sum_: Fraction
-    shift: Fraction
     triangle_bound: int
     sum_bound: int
 
@@ -152,7 +103,6 @@ class NoiseLaw:
             self.diagonal * draws,
             self.off_diagonal * draws,
             self.sum_ * draws,
-            self.shift * draws,
             self.triangle_bound * draws,
             self.sum_bound * draws,
         )
@@ -239,9 +189,6 @@ class Mechanism(ABC):
     """
 
     name: ClassVar[str]
-    title: ClassVar[str]
-    reference: ClassVar[str]
-    calibration: ClassVar[Calibration]
     quantities: ClassVar[frozenset[Quantity]]
     in_shares: ClassVar[bool] = False
 
@@ -271,18 +218,13 @@ class Mechanism(ABC):
             offered = ", ".join(sorted(map(_words, cls.quantities)))
             raise UsageError(
                 "bad-argument",
-                f"mechanism {cls.name} ({cls.calibration}) is made for {offered}, not for {_words(quantity)}",
+                f"mechanism {cls.name} is made for {offered}, not for {_words(quantity)}",
             )
 
     @classmethod
     @abstractmethod
     def least_scale(cls, setting: Setting) -> Fraction:
         """The scale that the formula gives, rounded up by less than 2⁻⁶⁰ of itself."""
-
-    @property
-    @abstractmethod
-    def claim(self) -> Guarantee:
-        """What the paper says; ours where the calibration is ours. Never a promise by itself."""
 
     @property
     @abstractmethod
@@ -302,13 +244,8 @@ class Mechanism(ABC):
 
     @property
     @abstractmethod
-    def sensitivity(self) -> Sensitivity:
-        """How far one replaced record moves the quantity."""
-
-    @property
-    @abstractmethod
-    def event(self) -> PrivacyEvent | None:
-        """What a ledger books; None where nothing is proved and no amount would be right."""
+    def event(self) -> PrivacyEvent:
+        """What a ledger books."""
 
     @abstractmethod
     def law(self, count: int) -> NoiseLaw:

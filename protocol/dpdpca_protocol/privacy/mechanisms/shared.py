@@ -30,8 +30,6 @@ class SharedGaussian(Gaussian):
     Tested: tests/unit/test_mechanisms_shared.py, tests/statistical/test_mechanism_noise.py.
     """
 
-    title = "Analyze Gauss, corrected, in shares"
-    reference = f"{Gaussian.reference}; Kairouz, Liu, Steinke 2021, proposition 14"
     quantities = frozenset({Quantity.JOINT})
     in_shares = True
     basis = (
@@ -82,7 +80,6 @@ class SharedGaussian(Gaussian):
             diagonal=variance,
             off_diagonal=variance * self.off_diagonal_share,
             sum_=sum_variance,
-            shift=Fraction(0),
             triangle_bound=tail_bound(variance),
             sum_bound=tail_bound(sum_variance),
         )
