@@ -21,7 +21,7 @@ from dpdpca_runtime.http.signature import RequestSigner
 _SIGNATURE_HEADERS = ("Signature", "Signature-Input")
 
 
-class SignedBy(AuthBase):  # type: ignore[misc] # requests has no types
+class SignedBy(AuthBase):
     """Signs each request that carries a made-up signature, by one of several parties.
 
     Three of four statements are signed too, after they were put in order: about the study in the path, by the
@@ -64,6 +64,7 @@ def about_known(schema: BaseSchema, **known: Sequence[str]) -> None:
 
 def _body_of(request: PreparedRequest) -> bytes:
     body = request.body or b""
+    assert isinstance(body, str | bytes)
     return body.encode() if isinstance(body, str) else body
 
 
