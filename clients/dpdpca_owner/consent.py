@@ -187,7 +187,7 @@ class ConsentSheet:
                 f" whatever {colluding} other owners tell the proxy or the data user"
             )
         first, *others = privacy_statements(manifest.figures)
-        return [*lines, f"mechanism {first}", *others, _UNIT]
+        return [*lines, first, *others, _UNIT]
 
     def _of_chain(self) -> list[str]:
         manifest, chain = self.manifest, self.chain

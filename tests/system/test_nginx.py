@@ -276,7 +276,7 @@ def test_a_path_before_the_proxy_is_refused_in_words(
         ):
             refused = owner.run("owner", *words)
             assert refused.status == 2
-            assert "has no path" in refused.err
+            assert "must not have a path" in refused.err
         with federation.client(owner.key()) as client, pytest.raises(MessageError) as elsewhere:
             client.card()
     assert elsewhere.value.slug == "not-a-proxy"

@@ -56,7 +56,7 @@ def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], slug: str)
 def test_many_missing_columns_are_counted_and_the_first_named() -> None:
     features = [Feature(f"f{i}", "numeric", Fraction(0), Fraction(1)) for i in range(20)]
     with pytest.raises(
-        InputError, match="20 of 20 features have no column of their name: f0, f1, f2, f3, f4, …"
+        InputError, match="20 of 20 features have no column with their name: f0, f1, f2, f3, f4, …"
     ):
         pick_columns({"other": [1]}, features)
 
@@ -98,7 +98,7 @@ def test_integers_and_truth_values_are_numbers() -> None:
     ],
 )
 def test_text_in_a_number_is_an_error_that_names_the_record_only(column: NDArray[Any]) -> None:
-    with pytest.raises(InputError, match=r"column 'age' holds .* in record 10[12], and that is no number"):
+    with pytest.raises(InputError, match=r"column 'age' holds .* in record 10[12], which is not a number"):
         numbers_of(column, AGE, first_record=100)
 
 

@@ -81,8 +81,8 @@ def test_owners_may_draw_the_noise_of_a_joint_study(make_manifest: MakeManifest)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"release": "masked"}, "N·S modulo N in clear"),
-        ({"mechanism": "laplace"}, "gaussian mechanism alone"),
+        ({"release": "masked"}, "N·S modulo N without noise"),
+        ({"mechanism": "laplace"}, "only for the gaussian mechanism"),
         ({"max_colluding": 3}, "between 1 and min_owners"),
         ({"max_colluding": 0}, "between 1 and min_owners"),
         ({"min_owners": 1, "participants": []}, "between 1 and min_owners"),
@@ -131,36 +131,36 @@ def test_a_tampered_manifest_is_refused(manifest: Manifest, parties: Parties) ->
 def test_a_modulus_seen_before_is_refused(manifest: Manifest, parties: Parties) -> None:
     encoded = sign_manifest(manifest, parties.user).encoded
     seen = {Digest.of(parties.secret.public.encode())}
-    with pytest.raises(CryptographicError, match="one key serves one study"):
+    with pytest.raises(CryptographicError, match="each study needs its own key"):
         open_manifest(encoded, seen, key_rules=KeyRules(LEAST))
 
 
 def test_a_proof_for_another_user_is_refused(body: dict[str, Any], parties: Parties) -> None:
     other = IdentityKey.generate()
     body["user"].update(ed25519=other.public.ed25519.hex(), x25519=other.public.x25519.hex())
-    with pytest.raises(CryptographicError, match="does not hold"):
+    with pytest.raises(CryptographicError, match="is invalid for this modulus"):
         open_manifest(sign_statement("manifest", body, other).encoded, key_rules=KeyRules(LEAST))
 
 
 def test_the_product_refuses_a_small_modulus(manifest: Manifest, parties: Parties) -> None:
-    with pytest.raises(PolicyError, match="has 512 bits; 2048 are the least"):
+    with pytest.raises(PolicyError, match="has 512 bits, fewer than the minimum of 2048"):
         open_manifest(sign_manifest(manifest, parties.user).encoded)
 
 
 def test_figures_are_recomputed_and_both_values_named(body: dict[str, Any]) -> None:
     width = body["slot_bits"]
     body["slot_bits"] += 1
-    with pytest.raises(PolicyError, match=f"slot_bits is {width + 1}, and the terms give {width}"):
+    with pytest.raises(PolicyError, match=f"slot_bits is {width + 1}, but the terms give {width}"):
         parse(body)
     body["slot_bits"] -= 2
-    with pytest.raises(PolicyError, match=f"slot_bits is {width - 1}, and the terms give {width}"):
+    with pytest.raises(PolicyError, match=f"slot_bits is {width - 1}, but the terms give {width}"):
         parse(body)
 
 
 def test_half_the_noise_is_refused(body: dict[str, Any]) -> None:
     scale = body["noise_scale"]
     body["noise_scale"] = str(int(float(scale) / 2))
-    with pytest.raises(PolicyError, match=f"noise_scale is [0-9]+, and the terms give {scale}"):
+    with pytest.raises(PolicyError, match=f"noise_scale is [0-9]+, but the terms give {scale}"):
         parse(body)
 
 
@@ -205,19 +205,19 @@ def test_a_cohort_distance_below_or_as_the_least_is_refused(
     ("member", "value", "reason"),
     [
         ("relation", "add-or-remove", "number of records is exact"),
-        ("relation", "other", "relation is none of"),
+        ("relation", "other", "relation must be one of"),
         ("noise_by", "owners", "max_colluding is not between 1 and min_owners"),
-        ("noise_by", "nobody", "none of proxy, owners"),
-        ("mechanism", "as-published", "none of gaussian, laplace"),
+        ("noise_by", "nobody", "must be one of proxy, owners"),
+        ("mechanism", "as-published", "must be one of gaussian, laplace"),
         ("mechanism", "wishart", "wishart has no proof of privacy here; it exists only in the lab"),
         ("mechanism", "mod-sulq", "mod-sulq has no proof of privacy here; it exists only in the lab"),
         ("calibration", "as-published", "as-published has no proof of privacy here; it exists only in"),
-        ("calibration", "other", "calibration is none of proved"),
-        ("calibration", "proved", "goes without saying"),
-        ("release", "triples", "none of masked, joint, pairs, pre-study"),
-        ("missing", "mean", "none of"),
-        ("scaling", "standard", "none of"),
-        ("closing", "never", "none of"),
+        ("calibration", "other", "calibration must be one of proved"),
+        ("calibration", "proved", "which is the default"),
+        ("release", "triples", "must be one of masked, joint, pairs, pre-study"),
+        ("missing", "mean", "must be one of"),
+        ("scaling", "standard", "must be one of"),
+        ("closing", "never", "must be one of"),
         ("title", "a\u202eb", "control, formatting"),
         ("purpose", "x" * 4001, "longer than 4000"),
         ("clip_norm", "0", "clip_norm must be above 0"),
@@ -305,13 +305,13 @@ def test_one_key_has_one_role_and_one_name(body: dict[str, Any]) -> None:
     user_is_proxy = copy.deepcopy(body)
     user_is_proxy["proxy"]["ed25519"] = body["user"]["ed25519"]
     for changed in (twice, namesakes, user_is_owner, user_is_proxy):
-        with pytest.raises(PolicyError, match="repeats an entry"):
+        with pytest.raises(PolicyError, match="contains an entry twice"):
             parse(changed)
 
 
 def test_more_participants_than_places_are_refused(manifest: Manifest) -> None:
     body = replace(manifest, min_owners=1, max_owners=2).to_body()
-    with pytest.raises(PolicyError, match="3 participants are named, and the study is for 1 to 2 owners"):
+    with pytest.raises(PolicyError, match="3 participants are named, but the study is for 1 to 2 owners"):
         parse(body)
     body = replace(manifest, min_owners=4, max_owners=9).to_body()
     with pytest.raises(PolicyError, match="for 4 to 9 owners"):
@@ -320,7 +320,7 @@ def test_more_participants_than_places_are_refused(manifest: Manifest) -> None:
 
 def test_feature_names_are_unique(body: dict[str, Any]) -> None:
     body["features"][1]["name"] = "age"
-    with pytest.raises(PolicyError, match="features repeats"):
+    with pytest.raises(PolicyError, match="features contains an entry twice"):
         parse(body)
 
 

@@ -41,8 +41,8 @@ def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest: Ma
     ("changes", "reason"),
     [
         ({"features": [from_zero(centre=1), from_zero(name="b")]}, "lower bound as centre"),
-        ({"release": "joint"}, "masked study only"),
-        ({"mechanism": "laplace"}, "proved for the gaussian mechanism alone"),
+        ({"release": "joint"}, "noise of a masked study"),
+        ({"mechanism": "laplace"}, "proved only for the gaussian mechanism"),
     ],
 )
 def test_nonnegative_is_refused_where_it_proves_nothing(
@@ -56,7 +56,7 @@ def test_nonnegative_is_refused_where_it_proves_nothing(
 @pytest.mark.parametrize("value", [False, None, 1, "true"])
 def test_nonnegative_is_true_or_left_out(body: dict[str, Any], value: bool | int | str | None) -> None:
     body["nonnegative"] = value
-    with pytest.raises(MessageError, match="true, or left out"):
+    with pytest.raises(MessageError, match="true, or omitted"):
         parse(body)
 
 
@@ -82,24 +82,28 @@ PAIRS = {"release": "pairs"}
 @pytest.mark.parametrize(
     ("terms", "changes", "reason"),
     [
-        (PAIRS, {"missing": "reject"}, "a record that is dropped would pair all others anew"),
-        (PRE_STUDY, {"blocks": {"octaves": "1"}, "missing": "reject"}, "would pair all others anew"),
+        (PAIRS, {"missing": "reject"}, "dropping a record would change the other pairs"),
+        (PRE_STUDY, {"blocks": {"octaves": "1"}, "missing": "reject"}, "would change the other pairs"),
         (PAIRS, {"sum_weight": "0.43"}, "no meaning in a pairs study"),
         (PAIRS, {"clip_norm": "3.5"}, "above 2·√3"),
-        (PAIRS, {"noise_by": "owners", "max_colluding": 1}, "noise_by owners is for the joint release"),
-        (PAIRS, {"mechanism": "laplace"}, "is made for"),
-        (PAIRS, {"blocks": {"norms": "1"}}, "blocks are what a pre-study releases"),
+        (
+            PAIRS,
+            {"noise_by": "owners", "max_colluding": 1},
+            "noise_by owners is only possible in the joint release",
+        ),
+        (PAIRS, {"mechanism": "laplace"}, "supports"),
+        (PAIRS, {"blocks": {"norms": "1"}}, "a pre-study must name blocks"),
         (PAIRS, {"fraction_bits": 30, "clip_norm": "0.01"}, "squares, too much|exact 64-bit sums"),
         (PRE_STUDY, {"clip_norm": "2"}, "above 1.98997"),
-        (PRE_STUDY, {"blocks": {"norms": "0.9"}}, "with the sum 1"),
-        (PRE_STUDY, {"blocks": {"norms": "1.5", "sum": "-0.5"}}, "all above 0 with the sum 1"),
+        (PRE_STUDY, {"blocks": {"norms": "0.9"}}, "and add up to 1"),
+        (PRE_STUDY, {"blocks": {"norms": "1.5", "sum": "-0.5"}}, "all be above 0 and add up to 1"),
         (PRE_STUDY, {"rho_share": "1"}, "not between 0 and 1"),
         (PRE_STUDY, {"rho_share": "0"}, "not between 0 and 1"),
-        (PRE_STUDY, {"pre_studies": ["ab" * 32]}, "say which part: rho_share"),
-        (PRE_STUDY, {"rho_share": "0.1", "pre_studies": ["ab" * 32] * 2}, "repeats an entry"),
+        (PRE_STUDY, {"pre_studies": ["ab" * 32]}, "add rho_share"),
+        (PRE_STUDY, {"rho_share": "0.1", "pre_studies": ["ab" * 32] * 2}, "contains an entry twice"),
         (PRE_STUDY, {"rho_share": "0.1", "pre_studies": [f"{k:064x}" for k in range(8)]}, "more than 7"),
-        ({}, {"mechanism": "laplace", "rho_share": "0.1"}, "rho_share is proved for the gaussian"),
-        (PRE_STUDY, {"rho_share": "0.1", "epsilon": "35"}, "cut tails and masks of a chain"),
+        ({}, {"mechanism": "laplace", "rho_share": "0.1"}, "rho_share is proved only for the gaussian"),
+        (PRE_STUDY, {"rho_share": "0.1", "epsilon": "35"}, "tails and masks of a chain"),
     ],
 )
 def test_pairs_and_pre_studies_are_held_to_their_rules(

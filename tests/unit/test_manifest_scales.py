@@ -24,7 +24,7 @@ def test_values_are_divided_by_the_scale_where_there_is_one(make_manifest: MakeM
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"scaling": "common"}, "none has a scale of its own"),
+        ({"scaling": "common"}, "no feature may have its own scale"),
         (
             {
                 "release": "pairs",

@@ -95,11 +95,11 @@ def test_shares_too_coarse_for_the_proof_are_refused() -> None:
 
 
 def test_only_this_mechanism_and_a_joint_release_know_shares() -> None:
-    with pytest.raises(UsageError, match="not made to be drawn in shares"):
+    with pytest.raises(UsageError, match="cannot be drawn in shares"):
         Laplace.calibrated(setting(2))
-    with pytest.raises(UsageError, match="not made to be drawn in shares"):
+    with pytest.raises(UsageError, match="cannot be drawn in shares"):
         Gaussian.calibrated(setting(2))
-    with pytest.raises(UsageError, match="not for the masked release"):
+    with pytest.raises(UsageError, match="not the masked release"):
         SharedGaussian.calibrated(replace(setting(2), quantity=Quantity.SCATTER, alpha_squared=Fraction(0)))
     with pytest.raises(UsageError, match="at least one share"):
         setting(0)

@@ -92,7 +92,7 @@ def test_another_shape_or_type_is_refused(
 def test_sums_that_could_wrap_are_refused() -> None:
     moments = SecondMoments(1, 2**61)
     moments.add(np.array([[2**30]], dtype=np.int64))
-    with pytest.raises(InputError, match="pass what the manifest allows"):
+    with pytest.raises(InputError, match="more records than the manifest allows"):
         moments.add(np.array([[2**30]], dtype=np.int64))
     assert moments.count == 1
 

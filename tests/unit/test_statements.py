@@ -26,15 +26,15 @@ def named(terms: Terms, mechanism: str) -> Figures:
 def test_our_noise_says_what_delta_is_made_of_and_what_is_never_used(terms: Terms) -> None:
     figures = figures_of(terms)
     proved, parts, continuous = privacy_statements(figures)
-    assert proved == "gaussian, proved: (ε, δ) = (1, 1e-09), replace-one"
+    assert proved == "proved privacy: (ε, δ) = (1, 1e-09), replace-one (mechanism gaussian)"
     mask = "0" if terms is JOINT else f"{float(figures.delta_mask):.2g}"
     assert parts == (
-        f"of δ 1e-09 is for the noise, {mask} for the distance of the mask, 3.9e-24 for redrawn tails and "
+        f"of δ, 1e-09 covers the noise, {mask} the mask, and 3.9e-24 the redrawn tails and the "
         "re-randomisation"
     )
     assert re.fullmatch(
-        r"continuous noise of this strength gives ε = 0\.94\d+ at the same δ, and 4\.9% less of it would do "
-        r"\(analytic Gaussian; shown, never used\)",
+        r"continuous noise of this strength would give ε = 0\.94\d+ at the same δ; for the requested ε the "
+        r"analytic Gaussian would need 4\.9% less noise \(shown for comparison, never used\)",
         continuous,
     )
 
@@ -63,7 +63,10 @@ def test_the_parts_of_delta_add_up_to_what_is_proved(figures: Figures) -> None:
 
 def test_owners_who_draw_are_named() -> None:
     shared = figures_of(replace(JOINT, noise_by=NoiseBy.OWNERS, assured_shares=4, max_owners=25))
-    assert "drawn by the owners, each a part, of which any 4 are enough" in privacy_statements(shared)[0]
+    assert (
+        "each owner draws a part of the noise, and the parts of any 4 owners are enough"
+        in privacy_statements(shared)[0]
+    )
 
 
 def test_figures_are_the_numbers_in_the_words() -> None:

@@ -125,9 +125,9 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
     assert (facts["epsilon"], facts["delta"]) == ("1", "0.00000004")
     assert facts["claimed"] == {"epsilon": facts["epsilon"], "delta": facts["delta"]}
     assert (facts["mechanism"], facts["calibration"]) == ("gaussian", "proved")
-    assert "mechanism gaussian, proved: (ε, δ) = (1, 4e-08), replace-one" in text
-    assert "continuous noise of this strength gives ε = 0.9" in text
-    assert "for the distance of the mask" in text
+    assert "proved privacy: (ε, δ) = (1, 4e-08), replace-one (mechanism gaussian)" in text
+    assert "continuous noise of this strength would give ε = 0.9" in text
+    assert "the redrawn tails" in text
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: 
     )
     assert "by joining you approve the total" in text
     assert "for this round by itself" in text
-    assert "with all later rounds that you approve by joining: ε = " in text
+    assert "with all later rounds, which you approve by joining: ε = " in text
     facts = sheet.to_json()
     assert facts["chain"] == {
         "share": "0.05",

@@ -99,6 +99,6 @@ def test_the_sheet_says_who_draws_and_what_that_changes(scene: Scene) -> None:
     promise, decrypt = (" ".join(facts["statements"][part]) for part in ("promise", "decrypt"))
     assert "noise drawn by the owners" in promise
     assert "needs 2 owners that do so and keep their noise secret" in promise
-    assert "gaussian (proved), proved: (ε, δ) = (1, " in promise
+    assert "proved privacy: (ε, δ) = (1, " in promise
     assert "neither draws nor knows the noise" in decrypt
     assert "does not hold against the proxy" not in decrypt

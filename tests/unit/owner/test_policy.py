@@ -125,7 +125,7 @@ def test_each_line_stops_what_does_not_keep_it(
 
 @pytest.mark.parametrize("name", ["wishart", "gaussian as-published", "mod-sulq", "gausian"])
 def test_a_policy_admits_no_mechanism_that_no_study_has(name: str) -> None:
-    with pytest.raises(UsageError, match="something else than gaussian and laplace"):
+    with pytest.raises(UsageError, match="may list only gaussian, laplace"):
         parse_policy(f'[study]\nmechanisms = ["gaussian", "{name}"]\n')
 
 

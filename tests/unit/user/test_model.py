@@ -85,15 +85,15 @@ def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[...
         (
             {"mechanism": "laplace"},
             "One record: pure 2-differential privacy",
-            ["laplace, proved: pure ε = 2, replace-one", "of δ 0 is for the noise"],
+            ["proved privacy: pure ε = 2, replace-one (mechanism laplace)", "of δ, 0 covers the noise"],
         ),
         (
             {"release": "masked"},
             "One record: (2, 4e-08)-differential privacy",
             [
-                "gaussian, proved: (ε, δ) = (2, 4e-08), replace-one",
-                "for redrawn tails and re-randomisation",
-                "continuous noise of this strength gives ε = ",
+                "proved privacy: (ε, δ) = (2, 4e-08), replace-one (mechanism gaussian)",
+                "the redrawn tails and the re-randomisation",
+                "continuous noise of this strength would give ε = ",
             ],
         ),
     ],

@@ -35,8 +35,8 @@ def test_bins_from_the_first_to_the_last_that_stand_out(shown: Callable[..., Any
     assert "700" in text
     assert "500" in text
     assert "0.2973" in text  # bin 41 between the two ends at 2^(−7/4)
-    assert "(no bin stands out from the noise)" in text  # the differences
-    assert "octaves of 3 features: see --json" in text
+    assert "(no count is clearly above the noise)" in text  # the differences
+    assert "3 features have histograms of differences: --json prints them" in text
     assert "the proxy included" in text
 
 

@@ -347,7 +347,7 @@ def test_a_finished_study_is_shown_saved_and_verified(
     status, out, _ = run("result", study, "--out", "model.npz")
     assert status == 0
     assert "towards the data user" in out
-    assert "of what the best 3 can" in out
+    assert "of the variance that the best 3 capture" in out
     assert Path("model.npz").stat().st_mode & 0o777 == 0o600
     assert run("report", study, "--out", "report.html")[0] == 0
     assert "noise edge" in Path("report.html").read_text()

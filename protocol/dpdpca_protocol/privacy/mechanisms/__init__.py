@@ -1,6 +1,6 @@
-"""Mechanisms of symmetric noise that a proxy can run on ciphertexts, by the names that manifests use.
+"""Mechanisms of symmetric noise that a proxy can apply to ciphertexts, by their names in manifests.
 
-Each is calibrated by a proof. The lab has mechanisms of the literature as their papers publish them.
+A proof calibrates each mechanism. The lab has the mechanisms of the literature as published.
 """
 
 from dpdpca_protocol.errors import UsageError
@@ -36,10 +36,10 @@ MECHANISMS: tuple[type[Mechanism], ...] = (Gaussian, Laplace)
 
 
 def mechanism_for(name: str, quantity: Quantity) -> type[Mechanism]:
-    """The mechanism of this name for this quantity.
+    """The mechanism with this name for this quantity.
 
     Raises:
-        UsageError: there is none, or it is not made for it.
+        UsageError: there is none, or it does not support the quantity.
     """
     for mechanism in MECHANISMS:
         if mechanism.name == name:

@@ -1,6 +1,7 @@
 """Continuous Gaussian noise: the ε that noise of a given strength spends.
 
-Exact for real numbers, so for comparison and display; what is promised for integers comes from ρ.
+The results are exact for real numbers, so they are only for comparison and display. Promises about integers
+come from ρ.
 """
 
 from dpdpca_protocol.errors import UsageError
@@ -15,7 +16,7 @@ def real_epsilon(sensitivity_over_scale: float, delta: float) -> float:
         delta: δ in (0, 1).
 
     Returns:
-        ε ≥ 0, relative error about 10⁻⁹; 0 where even ε = 0 spends less than δ.
+        ε ≥ 0, relative error about 10⁻⁹; 0 if even ε = 0 spends less than δ.
 
     Source: Balle, Wang 2018, theorem 8: exact for one worst-case pair, hence for the Gaussian mechanism.
     """

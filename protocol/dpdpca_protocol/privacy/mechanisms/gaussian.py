@@ -1,6 +1,6 @@
 """Gaussian noise in the Frobenius shape: an entry off the diagonal has half the variance of one on it.
 
-All draws are of the exact discrete Gaussian. With D the Frobenius distance of neighbours, ρ = D²/(2t²).
+All draws come from the exact discrete Gaussian. With D the Frobenius distance of neighbours, ρ = D²/(2t²).
 """
 
 import math
@@ -36,8 +36,8 @@ from dpdpca_protocol.privacy.sensitivity import (
 
 
 def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
-    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² where no record has a
-    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, which are weighed by noise.
+    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² if no record has a
+    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, whose noise has weights.
 
     Source: docs/claims.md, C1 and C9 to C11.
     """
@@ -60,7 +60,7 @@ class Gaussian(Mechanism):
     ρ comes from (ε, δ) by the tight conversion, rounded down.
 
     Attributes:
-        off_diagonal_share: variance off the diagonal over that on it.
+        off_diagonal_share: the variance off the diagonal divided by that on it.
 
     Source: Dwork, Talwar, Thakurta, Zhang 2014; Wang, Chang 2018; calibration Canonne, Kamath, Steinke 2020.
     """
@@ -87,7 +87,7 @@ class Gaussian(Mechanism):
 
     @property
     def real_epsilon(self) -> float:
-        """ε of continuous noise of this strength at the setting's δ: printed beside, never promised."""
+        """The ε of continuous noise of this strength at the setting's δ; for display only, never promised."""
         ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
         return real_epsilon(ratio, float(self.setting.delta))
 
@@ -100,12 +100,12 @@ class Gaussian(Mechanism):
     def guarantee(self) -> Guarantee:
         if self.setting.rho_share < 1:
             return self.guarantee_of_rho
-        # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
+        # The scale is rounded up, so the requested ε is proved too. People expect to read this value.
         return self._promise(self.setting.epsilon)
 
     @property
     def guarantee_of_rho(self) -> Guarantee:
-        """(ε, δ) that ρ gives by the tight conversion, at the setting's δ and with the tails on top."""
+        """The (ε, δ) that ρ gives by the tight conversion at the setting's δ, with the tails added to δ."""
         return self._promise(epsilon_of_rho(self.rho, self.setting.delta))
 
     def _promise(self, epsilon: Fraction) -> Guarantee:
@@ -134,12 +134,12 @@ class Gaussian(Mechanism):
 
 
 def gaussian_triangle(d: int, diagonal: Fraction, off_diagonal: Fraction, sample: Samplers) -> list[int]:
-    """Independent draws of these variances as an upper triangle by rows."""
+    """Independent draws with these variances as an upper triangle by rows."""
     on = sample.gaussian(diagonal, d, tail_bound(diagonal))
     off = sample.gaussian(off_diagonal, d * (d - 1) // 2, tail_bound(off_diagonal))
     return upper_triangle(d, on, off)
 
 
 def tail_bound(variance: Fraction) -> int:
-    """⌈κσ⌉: draws beyond it are redrawn, their mass is part of δ."""
+    """⌈κσ⌉: draws beyond it are redrawn, and their probability is part of δ."""
     return ceil_sqrt(TAIL_SIGMAS**2 * variance)

@@ -1,9 +1,9 @@
-"""Laplace noise on the upper triangle: DPPCA of Huang et al. 2021, with a sensitivity that is proved.
+"""Laplace noise on the upper triangle: DPPCA of Huang et al. 2021, with a proved sensitivity.
 
-The ℓ₁ norm that the Laplace mechanism needs is that of the entries which are released: the upper triangle.
-By Cauchy and Schwarz Σ|M_ii| + ½ Σ_{i≠j}|M_ij| ≤ √(d + d(d−1)/4)·‖M‖_F = √(d(d+3)/4)·‖M‖_F for symmetric M,
-so every Frobenius sensitivity gives an ℓ₁ one. For R it is K√(d(d+3)/2), below the (d+1)K that follows from
-|x|₁² ≤ d|x|₂² and within 5 % of the largest value that optimisation finds.
+The Laplace mechanism needs the ℓ₁ norm of the released entries, which are the upper triangle. By Cauchy and
+Schwarz Σ|M_ii| + ½ Σ_{i≠j}|M_ij| ≤ √(d + d(d−1)/4)·‖M‖_F = √(d(d+3)/4)·‖M‖_F for symmetric M, so every
+Frobenius sensitivity gives an ℓ₁ one. For R it is K√(d(d+3)/2), below the (d+1)K that follows from |x|₁² ≤
+d|x|₂² and within 5 % of the largest value that optimisation finds.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,11 @@ from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 
 
 def l1_sensitivity(setting: Setting) -> Fraction:
-    """Bound on how far the released entries move in ℓ₁, rounded up; for a scatter that of S, times N for N·S.
+    """A bound on the ℓ₁ change of the released entries, rounded up.
 
-    For (R, αv) the smaller of two bounds: Cauchy and Schwarz over all entries, √(d(d+7)/4)·(2K+a)/√2, and the
-    sum of the parts, K√(d(d+3)/2) + 2√(a d K).
+    For a scatter it is that of S; N·S has N times as much. For (R, αv) it is the smaller of two bounds:
+    Cauchy and Schwarz over all entries, √(d(d+7)/4)·(2K+a)/√2, and the sum of the parts, K√(d(d+3)/2) + 2√(a
+    d K).
 
     Tested: tests/unit/test_mechanisms_laplace.py (optimisation over neighbours).
     """
