@@ -116,7 +116,7 @@ def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, capsys: pytest.Cap
     path = tmp_path / "draft.toml"
     path.write_text("title = ")
     assert run(path) == 1
-    assert "not TOML" in capsys.readouterr().err
+    assert "not valid TOML" in capsys.readouterr().err
     assert run(tmp_path / "nowhere.toml") == 1
     path.write_bytes(b" " * (terms.MOST_BYTES + 1))
     assert run(path) == 1
