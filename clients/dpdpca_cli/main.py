@@ -68,7 +68,7 @@ PARTS = {
     ),
     "bench": Part(
         "Compare the time of each phase with its bare arithmetic and with other libraries.",
-        ("dpdpca_lab.bench.commands", "dpdpca_lab.bench.study"),
+        ("dpdpca_lab.benchmarks.commands", "dpdpca_lab.benchmarks.study"),
         "bench",
     ),
     "experiments": Part(

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_lab.bench.local_pca import private_local_pca
+from dpdpca_lab.benchmarks.local_pca import private_local_pca
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.mechanisms import Calibration
 from dpdpca_lab.tables import EncodedTable, encode_table
