@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from present import present
 from reference_data import Seeded, Table, covtype, digits, in_half_ranges, insurance, musk, terrain
 from releases import Clipped, clipped, share_captured
 
@@ -116,8 +117,8 @@ def test_standardising_gains_by_taking_the_noise_off_first() -> None:
     gains = []
     for _ in range(3):
         components, reliability = released(study, source)
-        first = correlation_components(components, reliability)
-        raw = correlation_components(components, reliability, denoise=False)
+        first = present(correlation_components(components, reliability))
+        raw = present(correlation_components(components, reliability, denoise=False))
         assert first.denoised
         assert len(first.vectors) == components.trusted_count
         k = min(3, components.trusted_count)
@@ -133,10 +134,10 @@ def test_standardising_gains_by_taking_the_noise_off_first() -> None:
 def test_few_features_are_standardised_as_they_are_and_a_part_of_a_matrix_is_not() -> None:
     study = about_the_mean(terrain(), 3.0)
     components, reliability = released(study, Seeded(19))
-    plain = correlation_components(components, reliability)
+    plain = present(correlation_components(components, reliability))
     assert components.component_count < DENOISE_FROM
     assert not plain.denoised
-    truth = np.corrcoef(study.rows.T)
+    truth = np.asarray(np.corrcoef(study.rows.T))
     assert share_captured(plain.vectors[:3], truth) > 0.98
     some = study.fit(study.release(Seeded(20)), 4)
     with pytest.raises(UsageError, match="only 4 of 10"):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dpdpca_cli import main as cli
-from dpdpca_lab.benchmarks import growth, peers, phases
+from dpdpca_lab.benchmarks import growth, phases
 from dpdpca_lab.benchmarks.measure import Peak, in_turns, multiplication_seconds
 from dpdpca_lab.benchmarks.peers import load_peer
 from dpdpca_protocol.errors import UsageError
@@ -49,7 +49,7 @@ def test_a_peer_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(peers.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(UsageError) as refused:
         load_peer("heu", 2048, 1)
     assert "heu is not installed" in refused.value.problem

@@ -380,8 +380,8 @@ def test_a_driver_that_hears_first_of_a_cancellation_is_no_error(user: UserWorld
         client = connect(proxy, key)
         cancel = client.cancel_study
 
-        def cancel_and_look(study: StudyId, act: Statement) -> None:
-            cancel(study, act)
+        def cancel_and_look(study: StudyId, statement: Statement) -> None:
+            cancel(study, statement)
             user.driver.advance(user.row(row.id))
 
         client.cancel_study = cancel_and_look  # type: ignore[method-assign]
@@ -441,7 +441,8 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     ):
         with pytest.raises(IntegrityError, match="written anew"):
             verify(evidence | {"log": chained_again(other)})
-    for none in (None, {}, [{}]):
+    nothing: tuple[Any, ...] = (None, {}, [{}])
+    for none in nothing:
         with pytest.raises(MessageError):
             verify(evidence | {"log": none})
     for state in Stage:
@@ -612,9 +613,11 @@ def test_a_study_made_for_publication_in_clear_shows_nothing_but_the_sum_of_both
     assert model.components.noise_scale == pytest.approx(float(2 * law.diagonal) ** 0.5 / factor * unit)
     facts = model_facts(user.service, row.id)
     assert (facts["privacy"]["in_clear"], facts["privacy"]["noise_draws"]) == (True, 2)
-    assert "the proxy included" in facts["claim"]
+    assert "against the proxy too" in facts["claim"]
     assert "may be published in clear" in facts["claim"]
-    assert any("keeps neither its draw nor a result without it" in line for line in facts["assumptions"])
+    assert any(
+        "keeps neither its own draw nor any result without it" in line for line in facts["assumptions"]
+    )
     # and what owners get is the same
     published = user.world.client(user.world.owners[0]).components(row.known_study)
     copies = SealedComponents.parse(verify_statement("components", published, user.world.user.public.ed25519))
