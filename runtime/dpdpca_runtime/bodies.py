@@ -103,6 +103,12 @@ class Progress(Body):
     total: int = Field(ge=0)
 
 
+class StudyProgress(Progress):
+    """How far long work on a study has come."""
+
+    study: Id
+
+
 class StudySummary(Body):
     """A study, in short."""
 

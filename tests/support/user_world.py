@@ -22,6 +22,7 @@ from dpdpca_user_service.store.studies import StudyRow
 from dpdpca_user_service.work import MadeKey, make_key
 
 TOY_BITS = 512
+TOKEN = "open sesame"
 DRAFT: dict[str, Any] = {
     "title": "What varies together",
     "purpose": "A test.",
@@ -72,7 +73,7 @@ class UserWorld:
     def __post_init__(self) -> None:
         private_dir(self.home)
         write_private(self.home / "identity.pem", self.world.user.to_pem())
-        write_private(self.home / "token", b"open sesame\n")
+        write_private(self.home / "token", TOKEN.encode() + b"\n")
         write_private(self.home / "profile.json", b'{"name": "Institute"}')
         self.open()
         proxy = self.world.proxy.key.public

@@ -63,6 +63,9 @@ def client(observed: list[str]) -> httpx.AsyncClient:
     @app.post("/body")
     async def body(_body: Body, count: int) -> None: ...
 
+    @app.delete("/body")
+    async def no_body() -> None: ...
+
     install_problem_handlers(app, observed.append)
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://test")
@@ -112,6 +115,10 @@ def test_retry_after_is_in_header_and_document(client: httpx.AsyncClient) -> Non
 
 def test_a_wrong_method_names_the_right_ones(client: httpx.AsyncClient) -> None:
     assert run(client, "PUT", "/planned").headers["allow"] == "GET"
+
+
+def test_a_wrong_method_names_those_of_every_route_at_the_path(client: httpx.AsyncClient) -> None:
+    assert run(client, "PUT", "/body").headers["allow"] == "DELETE, POST"
 
 
 @pytest.mark.parametrize(

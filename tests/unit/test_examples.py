@@ -13,6 +13,7 @@ import uvicorn
 from proxy_world import PATIENCE_SECONDS, ProxyWorld, free_port, wait_for
 from user_world import UserWorld
 
+from dpdpca_user.results.model import claim
 from dpdpca_user_service.app import make_app
 from dpdpca_user_service.stages import Stage
 
@@ -116,12 +117,13 @@ def test_rest_api_and_read_model(
     running.join(PATIENCE_SECONDS)
     assert not running.is_alive()
     out = capsys.readouterr().out
-    assert "One record: (1, " in out
+    model = world.service.model_of(row.id)
+    assert claim(model) in out
     assert re.search(
         r"^scores of a record at the middle of all bounds: \[\[-?[\d.]+.*\]\]$", out, re.MULTILINE
     )
 
-    (tmp_path / "model.npz").write_bytes(world.service.model_of(row.id).to_bytes())
+    (tmp_path / "model.npz").write_bytes(model.to_bytes())
     example("read_model").main(str(tmp_path / "model.npz"))
     shown = printed(capsys)
     assert shown["study"] == row.known_study.hex()

@@ -4,16 +4,17 @@ import ast
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import METHODS, Contract, Judged, Part
+from contract import METHODS, Contract, Part
 from jsonschema import Draft202012Validator
-from proxy_world import ProxyWorld, unlike_before, values_of, wait_for
+from played_study import Played, play
+from proxy_world import unlike_before, values_of, wait_for
 from starlette.testclient import TestClient
-from user_world import DRAFT, UserWorld
+from study_parties import Parties
+from user_world import DRAFT
 
 from dpdpca_protocol import errors
 from dpdpca_protocol.messages.rotation import Rotation
@@ -22,57 +23,15 @@ from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.asgi.contract import PROBLEM_SCHEMA, example
 from dpdpca_runtime.asgi.problem_table import PROBLEMS
 from dpdpca_runtime.asgi.problems import status_of
-from dpdpca_user_service.app import make_app
-from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.transform.scores import ARROW_MEDIA_TYPE
 
-TOKEN = {"authorization": "Bearer open sesame"}
 ROOT = Path(__file__).parents[2]
 WINGS = ("protocol", "runtime", "services", "clients")
 HEALTH = ("GET /healthz", "GET /readyz")
 
 
-@dataclass
-class Played:
-    """A whole study through both services, every answer judged."""
-
-    proxy: Contract
-    user: Contract
-    client: TestClient
-    world: ProxyWorld
-    home: UserWorld
-    study: str
-
-
-def play(folder: Path, parties: Any, release: str) -> Iterator[Played]:
-    judges: list[Contract] = []
-
-    def judged(app: Any) -> Judged:
-        judges.append(Contract(app.openapi()))
-        return Judged(app, judges[0])
-
-    world = ProxyWorld(
-        folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof, serve=judged
-    )
-    world.start()
-    world.enrol_all()
-    user = UserWorld(world, folder / "user")
-    app = make_app(user.service, drive=False)
-    contract = Contract(app.openapi())
-    client = TestClient(Judged(app, contract), headers=TOKEN, raise_server_exceptions=False)
-    draft = json.dumps(DRAFT | {"release": release}).encode()
-    created = client.post("/v1/studies", content=draft, headers={"content-type": "application/json"})
-    assert created.status_code == 202, created.text
-    row = user.advance_to(user.row(created.json()["id"]), Stage.OPEN)
-    user.deliver_all(row)
-    row = user.advance_to(row, Stage.PUBLISHED)
-    yield Played(judges[0], contract, client, world, user, row.known_study.hex())
-    user.service.close()
-    world.stop()
-
-
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[Played]:
+def played(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[Played]:
     yield from play(tmp_path_factory.mktemp("contract"), parties, "joint")
 
 
@@ -195,8 +154,8 @@ def test_the_table_of_problems_says_what_the_code_raises() -> None:
             kind, slug = getattr(errors, call.func.id, None), call.args[0]
             if isinstance(kind, type) and isinstance(slug, ast.Constant) and kind is not errors.UsageError:
                 raised.setdefault(str(slug.value), set()).add(status_of(kind(slug.value, "")))
-    for slug, known in PROBLEMS.items():
-        assert known.status in raised.get(slug, set()), slug
+    for name, known in PROBLEMS.items():
+        assert known.status in raised.get(name, set()), name
 
 
 def test_every_body_that_is_read_is_declared(played: Played) -> None:

@@ -125,3 +125,14 @@ def test_the_envelope_has_four_members_and_names_its_kind(kind: str) -> None:
         assert not validator(kind).is_valid({name: envelope[name] for name in envelope if name != member})
     assert not validator(kind).is_valid(envelope | {"kind": "another"})
     assert not validator(kind).is_valid(envelope | {"unknown": 1})
+
+
+@pytest.mark.parametrize(("kind", "member"), PARTS)
+@pytest.mark.parametrize("other", [True, -1, 2**40, "", "text", [], [[]], [{}], {}, {"a": {}}], ids=repr)
+def test_a_member_of_any_other_form_is_refused_and_nothing_else_happens(
+    kind: str, member: str, other: object
+) -> None:
+    """A value that cannot be hashed once ended a proxy's answer to an enrolment as an internal error."""
+    body = {**STATEMENTS[kind][0].body, member: other}
+    if not Draft202012Validator(BODIES[kind]).is_valid(body):
+        assert not taken(kind, body)

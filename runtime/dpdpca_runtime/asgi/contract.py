@@ -15,6 +15,7 @@ from dpdpca_protocol.messages.schemas import BODIES, statement_schema
 from dpdpca_protocol.terms.members import manifest_schema
 from dpdpca_protocol.wire.http import (
     CHUNK_MEDIA_TYPE,
+    EVENTS_MEDIA_TYPE,
     JSON_MEDIA_TYPE,
     PROBLEM_MEDIA_TYPE,
     PROBLEM_TYPE_PREFIX,
@@ -60,6 +61,27 @@ def binary(media_type: str = CHUNK_MEDIA_TYPE) -> Content:
 
 def text(media_type: str) -> Content:
     return {media_type: {"schema": {"type": "string"}}}
+
+
+def events(**kinds: type[BaseModel]) -> Content:
+    """A stream of server-sent events: name of an event → what its data is, as JSON."""
+    return {
+        EVENTS_MEDIA_TYPE: {"schema": {"oneOf": [_event(name, kind) for name, kind in kinds.items()]}},
+    }
+
+
+def _event(name: str, kind: type[BaseModel]) -> dict[str, Any]:
+    data = {
+        "type": "string",
+        "contentMediaType": JSON_MEDIA_TYPE,
+        "contentSchema": kind.model_json_schema(ref_template=_REFERENCE),
+    }
+    return {
+        "type": "object",
+        "title": f"The event {name}",
+        "properties": {"event": {"const": name}, "data": data},
+        "required": ["data", "event"],
+    }
 
 
 def operation(

@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dpdpca_protocol.errors import (
@@ -160,10 +161,8 @@ def install_problem_handlers(app: FastAPI, observe: Observer = lambda slug: None
                 "next_step": next_step,
             },
         )
-        if error.headers and "allow" in {name.lower() for name in error.headers}:
-            response.headers["Allow"] = next(
-                value for name, value in error.headers.items() if name.lower() == "allow"
-            )
+        if error.status_code == 405:
+            response.headers["Allow"] = ", ".join(_methods_at(request))
         return response
 
     async def on_validation_error(_request: Request, error: Exception) -> Response:
@@ -230,6 +229,12 @@ def _respond(status: int, document: Mapping[str, Any]) -> Response:
         media_type=PROBLEM_MEDIA_TYPE,
         headers={"Cache-Control": "no-store"},
     )
+
+
+def _methods_at(request: Request) -> list[str]:
+    """What the path takes; the framework itself names the methods of its first route alone."""
+    matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
 
 
 def _known_field(item: Mapping[str, Any]) -> str:

@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request
 from starlette.responses import Response, StreamingResponse
 
+from dpdpca_protocol.wire.http import EVENTS_MEDIA_TYPE
 from dpdpca_proxy.routes.callers import ANY_ROLE, StudyPath, signed_request, study_id
 from dpdpca_proxy.routes.contract import STUDY
-from dpdpca_runtime.asgi.contract import operation, text
+from dpdpca_runtime.asgi.contract import events, operation
+from dpdpca_runtime.bodies import StudyProgress, StudySummary
 
 router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
 
@@ -16,7 +18,11 @@ router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
     "/events",
     summary="State and progress, live (text/event-stream)",
     response_class=Response,
-    **operation(text("text/event-stream"), STUDY, described="Events state and progress; comments between."),
+    **operation(
+        events(state=StudySummary, progress=StudyProgress),
+        STUDY,
+        described="Events state and progress; comments between.",
+    ),
 )
 async def read_events(request: Request, study: StudyPath) -> Response:
     await signed_request(request, ANY_ROLE)
@@ -35,6 +41,6 @@ async def event_stream(news: AsyncIterator[bytes]) -> Response:
 
     return StreamingResponse(
         body(),
-        media_type="text/event-stream",
+        media_type=EVENTS_MEDIA_TYPE,
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
