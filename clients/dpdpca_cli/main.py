@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from dpdpca_cli.variables import check_variables
 from dpdpca_protocol.errors import DpdpcaError, UsageError
+from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.cores import forbid_core_dumps
 
 
@@ -68,7 +69,7 @@ PARTS = {
     ),
     "bench": Part(
         "Compare the time of each phase with its bare arithmetic and with other libraries.",
-        ("dpdpca_lab.bench.commands", "dpdpca_lab.bench.study"),
+        ("dpdpca_lab.benchmarks.commands", "dpdpca_lab.benchmarks.study"),
         "bench",
     ),
     "experiments": Part(
@@ -125,7 +126,7 @@ for _name, _part in PARTS.items():
 
 @app.command(epilog="Example: dpdpca version --json")
 def version(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the version of this installation."""
     number = installed_version("dpdpca")

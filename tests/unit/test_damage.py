@@ -103,7 +103,12 @@ def test_a_data_user_s_database_that_is_damaged_is_named_with_what_to_do(
     user.service.close()
     path = settled(user.home / "user.sqlite3")
     damage(path)
-    refusal = refused(lambda: (user.open(), user.service.store.all()))
+
+    def opened() -> object:
+        user.open()
+        return user.service.store.all()
+
+    refusal = refused(opened)
     assert f"the database {problem} ({path}); " in str(refusal)
     assert advice in refusal.next_step
     assert str(tmp_path) not in refusal.public_text

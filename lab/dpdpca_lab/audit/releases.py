@@ -121,7 +121,7 @@ class Release(Protocol):
     veil: int  # B, on how many consecutive integers about 0 the mask is uniform; 0 where there is none
 
     def granularity(self, count: int) -> int | None:
-        """A number modulo which the stated noise is uniform, so that it hides the data's residue; else None."""
+        """A number modulo which the stated noise is uniform, and so hides the data's residue; else None."""
 
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
         """The coordinates of `Views.values`, with their stated noise at N = `count`."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from study_parties import Parties
 from typer.testing import CliRunner
 from user_world import DRAFT, UserWorld
 
@@ -21,7 +22,7 @@ BASE = {name: value for name, value in DRAFT.items() if name not in ("release", 
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[TestClient]:
     """A service whose proxy does not run: none of these routes asks it."""
     folder = tmp_path_factory.mktemp("drafts")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from study_parties import Parties
 from user_world import DRAFT, UserWorld
 
 from dpdpca_user.results.model import Model
@@ -24,7 +25,7 @@ PROBLEM = "urn:dpdpca:problem:"
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[UserWorld]:
+def finished(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[UserWorld]:
     """A data user with one published joint study."""
     folder = tmp_path_factory.mktemp("routes")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)

@@ -380,8 +380,8 @@ def test_a_driver_that_hears_first_of_a_cancellation_is_no_error(user: UserWorld
         client = connect(proxy, key)
         cancel = client.cancel_study
 
-        def cancel_and_look(study: StudyId, act: Statement) -> None:
-            cancel(study, act)
+        def cancel_and_look(study: StudyId, statement: Statement) -> None:
+            cancel(study, statement)
             user.driver.advance(user.row(row.id))
 
         client.cancel_study = cancel_and_look  # type: ignore[method-assign]
@@ -441,7 +441,8 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     ):
         with pytest.raises(IntegrityError, match="written anew"):
             verify(evidence | {"log": chained_again(other)})
-    for none in (None, {}, [{}]):
+    nothing: tuple[Any, ...] = (None, {}, [{}])
+    for none in nothing:
         with pytest.raises(MessageError):
             verify(evidence | {"log": none})
     for state in Stage:
