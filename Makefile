@@ -20,7 +20,7 @@ test-system: .venv/dev.stamp ## a browser, nginx and a container engine; .ci/run
 	$(BIN)/pytest -m system
 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
-	$(BIN)/python benchmarks/growth.py short
+	$(BIN)/python -m dpdpca_lab.benchmarks.growth short
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .

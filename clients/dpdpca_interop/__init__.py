@@ -1,7 +1,8 @@
-"""Keys and ciphertexts to and from `phe`, and an owner's encryption by `phe` alone.
+"""Converts keys and ciphertexts to and from `phe`, and lets an owner encrypt with `phe` alone.
 
-The only package that imports `phe` (GPLv3): an extra, never needed by the core. Both sides use generator
-1 + n and the same signed reading of plaintexts, so conversion changes the wrapping and no number.
+This is the only package that imports `phe` (GPLv3). It is an extra, and the core never needs it. Both
+libraries use the generator 1 + n and the same encoding of signed plaintexts, so a conversion changes types
+and no number.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ def to_phe_public(public: PublicKey) -> PaillierPublicKey:
 
 
 def from_phe_public(public: PaillierPublicKey) -> PublicKey:
-    """A phe public key as ours; it says nothing of the modulus' fitness."""
+    """A phe public key as ours. Whether its modulus is suitable is not checked."""
     return PublicKey(mpz(public.n))
 
 
@@ -40,7 +41,7 @@ def to_phe_private(secret: SecretKey) -> PaillierPrivateKey:
 
 
 def from_phe_private(secret: PaillierPrivateKey) -> SecretKey:
-    """A phe secret key as ours. It opens ciphertexts; phe's primes are not fit for the key of a study."""
+    """A phe secret key as ours. It can decrypt, but phe's primes are not suitable for the key of a study."""
     return SecretKey(mpz(secret.p), mpz(secret.q))
 
 
@@ -50,10 +51,10 @@ def to_phe_ciphertext(public: PublicKey, ciphertext: mpz) -> EncryptedNumber:
 
 
 def from_phe_ciphertext(number: EncryptedNumber) -> mpz:
-    """The ciphertext in phe's encrypted integer, freshly obfuscated if phe has not done so.
+    """The ciphertext of phe's encrypted integer, re-randomised if phe has not done so.
 
     Raises:
-        UsageError: the number is scaled (an encrypted float), which our integers are not.
+        UsageError: the number is an encrypted float, which has a scale; our integers have none.
     """
     if number.exponent != 0:
         raise UsageError(
@@ -65,7 +66,7 @@ def from_phe_ciphertext(number: EncryptedNumber) -> mpz:
 
 
 class PheEncryptor:
-    """Stands in for `Encryptor`, with phe's arithmetic and phe's randomness alone."""
+    """Replaces `Encryptor`; uses only phe's arithmetic and randomness."""
 
     __slots__ = ("_key", "public")
 
@@ -74,7 +75,7 @@ class PheEncryptor:
         self._key = to_phe_public(public)
 
     def encrypt(self, plain: int) -> mpz:
-        """E[m] as phe makes it: (1 + m n)·rⁿ mod n²."""
+        """E[m] as phe computes it: (1 + m n)·rⁿ mod n²."""
         return mpz(self._key.raw_encrypt(int(plain) % self._key.n))
 
     def encrypt_many(self, plains: Sequence[int], executor: Executor | None = None) -> list[mpz]:

@@ -16,7 +16,7 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
-from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements, proved_privacy
+from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import decimal_text, time_text
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
@@ -170,16 +170,13 @@ class ConsentSheet:
 
     def promise(self) -> list[str]:
         manifest, guarantee = self.manifest, self.manifest.figures.guarantee
-        if guarantee.epsilon is None or guarantee.delta is None:
-            promised = f"NOTHING is promised for one record: {guarantee}"
-        else:
-            what = "for this study" if self.chain is None else "for this round by itself"
-            promised = (
-                f"ε = {float(guarantee.epsilon):.6g}, δ = {float(guarantee.delta):.6g} {what}, relation"
-                f" {guarantee.relation}. This holds against the data user and everybody who sees the result:"
-                " replacing one record by any other changes the probability of any result by a factor of at"
-                " most e^ε, apart from δ. The number of records counts as public."
-            )
+        what = "for this study" if self.chain is None else "for this round by itself"
+        promised = (
+            f"ε = {float(guarantee.epsilon):.6g}, δ = {float(guarantee.delta):.6g} {what}, relation"
+            f" {guarantee.relation}. This holds against the data user and everybody who sees the result:"
+            " replacing one record by any other changes the probability of any result by a factor of at"
+            " most e^ε, apart from δ. The number of records counts as public."
+        )
         lines = [*self._of_chain(), promised]
         lines.append(f"{manifest.release} release, noise drawn by the {manifest.noise_by}")
         if manifest.noise_by is NoiseBy.OWNERS:
@@ -190,7 +187,7 @@ class ConsentSheet:
                 f" whatever {colluding} other owners tell the proxy or the data user"
             )
         first, *others = privacy_statements(manifest.figures)
-        return [*lines, f"mechanism {first}", *others, _UNIT]
+        return [*lines, first, *others, _UNIT]
 
     def _of_chain(self) -> list[str]:
         manifest, chain = self.manifest, self.chain
@@ -330,7 +327,6 @@ class ConsentSheet:
     def to_json(self) -> dict[str, Any]:
         manifest, figures = self.manifest, self.manifest.figures
         user = manifest.user
-        epsilon, delta = proved_privacy(manifest)
         sheet: dict[str, Any] = {
             "study": self.study.signed.study_id.hex(),
             "address": self.address,
@@ -356,7 +352,7 @@ class ConsentSheet:
             },
             "release": str(manifest.release),
             "mechanism": manifest.mechanism,
-            "calibration": str(manifest.calibration),
+            "calibration": manifest.calibration,
             "guarantee": str(figures.guarantee),
             "chain": None
             if self.chain is None
@@ -369,8 +365,8 @@ class ConsentSheet:
             **privacy_figures(figures),
             "noise_by": str(manifest.noise_by),
             "max_colluding": manifest.max_colluding,
-            "epsilon": None if epsilon is None else decimal_text(epsilon),
-            "delta": None if delta is None else decimal_text(delta),
+            "epsilon": decimal_text(manifest.epsilon),
+            "delta": decimal_text(manifest.delta),
             "claimed": {"epsilon": decimal_text(manifest.epsilon), "delta": decimal_text(manifest.delta)},
             "relation": str(manifest.relation),
             "clip_norm": decimal_text(manifest.clip_norm),

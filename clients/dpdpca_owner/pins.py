@@ -250,7 +250,7 @@ def _check(
     if not chain or chain[-1].identity.ed25519 != ed25519:
         raise AuthenticationError(
             f"{kind}-key-changed",
-            f"since {pinned.since}, {what} is known here under another key"
+            f"{what} has been known here since {pinned.since} under another key"
             f" (then: {fingerprint_words(pinned.ed25519)}; now: {fingerprint_words(ed25519)})",
             f"ask them; only after they have confirmed the new words, delete {path}",
         )

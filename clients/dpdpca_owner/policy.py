@@ -6,7 +6,7 @@ that this version does not know, or a value out of range, no study can be joined
 """
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -16,12 +16,11 @@ from typing import Any
 from dpdpca_owner.accounts.budget import Budget
 from dpdpca_owner.accounts.charge import DATA_SET_NAME
 from dpdpca_protocol.errors import MessageError, PolicyError, UsageError
-from dpdpca_protocol.privacy.mechanisms import Calibration
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import MAX_OWNERS
-from dpdpca_protocol.terms.statements import proved_privacy
 from dpdpca_protocol.wire.fields import (
     check_members,
     decimal_text,
@@ -38,7 +37,6 @@ from dpdpca_runtime.text import load_text
 from dpdpca_runtime.words import fingerprint_words
 
 _NAME = 200
-_MECHANISM = 60
 _MOST = 10_000
 _MOST_REAL = 10**30
 _WORDS = 12
@@ -54,7 +52,7 @@ max_features = 10000         # encoded columns; a categorical feature has one co
 min_owners = 3               # smallest cohort; with two owners, each learns the other's noisy statistics
 min_records = 1              # of all owners together; only a masked study enforces it before the release
 releases = ["masked", "joint", "pairs", "pre-study"]
-mechanisms = ["gaussian", "laplace"]   # by name; noise by a published formula is "NAME as-published"
+mechanisms = ["gaussian", "laplace"]
 
 [budget]                     # limit for all studies on the same records together
 epsilon = 10
@@ -132,16 +130,11 @@ class Policy:
             manifest: opened and checked.
             owner: this owner's raw Ed25519 key.
         """
-        features, mechanism = manifest.figures.encoded_features, mechanism_name(manifest)
+        features, mechanism = manifest.figures.encoded_features, manifest.mechanism
         strangers = self._strangers(manifest, owner)
-        epsilon, delta = proved_privacy(manifest)
-        lines = []
-        if epsilon is not None and delta is not None:
-            lines += [
-                _at_most("policy-epsilon", "ε", epsilon, self.max_epsilon),
-                _at_most("policy-delta", "δ", delta, self.max_delta),
-            ]
-        lines += [
+        lines = [
+            _at_most("policy-epsilon", "ε", manifest.epsilon, self.max_epsilon),
+            _at_most("policy-delta", "δ", manifest.delta, self.max_delta),
             PolicyLine(
                 "policy-features",
                 features <= self.max_features,
@@ -161,8 +154,7 @@ class Policy:
             PolicyLine(
                 "policy-mechanism",
                 mechanism in self.mechanisms,
-                f"mechanism {mechanism} (accepted: {', '.join(self.mechanisms)})"
-                + ("" if epsilon is not None else "; no privacy is proved for it"),
+                f"mechanism {mechanism} (accepted: {', '.join(self.mechanisms)})",
             ),
         ]
         if manifest.rules.is_masked and self.recognised is not None:
@@ -194,13 +186,6 @@ class Policy:
         if not manifest.participants:
             return manifest.max_owners
         return sum(not any(known.is_key(key) for known in self.recognised) for key in named)
-
-
-def mechanism_name(manifest: Manifest) -> str:
-    """The name under which a policy lists the noise mechanism of a study."""
-    if manifest.calibration is Calibration.PROVED:
-        return manifest.mechanism
-    return f"{manifest.mechanism} {manifest.calibration}"
 
 
 def load_policy(path: Path) -> Policy:
@@ -253,7 +238,7 @@ def _read(body: Mapping[str, Any]) -> Policy:
         min_owners=read_integer(study["min_owners"], "min_owners", 1, MAX_OWNERS),
         min_records=read_integer(study["min_records"], "min_records", 1),
         releases=_names(study["releases"], "releases", [*ReleaseKind]),
-        mechanisms=_names(study["mechanisms"], "mechanisms"),
+        mechanisms=_names(study["mechanisms"], "mechanisms", [each.name for each in MECHANISMS]),
         budget=_budget(body.get("budget", default["budget"]), default["budget"]),
         dataset=None if name is None else read_text(name, "dataset", DATA_SET_NAME),
         recognised=None if recognised is None else _recognised(recognised),
@@ -311,9 +296,9 @@ def _positive(value: Any, where: str) -> Fraction:
     return number
 
 
-def _names(value: Any, where: str, known: list[ReleaseKind] | None = None) -> tuple[str, ...]:
-    names = tuple(read_text(name, where, _MECHANISM) for name in read_list(value, where, _MOST))
-    if known is not None and not set(names) <= {str(name) for name in known}:
+def _names(value: Any, where: str, known: Sequence[str]) -> tuple[str, ...]:
+    names = tuple(read_text(name, where, _NAME) for name in read_list(value, where, _MOST))
+    if not set(names) <= {str(name) for name in known}:
         refused(f"{where} may list only {', '.join(known)}")
     return names
 

@@ -1,4 +1,4 @@
-"""The data user's commands and estimators talking to the data user's own service."""
+"""The client with which the data user's commands and estimators call the data user's own service."""
 
 import os
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _START = "start it with: dpdpca user serve"
 
 
 def find_url(environment: Mapping[str, str] = os.environ) -> str:
-    """Where the service is, if nobody says: as the environment names it, else on this machine."""
+    """The default address of the service: the one in the environment, else this machine."""
     named = environment.get("DPDPCA_USER_SERVICE_URL")
     return named or f"http://127.0.0.1:{environment.get('DPDPCA_USER_PORT') or 8450}"
 
@@ -36,7 +36,7 @@ def find_url(environment: Mapping[str, str] = os.environ) -> str:
 def find_token(
     given: str | None, home: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> str:
-    """The bearer token: as given, else from the file that the environment names, else from the home."""
+    """The bearer token: the given one, else from the file named in the environment, else from the home."""
     if given is not None:
         return given
     if environment.get(TOKEN_FILE_VARIABLE):
@@ -48,14 +48,14 @@ class ServiceClient:
     """One method per route of the data user's service.
 
     Args:
-        url: http for this machine, https elsewhere.
-        token: bearer token; None looks for the token file.
-        home: the data user's home folder, where the token file is looked for.
-        patience: how long to try again where the service answers that it is busy.
+        url: http for this machine, https for any other.
+        token: bearer token; None reads it from the token file.
+        home: the data user's home folder, which contains the token file.
+        patience: how long to try again if the service answers that it is busy.
         transport: for tests.
 
-    Every method raises the DpdpcaError that the service's problem document names, UnavailableError where
-    nobody answers, AuthenticationError where somebody else does.
+    Every method raises the DpdpcaError that the service's problem document names. It raises UnavailableError
+    if nobody answers, and AuthenticationError if the peer is not the service.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class ServiceClient:
         publish: bool = True,
         in_clear: bool = False,
     ) -> dict[str, Any]:
-        """Hand in a draft; the answer holds the draft's id."""
+        """Submit a draft; the answer contains the draft's id."""
         flags = {"publish": publish, "in_clear": in_clear}
         query = {name: "true" if flag else "false" for name, flag in flags.items()}
         query |= {"proxy": proxy} if proxy else {}
@@ -143,7 +143,7 @@ class ServiceClient:
         scales: bool = False,
         again: bool = False,
     ) -> dict[str, Any]:
-        """Hand in the base draft of a chain; the same draft gives the same chain, unless `again`."""
+        """Submit the base draft of a chain. The same draft returns the same chain, unless `again`."""
         flags = {"publish": publish, "scales": scales, "again": again}
         query = {name: "true" if value else "false" for name, value in flags.items()}
         query |= {"proxy": proxy} if proxy else {}
@@ -195,11 +195,11 @@ class ServiceClient:
 
 
 def _id(study: str) -> str:
-    """A study or draft id as it may stand in a path."""
+    """A study or draft id that may be used in a path."""
     if not study or len(study) > 64 or not all(letter in "0123456789abcdef" for letter in study):
         raise UsageError(
             "bad-study",
-            "a study is named by its id of 64 hex digits (or its draft's id)",
-            "see: dpdpca user list",
+            "that is not the id of a study (64 hex digits) or of a draft",
+            "list the studies with: dpdpca user study list",
         )
     return study

@@ -10,24 +10,24 @@ from dpdpca_lab.central.entropy import Floats
 from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.power import power_components
 from dpdpca_lab.central.result import captured_share
+from dpdpca_lab.mechanisms import ModSulq, Wishart
 from dpdpca_lab.pipelines.dppca_svm import leading_directions
 from dpdpca_lab.tables import EncodedTable, encode_table
-from dpdpca_protocol.privacy.mechanisms import Calibration, Quantity, Setting, mechanism_class
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, Quantity, Setting
 
 _COMPONENTS = 5
 
 Directions = Callable[[EncodedTable, Fraction, Fraction], Floats]
 
 
-def additive_directions(name: str, calibration: Calibration) -> Directions:
+def additive_directions(mechanism: type[Mechanism | Wishart]) -> Directions:
     """Leading directions of R about the public centre plus a mechanism's noise."""
-    chosen = mechanism_class(name, calibration)
 
     def directions(table: EncodedTable, epsilon: Fraction, delta: Fraction) -> Floats:
         d = table.z.shape[1]
         setting = Setting(Quantity.SECOND_MOMENT, d, table.record_bound, epsilon, delta)
         noise = np.zeros((d, d))
-        noise[np.triu_indices(d)] = [float(value) for value in chosen.calibrated(setting).draw(1)]
+        noise[np.triu_indices(d)] = [float(value) for value in mechanism.calibrated(setting).draw(1)]
         return leading_directions(table.second_moment + noise + np.triu(noise, 1).T, _COMPONENTS)
 
     return directions
@@ -43,12 +43,12 @@ def _power(table: EncodedTable, epsilon: Fraction, delta: Fraction) -> Floats:
 
 
 COMPARED: tuple[tuple[str, str, Directions], ...] = (
-    ("gaussian", "(ε, δ)", additive_directions("gaussian", Calibration.PROVED)),
+    ("gaussian", "(ε, δ)", additive_directions(Gaussian)),
     ("power method", "(ε, δ)", _power),
-    ("mod-sulq", "(about ε/36, δ)", additive_directions("mod-sulq", Calibration.AS_PUBLISHED)),
-    ("laplace", "pure ε", additive_directions("laplace", Calibration.PROVED)),
+    ("mod-sulq", "(about ε/36, δ)", additive_directions(ModSulq)),
+    ("laplace", "pure ε", additive_directions(Laplace)),
     ("ppca, sequential", "pure ε, idealised arithmetic", _exponential),
-    ("wishart (SN)", "none", additive_directions("wishart", Calibration.AS_PUBLISHED)),
+    ("wishart (SN)", "none", additive_directions(Wishart)),
 )
 
 

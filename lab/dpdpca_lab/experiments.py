@@ -17,18 +17,12 @@ from dpdpca_lab.central.asymptotic import ADVISORY, Spectrum, privacy_sigma, uti
 from dpdpca_lab.central.bingham import sample_bingham
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.comparison import captured_variance
+from dpdpca_lab.mechanisms import ModSulq, PublishedDiscretizer, PublishedGaussian, Wishart
+from dpdpca_lab.mechanisms.wishart import impossible_probability
 from dpdpca_lab.spectra import bundled_spectra, reference_spectra
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.privacy.mechanisms import (
-    Laplace,
-    ModSulq,
-    PublishedDiscretizer,
-    PublishedGaussian,
-    Quantity,
-    Setting,
-    Wishart,
-)
-from dpdpca_protocol.privacy.mechanisms.wishart import impossible_probability
+from dpdpca_protocol.privacy.mechanisms import Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
 
 Cell = str | int | float | None
 _GRID_BOUND = 2**40
@@ -63,7 +57,7 @@ def published_calibration(data: Path | None = None) -> Outcome:
             for quantity in (Quantity.SECOND_MOMENT, Quantity.SCATTER)
         ]
         real = [mechanism.real_epsilon for mechanism in fitted]
-        proved = [float(mechanism.guarantee.epsilon or 0) for mechanism in fitted]
+        proved = [float(mechanism.guarantee.epsilon) for mechanism in fitted]
         rows.append((float(claimed), *real, *proved))
     columns = (
         "claimed ε",
@@ -127,8 +121,7 @@ def laplace_sensitivity(data: Path | None = None) -> Outcome:
             block = np.where(np.arange(d) < d // 2, 1.0, -1.0)
             signs = np.where(block[:, None] == block[None, :], block[:, None], 1.0)
             reached = _spread(signs[np.triu_indices(d)], d)
-        fitted = Laplace.calibrated(_setting(Quantity.SECOND_MOMENT, d, "1"))
-        bound = math.sqrt(fitted.sensitivity.squared) / _GRID_BOUND
+        bound = float(l1_sensitivity(_setting(Quantity.SECOND_MOMENT, d, "1"))) / _GRID_BOUND
         rows.append((d, reached, bound, d + 1, 2 * d))
     columns = ("d", "reached", "proved bound", "by norms, d + 1", "published, 2d")
     return Outcome(

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from dpdpca_lab.central.entropy import Floats
+from dpdpca_lab.reference_data import COVTYPE, INSURANCE, read_columns
 from dpdpca_lab.tables import encode_table
-from dpdpca_protocol.errors import InputError
 
 Row = tuple[str, str, float, float | None]
 
 _CHUNK = 50_000
 _CODED = ("MOSTYPE", "MGEMLEEF", "MOSHOOFD", "MGODRK", "PWAPART")
 """Attributes of the insurance set whose numbers are codes, chosen to match the paper's 150 columns."""
-_FORESTS = "covtype_sample20k.parquet"
 
 
 def bundled_spectra() -> Iterator[Row]:
@@ -55,7 +54,7 @@ def reference_spectra(folder: Path) -> Iterator[Row]:
 
 
 def _forests(folder: Path) -> Iterator[Row]:
-    columns = _columns(folder / _FORESTS, drop=("Cover_Type",))
+    columns = read_columns(folder / COVTYPE, drop=("Cover_Type",))
     rows = np.column_stack([_numbers(column) for column in columns.values()])
     rows -= rows.mean(axis=0)
     moment, largest = _moment(rows)
@@ -66,7 +65,7 @@ def _forests(folder: Path) -> Iterator[Row]:
 
 
 def _insurance(folder: Path) -> Iterator[Row]:
-    columns = _columns(folder / "insurance_coil2000.parquet", drop=("CARAVAN", "split"))
+    columns = read_columns(folder / INSURANCE, drop=("CARAVAN", "split"))
     coded = {name: column for name, column in columns.items() if name in _CODED}
     rows = _by_maximum(coded, {name: _numbers(c) for name, c in columns.items() if name not in coded})
     name = f"insurance, {rows.shape[1]} columns"
@@ -76,7 +75,7 @@ def _insurance(folder: Path) -> Iterator[Row]:
 
 
 def _intrusions(folder: Path) -> Iterator[Row]:
-    columns = _columns(folder / "kddcup99_10pct.parquet", drop=("label",))
+    columns = read_columns(folder / "kddcup99_10pct.parquet", drop=("label",))
     text = {name: column for name, column in columns.items() if _is_text(column)}
     rows = _by_maximum(text, {name: _numbers(c) for name, c in columns.items() if name not in text})
     name = f"kddcup, {rows.shape[1]} columns"
@@ -90,15 +89,6 @@ def _against(name: str, moment: Floats, known: tuple[float, ...], trace: float) 
     for index, (value, reference) in enumerate(zip(values.tolist(), known, strict=False)):
         yield name, f"eigenvalue {index + 1}", value, reference
     yield name, "trace", float(values.sum()), trace
-
-
-def _columns(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise InputError("no-such-file", f"{path.name} is not in this folder", "give the folder that has it")
-    table = pq.read_table(path)
-    return {name: table.column(name) for name in table.column_names if name not in drop}
 
 
 def _is_text(column: Any) -> bool:

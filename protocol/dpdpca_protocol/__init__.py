@@ -1,1 +1,4 @@
-"""The protocol of DPDPCA: bytes and values in, bytes and values out; no I/O, no clock."""
+"""The protocol of DPDPCA.
+
+Its functions take and return bytes and values; they do no I/O and read no clock.
+"""

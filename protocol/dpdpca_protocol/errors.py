@@ -1,23 +1,24 @@
-"""Every error that this system raises on purpose, on one screen.
+"""All errors that this system raises on purpose.
 
-An error says whose fault it is by its class and which one it is by its `slug`; the text has three parts:
-what is wrong, with which value, and what to do next. The edge turns slug and class into a problem document
-and back, so that all roles share one taxonomy. Nothing here may carry a secret or an echo of rejected input.
+The class of an error says whose fault it is, and its `slug` says which error it is. The text has three parts:
+what is wrong, with which value, and what to do next. The HTTP edge turns class and slug into a problem
+document and back, so that all roles use the same errors. An error must never contain a secret or repeat
+rejected input.
 """
 
 from typing import ClassVar
 
 
 class DpdpcaError(Exception):
-    """Base of the taxonomy; never raised itself.
+    """Base class of all errors; it is never raised itself.
 
     Args:
         slug: stable name of this kind of error; the last part of the problem `type`.
         problem: what is wrong, with which value.
         next_step: what the reader should do about it; may be empty.
-        retry_after_seconds: for passing conditions, when another try makes sense.
-        place: the file or folder of this machine that it is about. Shown on this machine only: a peer learns
-            neither the place nor the next step, which may name it.
+        retry_after_seconds: for temporary conditions: when to try again.
+        place: the file or folder on this machine that the error is about. It is shown on this machine only: a
+            peer sees neither the place nor the next step, which may name it.
     """
 
     status: ClassVar[int] = 500
@@ -46,17 +47,17 @@ class DpdpcaError(Exception):
 
     @property
     def public_advice(self) -> str:
-        """The next step for a peer."""
-        return "the operator of this service must look at it" if self.place else self.next_step
+        """The next step as a peer may read it."""
+        return "ask the operator of this service to look into it" if self.place else self.next_step
 
     @property
     def public_text(self) -> str:
-        """As the error itself, for a peer."""
+        """The text of the error as a peer may read it."""
         return f"{self.problem}; {self.public_advice}" if self.public_advice else self.problem
 
 
 class UsageError(DpdpcaError):
-    """The caller in this process: wrong order, wrong shape, wrong option."""
+    """A mistake of the caller in this process: a wrong order, a wrong shape or a wrong option."""
 
 
 class MessageError(DpdpcaError):
@@ -66,66 +67,66 @@ class MessageError(DpdpcaError):
 
 
 class AuthenticationError(DpdpcaError):
-    """A peer is not who it says."""
+    """A peer is not who it claims to be."""
 
     status = 401
 
 
 class NotAllowedError(DpdpcaError):
-    """A known peer is not entitled to this."""
+    """A known peer may not do this."""
 
     status = 403
 
 
 class NotFoundError(DpdpcaError):
-    """There is no such thing here, or not for this caller."""
+    """Nothing of this name exists here, or this caller may not see it."""
 
     status = 404
 
 
 class ConflictError(DpdpcaError):
-    """Valid, but not now or not again."""
+    """A valid request that is not possible now, or not a second time."""
 
     status = 409
 
 
 class CryptographicError(DpdpcaError):
-    """The mathematics does not hold."""
+    """A cryptographic check failed."""
 
     status = 422
 
 
 class PolicyError(DpdpcaError):
-    """One of our own rules says no."""
+    """A rule of this system or of this party forbids it."""
 
     status = 403
 
 
 class InputError(DpdpcaError):
-    """An owner's or application's records do not fit what the manifest says."""
+    """The records of an owner or an application do not match the manifest."""
 
     status = 422
 
 
 class LimitError(DpdpcaError):
-    """Too large, too many, too slow."""
+    """Something is too large, too many or too slow."""
 
     status = 413
 
 
 class UnavailableError(DpdpcaError):
-    """Us, passing: try again later."""
+    """A temporary condition on our side: try again later."""
 
     status = 503
 
 
 class IntegrityError(DpdpcaError):
-    """Us, not passing: stored state contradicts itself, an operator is needed."""
+    """A permanent condition on our side: stored state contradicts itself, and an operator must act."""
 
     status = 500
 
 
 def printable(untrusted: str, limit: int = 500) -> str:
-    """`untrusted` as one line that no terminal acts upon, at most `limit` characters; for messages."""
+    """`untrusted` as one line of at most `limit` characters, without terminal control codes; for messages."""
     line = "".join(letter if letter.isprintable() else " " for letter in untrusted[: limit + 1])
     return line if len(line) <= limit else line[: limit - 1] + "…"

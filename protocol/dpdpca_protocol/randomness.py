@@ -1,7 +1,7 @@
-"""The one source of randomness: the operating system.
+"""The only source of randomness: the operating system.
 
-Everything random takes a `Randomness` as an argument. The product passes `OS_RANDOMNESS`; a scripted source
-lives in the tests and cannot be chosen by any setting.
+All code that needs randomness takes a `Randomness` as an argument. The product passes `OS_RANDOMNESS`. The
+tests have a scripted source, and no setting can select it.
 """
 
 import secrets
@@ -26,7 +26,7 @@ class _OsRandomness:
         return secrets.randbelow(bound)
 
     def __reduce__(self) -> str:
-        return "OS_RANDOMNESS"  # in another process: the one of that process
+        return "OS_RANDOMNESS"  # unpickled in another process, it is that process's own source
 
 
 OS_RANDOMNESS: Randomness = _OsRandomness()

@@ -1,7 +1,8 @@
-"""The whole protocol in one process and one loop, to be read beside docs/spec.md, which prints it.
+"""The whole protocol in one process and one loop.
 
-Every faster way of doing the same must equal it. Randomness, noise and cipher are arguments, and integers are
-exact: where all noise is 0, the release is the plain sums.
+Read it together with docs/spec.md, which prints it. Every faster implementation must give the same result.
+Randomness, noise and cipher are arguments. All integers are exact: if all noise is 0, the release equals the
+plain sums.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,7 @@ Released = NoisyScatter | dict[BlockName, list[int]]
 
 
 class StudyTerms(EncodingTerms, Protocol):
-    """What a study depends on: a manifest, or the terms of a table without one."""
+    """The terms of a study: a manifest, or terms for a table without a manifest."""
 
     @property
     def figures(self) -> Figures: ...
@@ -40,19 +41,19 @@ def run_study(
     noise: Samplers,
     cipher: Cipher[Ciphertext],
 ) -> Released:
-    """One study from the owners' records to what the data user reads.
+    """Runs one study, from the owners' records to the result of the data user.
 
-    Left out is what moves no number: keys, statements, chunks, and the rules of who may take part.
+    Steps that change no number are omitted: keys, statements, chunks, and the rules of who may take part.
 
     Args:
         terms: the manifest.
-        owners: each one's records, by column.
-        randomness: of the mask, and of the order in which owners pair records.
-        noise: where the integers of the noise come from, whoever draws it.
-        cipher: with the data user's key.
+        owners: the records of each owner, by column.
+        randomness: for the mask, and for the order in which owners pair records.
+        noise: the source of the noise, whoever draws it.
+        cipher: the cipher with the data user's key.
 
     Returns:
-        The noisy scatter; of a pre-study, which has none, the noisy blocks.
+        The noisy scatter or, for a pre-study, the noisy blocks.
 
     Raises:
         InputError: records do not fit the terms.
@@ -73,7 +74,7 @@ def run_study(
     # The proxy multiplies position by position (section 7).
     aggregate = [reduce(cipher.add, ciphertexts) for ciphertexts in zip(*shares, strict=True)]
 
-    # Masked: the data user proves N; the proxy puts in mask and noise; the data user takes the mask off (9).
+    # Masked: the data user proves N; the proxy adds mask and noise; the data user removes the mask (9).
     if figures.release.needs_count:
         count = cipher.prove(cipher.rerandomize(aggregate[0]))
         check_count_range(count, 1, figures.most_counted)
@@ -82,7 +83,7 @@ def run_study(
         released = masked_release(figures, aggregate, count, b, H, cipher)
         return unmask(block_layout(figures), [cipher.decrypt(ciphertext) for ciphertext in released], count)
 
-    # Flat: the proxy puts in noise where the owners have not; the data user reads block by block (8).
+    # Flat: the proxy adds noise unless the owners did; the data user decodes block by block (8).
     by_proxy = figures.noise_by is NoiseBy.PROXY
     drawn = figures.mechanism.draw(1, noise) if by_proxy else [0] * figures.value_count
     released = flat_release(figures, aggregate, drawn, cipher)
@@ -93,7 +94,7 @@ def run_study(
 
 
 def owner_sums(figures: Figures, z: Integers) -> list[int]:
-    """One owner's exact sums over (n, d) encoded records, paired as they stand, in the order of a share."""
+    """One owner's exact sums over (n, d) encoded records, paired in their present order, as in a share."""
     sums = new_sums(figures)
     sums.add(z)
     if isinstance(sums, BlockSums) and sums.has_pairs:
@@ -103,7 +104,7 @@ def owner_sums(figures: Figures, z: Integers) -> list[int]:
 
 
 def plaintexts(figures: Figures, values: Sequence[int]) -> list[int]:
-    """Values in the order of a share, packed as the release asks: flat, or N, v and R by rows and blocks."""
+    """Values in the order of a share, packed for the release: flat, or N, v and R by rows and blocks."""
     if figures.blocks:
         return list(flat_layout(figures).pack_stream(values))
     d = figures.encoded_features
@@ -122,7 +123,7 @@ def block_layout(figures: Figures) -> BlockLayout:
 def flat_release(
     figures: Figures, aggregate: Sequence[Ciphertext], noise: Sequence[int], cipher: Cipher[Ciphertext]
 ) -> list[Ciphertext]:
-    """The aggregate with the noise multiplied in (section 8)."""
+    """The aggregate with the encrypted noise (section 8)."""
     packed = zip(aggregate, plaintexts(figures, noise), strict=True)
     return [cipher.add_plain(ciphertext, plain) for ciphertext, plain in packed]
 

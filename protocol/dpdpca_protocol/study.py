@@ -1,7 +1,8 @@
-"""The states of a study and of one owner's share in it, as two tables.
+"""The states of a study and of one owner's share, as two transition tables.
 
-Everything that can move a study or a share stands here. The tables know neither role nor storage; an
-event that a state does not allow raises and nothing moves. No study state is entered twice.
+The tables list every event that can change the state of a study or a share. They do not depend on roles or
+storage. An event that a state does not allow raises an error and changes nothing. No study state is entered
+twice.
 """
 
 from enum import StrEnum
@@ -29,7 +30,7 @@ class StudyEvent(StrEnum):
 
 
 class ReleaseKind(StrEnum):
-    """What leaves once, noisy."""
+    """What is released, once and with noise."""
 
     MASKED = "masked"
     JOINT = "joint"
@@ -38,12 +39,15 @@ class ReleaseKind(StrEnum):
 
     @property
     def needs_count(self) -> bool:
-        """Whether the data user proves the number of records before the noise is drawn."""
+        """Whether the data user must prove the number of records before the noise is drawn."""
         return self is ReleaseKind.MASKED
 
     @property
     def has_components(self) -> bool:
-        """Whether components come of it. A pre-study has numbers for whoever plans the next study."""
+        """Whether the release gives components.
+
+        A pre-study gives numbers for planning the next study instead.
+        """
         return self is not ReleaseKind.PRE_STUDY
 
 
@@ -73,7 +77,7 @@ STUDY_TRANSITIONS: dict[ReleaseKind, dict[tuple[StudyState, StudyEvent], StudySt
     kind: _COMMON | (_COUNTED if kind.needs_count else _FLAT) | (_PUBLISHED if kind.has_components else {})
     for kind in ReleaseKind
 }
-"""(state, event) → next state. After the first draw of noise the store refuses CANCEL besides."""
+"""(state, event) → next state. The store also refuses CANCEL after the first draw of noise."""
 
 TERMINAL_STATES = frozenset({_S.PUBLISHED, _S.CANCELLED, _S.FAILED})
 RELEASED_STATES = frozenset({_S.RELEASED, _S.PUBLISHED})
@@ -82,23 +86,23 @@ RELEASED_STATES = frozenset({_S.RELEASED, _S.PUBLISHED})
 def next_study_state(
     state: StudyState, event: StudyEvent, release: ReleaseKind, *, noise_drawn: bool = False
 ) -> StudyState:
-    """Where `event` takes a study.
+    """The state of a study after `event`.
 
     Raises:
-        ConflictError: the table has no such transition, or CANCEL comes after noise was drawn.
+        ConflictError: the table has no such transition, or the event is CANCEL and noise was drawn.
     """
     following = STUDY_TRANSITIONS[release].get((state, event))
     if following is None:
         slug = "study-closed" if event is _E.CLOSE else "wrong-state"
         raise ConflictError(
             slug,
-            f"a {release} study that is {state} does not {event}",
+            f"a {release} study in state {state} does not allow {event}",
             "read the study's state and its transcript",
         )
     if event is _E.CANCEL and noise_drawn:
         raise ConflictError(
             "noise-already-drawn",
-            "the noise of this study is drawn, so it can no longer be cancelled",
+            "the noise of this study was drawn, so the study can no longer be cancelled",
             "wait for the release",
         )
     return following
@@ -129,13 +133,15 @@ SHARE_TRANSITIONS: dict[tuple[ShareState, ShareEvent], ShareState] = {
     (_H.WITHDRAWN, _V.UPLOAD): _H.WITHDRAWN,
     (_H.WITHDRAWN, _V.COMPLETE): _H.COMPLETE,
 }
-"""A complete or withdrawn share stays what it is while a higher version is being uploaded."""
+"""A complete or withdrawn share keeps its state while a higher version is being uploaded."""
 
 
 def next_share_state(
     state: ShareState, event: ShareEvent, *, version: int, signed_version: int, study: StudyState
 ) -> ShareState:
-    """Where `event` under `version` takes a share whose last signed version is `signed_version` (0: none).
+    """The state of a share after `event`.
+
+    `version` is the version of the event, `signed_version` the last signed version of the share (0 if none).
 
     Raises:
         ConflictError: the study is not open, the version is not above the last signed one, or the table
@@ -144,18 +150,18 @@ def next_share_state(
     if study is not StudyState.OPEN:
         raise ConflictError(
             "study-closed",
-            f"the study is {study}: it takes no more shares",
+            f"the study is {study}: it accepts no more shares",
             "ask the data user for a new study",
         )
     if version <= signed_version:
         raise ConflictError(
             "share-version-not-newer",
-            f"version {version} is not above version {signed_version}, the last one signed for this share",
+            f"version {version} is not above version {signed_version}, the last signed version of this share",
             f"use version {signed_version + 1}",
         )
     following = SHARE_TRANSITIONS.get((state, event))
     if following is None:
         raise ConflictError(
-            "wrong-state", f"a share that is {state} cannot {event}", "read the share's state"
+            "wrong-state", f"a share in state {state} does not allow {event}", "read the share's state"
         )
     return following

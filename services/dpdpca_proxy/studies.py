@@ -19,7 +19,6 @@ from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
 from dpdpca_protocol.terms.features import feature_key
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
-from dpdpca_protocol.terms.statements import proved_privacy
 from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.fields import decimal_text, time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -120,7 +119,6 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
 def row_of(signed: SignedManifest, now: datetime) -> StudyRow:
     """The row of a study that opens now."""
     manifest = signed.manifest
-    epsilon, delta = proved_privacy(manifest)
     return StudyRow(
         study=signed.study_id,
         user=PartyId.of(manifest.user.ed25519),
@@ -128,8 +126,8 @@ def row_of(signed: SignedManifest, now: datetime) -> StudyRow:
         release_kind=ReleaseKind(manifest.release),
         closing=manifest.closing,
         closes_at=manifest.closes_at,
-        epsilon="none" if epsilon is None else decimal_text(epsilon),
-        delta="none" if delta is None else decimal_text(delta),
+        epsilon=decimal_text(manifest.epsilon),
+        delta=decimal_text(manifest.delta),
         share_bytes=manifest.figures.share_bytes,
         min_owners=manifest.min_owners,
         max_owners=manifest.max_owners,

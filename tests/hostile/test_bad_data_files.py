@@ -4,7 +4,6 @@ import base64
 import io
 import sqlite3
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow.parquet
 import pyarrow.parquet.encryption as encryption
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from study_parties import MakeManifest
 
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
@@ -29,15 +29,15 @@ TEXTS = {
     "text beyond the first block": (HEADER + "1,2,3\n" * 70_000 + f"{SECRET},2,3\n", "'age'.*record 70001"),
     "underscore in a number": (HEADER + "1_0,2,3\n", "'age'.*record 1"),
     "decimal comma unannounced": ("age;systolic;weight\n1,5;2;3\n", "--decimal"),
-    "too few fields": (HEADER + f"1,2,3\n{SECRET},2\n", "has 2 fields and the header has 3"),
-    "too many fields": (HEADER + f"1,2,3,{SECRET}\n", "has 4 fields and the header has 3"),
+    "too few fields": (HEADER + f"1,2,3\n{SECRET},2\n", "has 2 fields, but the header has 3"),
+    "too many fields": (HEADER + f"1,2,3,{SECRET}\n", "has 4 fields, but the header has 3"),
     "an open quote": (HEADER + f'1,2,"{SECRET}\n', "cannot|not text|no number|fields"),
     "missing column": ("age,systolic\n1,2\n", "'weight'"),
     "renamed column": ("age,systolic,Weight\n1,2,3\n", "rename 'Weight' to 'weight'"),
-    "doubled column": ("age,systolic,weight,age\n1,2,3,4\n", "more than one column 'age'"),
+    "doubled column": ("age,systolic,weight,age\n1,2,3,4\n", "more than one column named 'age'"),
     "doubled by decomposition and space": (
         "age,systolic,weight, age\n1,2,3,4\n",
-        "more than one column 'age'",
+        "more than one column named 'age'",
     ),
     "no header": ("1,2,3\n4,5,6\n", "columns 'age', 'systolic', 'weight'"),
     "only a header": (HEADER, "no records"),
@@ -47,7 +47,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_files(tmp_path: Path, make_manifest: Callable[..., Manifest], name: str) -> None:
+def test_text_files(tmp_path: Path, make_manifest: MakeManifest, name: str) -> None:
     content, words = TEXTS[name]
     (tmp_path / "records.csv").write_text(content, encoding="utf-8")
     refused(tmp_path / "records.csv", make_manifest(max_records=100_000), words)
@@ -129,16 +129,16 @@ TIMES = pa.array([0], pa.timestamp("s"))
 BINARIES = {
     "empty": (b"", "is empty"),
     "random bytes": (bytes(range(128, 256)) * 9, "--encoding"),
-    "zero bytes": (bytes(999), "is no text file"),
+    "zero bytes": (bytes(999), "is neither a text file"),
     "cut Parquet": (b"PAR1" + bytes(99), "cannot be read"),
     "cut Arrow": (b"ARROW1\0\0" + bytes(99), "cannot be read"),
     "cut stream": (b"\xff\xff\xff\xff" + bytes(99), "cannot be read"),
     "cut npy": (b"\x93NUMPY\x01\x00", "cannot be read"),
     "cut npz": (b"PK\x03\x04" + bytes(99), "cannot be read"),
-    "pickle in npy": (pickled(), "not unpickled"),
+    "pickle in npy": (pickled(), "never unpickled"),
     "array that ends early": (short_array(), "cannot be read"),
     "matrix without names": (npz(X=np.zeros((2, 3))), "names its columns"),
-    "matrix with too few names": (npz(X=np.zeros((2, 3)), features=NAMES[:2]), "do not fit 3 columns"),
+    "matrix with too few names": (npz(X=np.zeros((2, 3)), features=NAMES[:2]), "matrix has 3 columns"),
     "two matrices": (npz(A=np.zeros((2, 3)), B=np.zeros((2, 3)), features=NAMES), "needs one matrix"),
     "arrays of different lengths": (
         npz(age=np.zeros(2), systolic=np.zeros(3), weight=np.zeros(2)), "different lengths",
@@ -160,13 +160,13 @@ BINARIES = {
 
 
 @pytest.mark.parametrize("name", BINARIES)
-def test_binary_files(tmp_path: Path, make_manifest: Callable[..., Manifest], name: str) -> None:
+def test_binary_files(tmp_path: Path, make_manifest: MakeManifest, name: str) -> None:
     content, words = BINARIES[name]
     (tmp_path / "records").write_bytes(content)
     refused(tmp_path / "records", make_manifest(), words)
 
 
-def test_no_file_and_a_folder(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_no_file_and_a_folder(tmp_path: Path, make_manifest: MakeManifest) -> None:
     refused(tmp_path / "nothing", make_manifest(), "there is no file")
     refused(tmp_path, make_manifest(), "is not a file")
 
@@ -179,32 +179,30 @@ def test_no_file_and_a_folder(tmp_path: Path, make_manifest: Callable[..., Manif
         ("sqlite:///{db}", "CREATE TABLE made (x)", "database refused"),
         ("sqlite:///{db}", "SELECT 1 AS age, 1 AS systolic, 1 AS weight WHERE 0", "no records"),
         ("sqlite:///{db}", "SELECT 1 AS age, 2 AS age, 1 AS systolic, 1 AS weight", "more than one"),
-        (f"nosuch://u:{SECRET}@h/db", "SELECT 1", "not one that SQLAlchemy knows"),
-        (f"{SECRET}", "SELECT 1", "not one that SQLAlchemy knows"),
+        (f"nosuch://u:{SECRET}@h/db", "SELECT 1", "SQLAlchemy does not understand"),
+        (f"{SECRET}", "SELECT 1", "SQLAlchemy does not understand"),
     ],
 )
-def test_queries(
-    tmp_path: Path, make_manifest: Callable[..., Manifest], url: str, query: str, words: str
-) -> None:
+def test_queries(tmp_path: Path, make_manifest: MakeManifest, url: str, query: str, words: str) -> None:
     sqlite3.connect(tmp_path / "db").close()
     refused(url.format(db=tmp_path / "db"), make_manifest(), words, query)
     with sqlite3.connect(tmp_path / "db") as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
 
 
-def test_an_unknown_level_is_not_repeated(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_an_unknown_level_is_not_repeated(tmp_path: Path, make_manifest: MakeManifest) -> None:
     sex = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
     manifest = make_manifest(features=[sex, {"name": "age", "lower": 0, "upper": 100}])
     (tmp_path / "r.csv").write_text(f"sex,age\nf,1\n{SECRET},2\n", encoding="utf-8")
     refused(tmp_path / "r.csv", manifest, "'sex' .*record 2")
 
 
-def test_more_records_than_the_study_takes(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_more_records_than_the_study_takes(tmp_path: Path, make_manifest: MakeManifest) -> None:
     (tmp_path / "r.csv").write_text(HEADER + "1,2,3\n" * 11, encoding="utf-8")
     refused(tmp_path / "r.csv", make_manifest(max_records=10, min_records=1), "more records than the 10")
 
 
-def test_no_complete_record(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_no_complete_record(tmp_path: Path, make_manifest: MakeManifest) -> None:
     (tmp_path / "r.csv").write_text(HEADER + "1,,3\n,2,3\n", encoding="utf-8")
     refused(tmp_path / "r.csv", make_manifest(missing="reject"), "all 2 records")
 
@@ -221,7 +219,7 @@ def test_no_complete_record(tmp_path: Path, make_manifest: Callable[..., Manifes
 )
 def test_what_the_protocol_admits_passes(
     tmp_path: Path,
-    make_manifest: Callable[..., Manifest],
+    make_manifest: MakeManifest,
     content: str,
     missing: str,
     records: int,
@@ -234,7 +232,7 @@ def test_what_the_protocol_admits_passes(
     assert (contribution.report.records, contribution.sums.count) == (records, kept)
 
 
-def test_one_feature(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_one_feature(tmp_path: Path, make_manifest: MakeManifest) -> None:
     (tmp_path / "r.csv").write_text("age\n50\n60\n", encoding="utf-8")
     manifest = make_manifest(features=[{"name": "age", "lower": 0, "upper": 100}])
     assert read_contribution(DataLocation(str(tmp_path / "r.csv")), manifest, KEY).sums.count == 2

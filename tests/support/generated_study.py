@@ -82,7 +82,8 @@ def finish(client: Any, study: str, rows: list[dict[str, Any]]) -> dict[str, Any
 
 
 if __name__ == "__main__":
-    step, url, *rest = sys.argv[1:]
+    step, url, *study = sys.argv[1:]
     given = json.load(sys.stdin)
     with client_of(url) as asked:
-        json.dump({"begin": begin, "finish": finish}[step](asked, *rest, given), sys.stdout)
+        said = begin(asked, given) if step == "begin" else finish(asked, study[0], given)
+    json.dump(said, sys.stdout)

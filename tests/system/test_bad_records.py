@@ -7,6 +7,7 @@ value, nothing sent, and not a byte of the owner's home changed.
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +34,12 @@ PATIENTS = patients(6, seed=8)
 NFD_HEIGHT = unicodedata.normalize("NFD", HEIGHT)
 
 
-def _lines(*lines: str, names: list[str] = NAMES) -> Callable[[Path], None]:
-    return lambda path: (
-        path.write_text("\n".join([",".join(names), *lines]) + "\n", encoding="utf-8") and None
-    )
+def _lines(*lines: str, names: list[str] = NAMES) -> Callable[[Path], object]:
+    return lambda path: path.write_text("\n".join([",".join(names), *lines]) + "\n", encoding="utf-8")
 
 
-def _bytes(content: bytes) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(content) and None
+def _bytes(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
 
 
 def _without(name: str, *others: str) -> list[str]:
@@ -57,16 +56,16 @@ def _pickled(path: Path) -> None:
         np.savez(file, age=np.array([SECRET, None], dtype=object), allow_pickle=True)
 
 
-REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing column": (_lines("170,80,130,A", names=_without("age")), "lacks the column 'age'"),
     "renamed column": (_lines("170,80,130,A,50", names=_without("age", "Age")), "rename 'Age' to 'age'"),
     "doubled column": (
         _lines("170,80,50,130,A,51", names=[*NAMES, "age"]),
-        "more than one column 'age'",
+        "more than one column named 'age'",
     ),
     "column doubled in another Unicode form": (
         _lines("170,80,50,130,A,171", names=[*NAMES, NFD_HEIGHT]),
-        f"more than one column '{HEIGHT}'",
+        f"more than one column named '{HEIGHT}'",
     ),
     "text in a number": (_lines(f"170,80,{SECRET},130,A"), "column 'age' holds text in record"),
     "text in a number of a typed file": (_parquet_with_text, "holds text in record 1"),
@@ -75,12 +74,12 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
         "'ward' holds a level that the manifest does not list",
     ),
     "empty file": (_bytes(b""), "is empty"),
-    "header alone": (_lines(), "holds no records"),
+    "header alone": (_lines(), "contains no records"),
     "no complete record": (_lines("170,,50,130,A", "171,80,NaN,130,A", "172,inf,1,130,A"), "all 3 records"),
     "ragged row": (_lines("170,80,50,130,A", f"171,80,{SECRET},1,2,3"), "row 3"),
-    "no text at all": (_bytes(b"\x00\xff\xfe\x00" * 50), "no text file"),
+    "no text at all": (_bytes(b"\x00\xff\xfe\x00" * 50), "neither a text file"),
     "damaged parquet": (_bytes(b"PAR1" + b"\x15" * 100), "cannot be read"),
-    "pickled objects": (_pickled, "are not unpickled"),
+    "pickled objects": (_pickled, "are never unpickled"),
     "too many records": (_lines(*["170,80,50,130,A"] * 61), "more records than the 60"),
 }
 
@@ -161,11 +160,12 @@ def _odd_files(folder: Path) -> tuple[list[Path], list[list[Record]], list[str]]
     with_infinity = [dict(record) for record in patients(20, seed=33)]
     numbers = {name: [record[name] for record in with_infinity] for name in NAMES}
     numbers["weight"][4], numbers["age"][9], numbers["pressure"][9] = np.inf, -np.inf, np.nan
-    np.savez(folder / "infinite.npz", **{name: np.array(values) for name, values in numbers.items()})
+    arrays: dict[str, Any] = {name: np.array(values) for name, values in numbers.items()}
+    np.savez(folder / "infinite.npz", **arrays)
     for place, names in ((4, ["weight"]), (9, ["age", "pressure"])):
         for name in names:
             with_infinity[place][name] = None
-    constant = [record | {"age": 40, "ward": "B"} for record in patients(10, seed=34)]
+    constant = [{**record, "age": 40, "ward": "B"} for record in patients(10, seed=34)]
     files = [
         odd_header,
         write_npz(folder / "gaps.npz", gaps),
@@ -173,8 +173,15 @@ def _odd_files(folder: Path) -> tuple[list[Path], list[list[Record]], list[str]]
         write_parquet(folder / "constant.parquet", constant),
         write_csv(folder / "one.csv", patients(1, seed=35)),
     ]
-    notes = ["another order", "missing value", "missing value", "the same in every record", "one record only"]
-    return files, [permuted, gaps, with_infinity, constant, patients(1, seed=35)], notes
+    notes = [
+        "different order",
+        "missing value",
+        "missing value",
+        "the same value in every record",
+        "only one record",
+    ]
+    records: list[list[Record]] = [permuted, [*gaps], [*with_infinity], [*constant], patients(1, seed=35)]
+    return files, records, notes
 
 
 @pytest.mark.parametrize(("missing", "release"), [("reject", "joint"), ("midpoint", "masked")])
@@ -221,7 +228,7 @@ def test_one_feature_and_one_record_in_all(federation: Federation, tmp_path: Pat
     data.write_text("age\n40\n")
     joined = owner.join(f"{federation.url}/{study}", data)
     assert joined["notes"] == [
-        "there is one record only: others' records and noise are all that hides it in the sums"
+        "there is only one record: nothing but the noise and the records of other owners hides it in the sums"
     ]
     user.wait_state(study, "published")
     model = user.ask("user", "result", study)

@@ -70,4 +70,4 @@ def test_owners_approve_a_chain_once_and_its_numbers_lead_to_components(
     greedy = user.create_study(draft(release="pairs", rho_share="0.1", pre_studies=[first, second], **terms))
     refused = owners[0].run("owner", "join", f"{federation.url}/{greedy}", "--data", data[0], "--yes")
     assert refused.status == 1
-    assert "earlier rounds have taken 1 of what was approved" in refused.err
+    assert "earlier rounds have taken 1 of the approved total" in refused.err

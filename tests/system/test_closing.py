@@ -83,7 +83,7 @@ def test_too_few_owners_end_a_study_without_noise(
     late = owners[2].run("owner", "join", study.address, "--data", file, "--yes")
     assert late.status == 1
     assert late.err.splitlines() == [
-        "dpdpca: the study is failed: it takes no more shares; ask the data user for a new study"
+        "dpdpca: the study is failed and accepts no more shares; ask the data user for a new study"
     ]
 
 

@@ -37,14 +37,21 @@ def ask(federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Ask
     folder, user = tmp_path_factory.mktemp("generated"), federation.user
     (folder / "openapi.json").write_text(httpx.get(f"{user.service_url}/openapi.json").text)
     (folder / "settings.yml").write_text("post_hooks: []\n")  # the generator would call a formatter
-    generate = [TOOLS / "openapi-python-client", "generate", "--meta", "none", "--config", "settings.yml"]
+    generate = [
+        str(TOOLS / "openapi-python-client"),
+        "generate",
+        "--meta",
+        "none",
+        "--config",
+        "settings.yml",
+    ]
     generate += ["--path", "openapi.json", "--output-path", "study_client"]
     subprocess.run(generate, cwd=folder, check=True)
     token = (user.home / "token").read_text().strip()
     environment = os.environ | {"PYTHONPATH": str(folder), "DPDPCA_TOKEN": token}
 
     def run(step: str, *arguments: str, given: object) -> Any:
-        command = [TOOLS / "python", SCRIPT, step, user.service_url, *arguments]
+        command = [str(TOOLS / "python"), str(SCRIPT), step, user.service_url, *arguments]
         done = subprocess.run(
             command, input=json.dumps(given), capture_output=True, text=True, env=environment, check=False
         )

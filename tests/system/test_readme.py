@@ -1,126 +1,62 @@
-"""Every line of the README's "A real study", as people would type it, at a terminal.
+"""Every block of the README, as people would type it: three owners, TLS from a throw-away authority.
 
-Three owners, TLS from a throw-away authority. What is typed otherwise than printed, `here` of a desk lists.
+What is typed otherwise than printed stands in `OTHERWISE` and in `desk`.
 """
 
-import os
-import pty
 import re
 import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from federation.processes import STOP_SECONDS, wait_for
+from federation.processes import wait_for
 from federation.records import patients
 from federation.world import KEY_BITS
+from terminal import ROOT, Terminal, copy_of_checkout, lend_packages, plain_environment
 
-from dpdpca_cli.federation.processes import free_port, tail
+from dpdpca_cli.federation.processes import free_port
 
-pytestmark = pytest.mark.system  # half a minute on a quiet machine
+pytestmark = pytest.mark.system  # a minute on a quiet machine
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SECTION = README.split("## A real study\n")[1].split("\n## ")[0]
-BLOCK, PYTHON = re.findall(r"^```(?:python)?\n(.*?)^```", SECTION, re.DOTALL | re.MULTILINE)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+PICTURE, DEMO, STUDY, PYTHON = (block for _, block in BLOCKS)
 
 OWNERS = ("Hospital A", "Hospital B", "Hospital C")
 SIZES = (300, 200, 150)
 COLUMNS = ("weight", "age", "pressure")
-QUESTION = re.compile(r"\[y/N\]: \Z")
-LINE_SECONDS = 120.0
+OTHERWISE = {
+    "pip wheel ": "python -m pip wheel --no-index --no-build-isolation ",  # packages are lent
+    "pip install ": "python -m pip install --no-index --no-compile ",
+}
 
 
-def lines_of(role: str) -> list[str]:
-    """The lines below the comment that names a role, without their own comments."""
-    (part,) = (part for part in BLOCK.split("\n\n") if part.startswith(f"# {role}"))
-    lines = [re.sub(r"\s+#.*", "", line) for line in part.splitlines()[1:]]
+def lines_of(part: str) -> list[str]:
+    """The lines below the comment that names a part, without their own comments."""
+    (found,) = (each for each in STUDY.split("\n\n") if each.startswith(f"# {part}"))
+    lines = [re.sub(r"\s+#.*", "", line) for line in found.splitlines()[1:]]
     assert lines
     return lines
 
 
 @dataclass
 class Desk:
-    """Where one person works: a folder, an environment, a terminal; and what is otherwise than printed."""
+    """Where one person works."""
 
     folder: Path
-    environment: dict[str, str]
-    here: dict[str, str]
-    servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    terminal: Terminal
 
-    def type(self, line: str) -> str:
-        """What the terminal shows of a line that ends well; questions are answered with yes."""
-        for printed, wanted in self.here.items():
-            line = line.replace(printed, wanted)
-        if line.endswith(" &"):
-            self._serve(line.removesuffix(" &"))
-            return ""
-        ours, theirs = pty.openpty()
-        place = ROOT if line.startswith("pip ") else self.folder
-        with subprocess.Popen(
-            ["bash", "-c", line],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=place,
-            env=self.environment,
-            start_new_session=True,
-        ) as process:
-            os.close(theirs)
-            shown = "".join(_conversation(ours))
-            status = process.wait(LINE_SECONDS)
-        os.close(ours)
-        assert status == 0, f"$ {line}\n{shown}"
-        return shown.replace("\r\n", "\n")
-
-    def _serve(self, line: str) -> None:
-        with (self.folder / "server.log").open("ab") as log:
-            process = subprocess.Popen(
-                ["bash", "-c", f"exec {line}"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.folder,
-                env=self.environment,
-                start_new_session=True,
-            )
-        self.servers.append(process)
-
-    def wait_ready(self, url: str, ca_file: Path) -> None:
-        def is_ready() -> bool:
-            ended = [process for process in self.servers if process.poll() is not None]
-            assert not ended, tail(self.folder / "server.log")
-            with suppress(httpx.TransportError):
-                return client.get(url).status_code == 200
-            return False
-
-        with httpx.Client(trust_env=False, verify=ssl.create_default_context(cafile=ca_file)) as client:
-            wait_for(is_ready, f"{url} answers", 60, 0.3)
-
-    def stop(self) -> None:
-        for process in self.servers:
-            process.terminate()
-        for process in self.servers:
-            process.wait(STOP_SECONDS)
-
-
-def _conversation(terminal: int) -> Iterator[str]:
-    """Everything that is shown, until the other end is closed."""
-    last = ""
-    with suppress(OSError):  # how Linux says so
-        while piece := os.read(terminal, 65536).decode(errors="replace"):
-            last = (last + piece)[-100:]
-            if QUESTION.search(last):
-                os.write(terminal, b"y\n")
-                last = ""
-            yield piece
+    def type_all(self, lines: list[str]) -> str:
+        """What the last line showed."""
+        return [self.terminal.type(line) for line in lines][-1]
 
 
 @dataclass
@@ -134,6 +70,15 @@ class Trial:
     user_url: str
     ca_file: Path
 
+    def wait_ready(self, url: str) -> None:
+        def is_ready() -> bool:
+            with suppress(httpx.TransportError):
+                return client.get(f"{url}/readyz").status_code == 200
+            return False
+
+        with httpx.Client(trust_env=False, verify=ssl.create_default_context(cafile=self.ca_file)) as client:
+            wait_for(is_ready, f"{url} answers", 60, 0.3)
+
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Iterator[Trial]:
@@ -143,43 +88,58 @@ def trial(tmp_path: Path) -> Iterator[Trial]:
     maker = [sys.executable, str(ROOT / "deploy" / "federation" / "authority.py")]
     subprocess.run([*maker, str(authority), f"localhost={authority}"], check=True)
     ca_file = authority / "ca.pem"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("DPDPCA_", "XDG_"))}
-    kept |= {
-        "DPDPCA_CA_FILE": str(ca_file),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        # Every machine has ports of its own; here they share one.
-        "DPDPCA_PROXY_OPERATOR_PORT": str(ports[1]),
-        "DPDPCA_USER_PORT": str(ports[2]),
-        "DPDPCA_USER_KEY_BITS": str(KEY_BITS),
-    }
-    here = {
-        "relay.example:8443": f"localhost:{ports[0]}",
-        "--port 8443": f"--port {ports[0]}",
-        # The packages are there already: only whether it would install is asked.
-        "pip install ": "pip install --dry-run --no-index --no-build-isolation --disable-pip-version-check ",
-    }
+    terminals: list[Terminal] = []
 
-    def desk(name: str) -> Desk:
+    def desk(name: str, **otherwise: str) -> Desk:
         folder = tmp_path / name
-        folder.mkdir()
-        return Desk(folder, kept | {"HOME": str(folder)}, dict(here))
+        folder.mkdir(exist_ok=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"], check=True)
+        lend_packages(folder / "venv")
+        variables = {
+            "PATH": f"{folder / 'venv' / 'bin'}:/usr/bin:/bin",
+            "DPDPCA_CA_FILE": str(ca_file),
+            # Every machine has ports of its own; here they share one.
+            "DPDPCA_PROXY_OPERATOR_PORT": str(ports[1]),
+            "DPDPCA_USER_PORT": str(ports[2]),
+            "DPDPCA_USER_KEY_BITS": str(KEY_BITS),
+        }
+        here = {
+            "relay.example:8443": f"localhost:{ports[0]}",
+            "--port 8443": f"--port {ports[0]}",
+            **OTHERWISE,
+            **otherwise,
+        }
+        terminals.append(Terminal(folder, plain_environment() | variables, here))
+        return Desk(folder, terminals[-1])
 
-    trial = Trial(
-        desk("proxy"),
-        desk("user"),
-        [desk(f"owner-{number}") for number in range(len(OWNERS))],
-        f"https://localhost:{ports[0]}",
-        f"http://127.0.0.1:{ports[2]}",
-        ca_file,
-    )
-    (trial.proxy.folder / "cert.pem").write_bytes((authority / "tls.pem").read_bytes())
-    (trial.proxy.folder / "key.pem").write_bytes((authority / "tls.key").read_bytes())
-    _write_records(trial)
     try:
+        checkout = copy_of_checkout(tmp_path)
+        desk(checkout.name).type_all(lines_of("anybody"))
+        owners = [
+            desk(f"owner-{number}", **{"Hospital A": name, "hospital-a": _file_name(name)})
+            for number, name in enumerate(OWNERS)
+        ]
+        trial = Trial(
+            desk("proxy"),
+            desk("user"),
+            owners,
+            f"https://localhost:{ports[0]}",
+            f"http://127.0.0.1:{ports[2]}",
+            ca_file,
+        )
+        for each in (trial.proxy, trial.user, *trial.owners):
+            (each.folder / "dist").symlink_to(checkout / "dist")
+        (trial.proxy.folder / "cert.pem").write_bytes((authority / "tls.pem").read_bytes())
+        (trial.proxy.folder / "key.pem").write_bytes((authority / "tls.key").read_bytes())
+        _write_records(trial)
         yield trial
     finally:
-        for each in (trial.user, trial.proxy):
-            each.stop()
+        for terminal in reversed(terminals):
+            terminal.close()
+
+
+def _file_name(owner: str) -> str:
+    return owner.lower().replace(" ", "-")
 
 
 def _write_records(trial: Trial) -> None:
@@ -190,51 +150,59 @@ def _write_records(trial: Trial) -> None:
         records = patients(size, seed=number)
         table = pa.table({name: [record[name] for record in records] for name in COLUMNS})
         pyarrow.parquet.write_table(table, owner.folder / "records.parquet")
-        name = OWNERS[number - 2]
-        owner.here |= {"Hospital A": name, "hospital-a": name.lower().replace(" ", "-")}
 
 
 def test_the_lines_of_a_real_study_work_as_printed(trial: Trial) -> None:
     invite = lines_of("the proxy")[-1]
     for line in lines_of("the proxy"):
-        assert "WARNING" not in trial.proxy.type(line), "the extra of this name is not there"
+        assert "WARNING" not in trial.proxy.terminal.type(line), "the extra of this name is not there"
         if line.endswith("&"):
-            trial.proxy.wait_ready(f"{trial.proxy_url}/readyz", trial.ca_file)
+            trial.wait_ready(trial.proxy_url)
     for name in OWNERS[1:]:
-        trial.proxy.type(
-            invite.replace("Hospital A", name).replace("hospital-a", name.lower().replace(" ", "-"))
-        )
+        trial.proxy.terminal.type(invite.replace("Hospital A", name).replace("hospital-a", _file_name(name)))
     for token in trial.proxy.folder.glob("*.token"):
         for desk in (trial.user, *trial.owners):
             (desk.folder / token.name).write_bytes(token.read_bytes())
 
     shown = ""
     for line in lines_of("the data user"):
-        shown = trial.user.type(line)
+        shown = trial.user.terminal.type(line)
         if line.endswith("&"):
-            trial.user.wait_ready(f"{trial.user_url}/readyz", trial.ca_file)
+            trial.wait_ready(trial.user_url)
         elif "study init" in line:
             _edit(trial.user.folder / "draft.toml")
     study = _opened(trial.user, shown)
     for desk in (trial.user, *trial.owners):
-        desk.here["STUDY"] = study
+        desk.terminal.otherwise["STUDY"] = study
 
     for owner, size in zip(trial.owners, SIZES, strict=True):
-        for line in lines_of("each owner"):
-            shown = owner.type(line)
-        assert f"with {size} records" in shown
+        assert f"with {size} records" in owner.type_all(lines_of("each owner"))
+
+    def is_published(line: str) -> bool:
+        return "published" in trial.user.terminal.type(line)
 
     for line in lines_of("the result"):
-        shown = trial.user.type(line)
+        shown = trial.user.terminal.type(line)
         if "study show" in line:
-            wait_for(lambda line=line: "published" in trial.user.type(line), "the study is published", 120, 1)
+            wait_for(partial(is_published, line), "the study is published", 120, 1)
     assert "chunks have the signed digests" in shown
     assert (trial.user.folder / "model.npz").stat().st_size > 0
     assert "<html" in (trial.user.folder / "report.html").read_text()
 
     program = PYTHON.replace("STUDY", study) + "print(pca.n_samples_, pca.components_.shape)"
     (trial.user.folder / "program.py").write_text(program)
-    assert trial.user.type("python program.py").split("\n")[-2] == f"{sum(SIZES)} (3, 3)"
+    assert f"{sum(SIZES)} (3, 3)" in trial.user.terminal.type("python program.py")
+
+
+def test_the_demo_is_the_target_that_is_printed() -> None:
+    """`tests/system/test_demo.py` runs what the target runs."""
+    (line,) = DEMO.splitlines()
+    shown = subprocess.run([*line.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert shown.stdout.splitlines()[-1] == ".venv/bin/dpdpca demo"
+
+
+def test_the_picture_names_the_roles() -> None:
+    assert all(role in PICTURE for role in ("data owners", "proxy", "data user"))
 
 
 def _edit(draft: Path) -> None:
@@ -247,12 +215,10 @@ def _edit(draft: Path) -> None:
 def _opened(user: Desk, shown: str) -> str:
     """The study's id as the last line of the data user shows it, typed again until the key is made."""
     listing = lines_of("the data user")[-1]
-    found = re.search(r"^([0-9a-f]{64})  open", shown, re.MULTILINE)
-    if found is None:
-        found = wait_for(
-            lambda: re.search(r"^([0-9a-f]{64})  open", user.type(listing), re.MULTILINE),
-            "it is open",
-            120,
-            1,
-        )
+    found = re.search(r"^([0-9a-f]{64})  open", shown, re.MULTILINE) or wait_for(
+        lambda: re.search(r"^([0-9a-f]{64})  open", user.terminal.type(listing), re.MULTILINE),
+        "it is open",
+        120,
+        1,
+    )
     return str(found[1])

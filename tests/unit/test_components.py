@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpdpca_protocol.errors import CryptographicError, UsageError
-from dpdpca_protocol.privacy.mechanisms import Calibration, Gaussian, NoiseLaw
+from dpdpca_protocol.privacy.mechanisms import Gaussian, NoiseLaw
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import (
     EncodedSpace,
@@ -43,7 +43,7 @@ class Silent(Gaussian):
 
     def law(self, count: int) -> NoiseLaw:
         nothing = Fraction(0)
-        return NoiseLaw(nothing, nothing, nothing, nothing, 0, 0)
+        return NoiseLaw(nothing, nothing, nothing, 0, 0)
 
 
 def noiseless(figures: Figures) -> Figures:
@@ -137,38 +137,6 @@ def test_one_feature_and_one_record() -> None:
     assert fitted.vectors.tolist() == [[1.0]]
     assert fitted.eigenvalues.tolist() == [0.0]
     assert np.isfinite(fitted.overlaps).all()
-
-
-def test_the_mean_of_positive_noise_is_taken_off() -> None:
-    """Wishart noise lifts every eigenvalue by the same: components of silent data look like the data."""
-    d = 4
-    z = grid_records(50, d, 3)
-    terms = Terms(
-        ReleaseKind.MASKED,
-        d,
-        Fraction(1),
-        12,
-        Fraction(1),
-        Fraction(1, 10**7),
-        Fraction(0),
-        100_000,
-        3072,
-        "wishart",
-        Calibration.AS_PUBLISHED,
-    )
-    figures, exact = figures_of(terms), exact_scatter(z, False)
-    law = figures.law(50)
-    lifted = tuple(
-        tuple(entry + round(law.shift) * (i == j) for j, entry in enumerate(row))
-        for i, row in enumerate(exact.scaled_scatter)
-    )
-    found = fit_components(NoisyScatter(50, lifted, None), figures, make_space(d))
-    plain = fit_components(exact, noiseless(make_figures(d, ReleaseKind.MASKED)), make_space(d))
-    assert np.allclose(found.eigenvalues, plain.eigenvalues, rtol=1e-6)
-    assert found.noise_scale * 2**0.5 == pytest.approx(
-        2 * found.noise_edge / (2 * d**0.5 * (1 + d ** (-2 / 3)))
-    )
-    check_scatter(NoisyScatter(50, lifted, None), figures)
 
 
 def test_the_figures_of_components_follow_the_law_of_the_mechanism() -> None:

@@ -103,7 +103,12 @@ def test_a_data_user_s_database_that_is_damaged_is_named_with_what_to_do(
     user.service.close()
     path = settled(user.home / "user.sqlite3")
     damage(path)
-    refusal = refused(lambda: (user.open(), user.service.store.all()))
+
+    def opened() -> object:
+        user.open()
+        return user.service.store.all()
+
+    refusal = refused(opened)
     assert f"the database {problem} ({path}); " in str(refusal)
     assert advice in refusal.next_step
     assert str(tmp_path) not in refusal.public_text
@@ -150,7 +155,7 @@ def test_what_is_damaged_is_no_fault_of_the_client_and_names_no_place_to_it(
     answer = world.request(world.user, "GET", study.path)
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:dpdpca:problem:state-corrupt")
     assert answer.json()["detail"] == "a stored row is not what this program wrote"
-    assert answer.json()["next_step"] == "the operator of this service must look at it"
+    assert answer.json()["next_step"] == "ask the operator of this service to look into it"
     assert str(tmp_path) not in answer.text
     shown = [json.loads(AllowListFormatter().format(record)) for record in caplog.records]
     assert {line["file"] for line in shown if line["event"] == "integrity"} == {
@@ -246,7 +251,7 @@ def test_a_generation_file_that_cannot_be_used_is_called_so(
     key = IdentityKey.generate()
     error = refused(lambda: world.enrol(key, "owner", "Hospital D"))
     assert (type(error).status, error.problem.startswith(problem)) == (status, True), error.problem
-    assert error.next_step == "the operator of this service must look at it"
+    assert error.next_step == "ask the operator of this service to look into it"
     ready = world.request(None, "GET", "/readyz")
     assert (ready.status_code, str(tmp_path) in ready.text) == (503, False)
     assert "generation" in ready.json()["reason"]
@@ -287,7 +292,7 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
     [
         (
             lambda home: (home / "proxies.json").write_text("{"),
-            "a file of the home is not what this program wrote",
+            "a file of the home was not written by this program",
         ),
         (lambda home: (home / "proxies.json").chmod(0o644), "others may read or change a private file"),
         (
@@ -325,7 +330,7 @@ def test_a_data_user_s_applications_learn_no_place_either(
 def test_errors_keep_their_place_for_this_machine() -> None:
     error = IntegrityError("state-corrupt", "a file is gone", "look at /home/me/x", place="/home/me/x")
     assert str(error) == "a file is gone (/home/me/x); look at /home/me/x"
-    assert error.public_text == "a file is gone; the operator of this service must look at it"
+    assert error.public_text == "a file is gone; ask the operator of this service to look into it"
     plain = IntegrityError("state-corrupt", "a file is gone", "look")
     assert (str(plain), plain.public_text, plain.public_advice) == (
         "a file is gone; look",

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from played_study import Played, play
 from proxy_world import unlike_before, values_of, wait_for
 from starlette.testclient import TestClient
+from study_parties import Parties
 from user_world import DRAFT
 
 from dpdpca_protocol import errors
@@ -30,7 +31,7 @@ HEALTH = ("GET /healthz", "GET /readyz")
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[Played]:
+def played(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[Played]:
     yield from play(tmp_path_factory.mktemp("contract"), parties, "joint")
 
 
@@ -187,8 +188,8 @@ def test_the_table_of_problems_says_what_the_code_raises() -> None:
             kind, slug = getattr(errors, call.func.id, None), call.args[0]
             if isinstance(kind, type) and isinstance(slug, ast.Constant) and kind is not errors.UsageError:
                 raised.setdefault(str(slug.value), set()).add(status_of(kind(slug.value, "")))
-    for slug, known in PROBLEMS.items():
-        assert known.status in raised.get(slug, set()), slug
+    for name, known in PROBLEMS.items():
+        assert known.status in raised.get(name, set()), name
 
 
 def test_every_body_that_is_read_is_declared(played: Played) -> None:

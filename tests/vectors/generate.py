@@ -149,7 +149,7 @@ def key_zoo(first: SecretKey, second: SecretKey) -> Iterator[dict[str, Any]]:
     yield bad(
         "a modulus of a study before",
         n,
-        "in a study before",
+        "in another study",
         proof,
         seen=[Digest.of(first.public.encode()).hex()],
     )
@@ -159,19 +159,28 @@ def key_zoo(first: SecretKey, second: SecretKey) -> Iterator[dict[str, Any]]:
     factor = (1 << 16) + (1 << 10)
     while not gmpy2.is_prime(factor * p + 1):
         factor += 2
-    yield bad("p divides q − 1", p * (factor * p + 1), "does not hold", forged_roots(p * (factor * p + 1)))
+    yield bad(
+        "p divides q − 1",
+        p * (factor * p + 1),
+        "is invalid for this modulus",
+        forged_roots(p * (factor * p + 1)),
+    )
     r = prime_near(root_of_two(BITS - 1, 3), "p squared q")
     modulus = r * r * prime_near((mpz(1) << BITS - 1) // (r * r), "q of p squared q")
-    yield bad("p squared times q", modulus, "does not hold", forged_roots(modulus))
-    yield bad("no proof", n, "has 0 roots")
-    yield bad("a proof with a root too few", n, "has 7 roots", KeyProof(proof.roots[1:]))
-    yield bad("the proof of another modulus", n, "does not hold", cut(prove_key(second, IDENTITY), n))
-    yield bad("the proof of another identity", n, "does not hold", prove_key(first, OTHER_IDENTITY))
+    yield bad("p squared times q", modulus, "is invalid for this modulus", forged_roots(modulus))
+    yield bad("no proof", n, "not 0")
+    yield bad("a proof with a root too few", n, "not 7", KeyProof(proof.roots[1:]))
+    yield bad(
+        "the proof of another modulus", n, "is invalid for this modulus", cut(prove_key(second, IDENTITY), n)
+    )
+    yield bad(
+        "the proof of another identity", n, "is invalid for this modulus", prove_key(first, OTHER_IDENTITY)
+    )
     for name, root, reason in (
-        ("one root altered", proof.roots[3] ^ 1, "does not hold"),
-        ("one root negated", n - proof.roots[3], "does not hold"),
-        ("a root of 0", mpz(0), "does not lie between"),
-        ("a root not below n", n + proof.roots[3] % (2**BITS - n), "does not lie between"),
+        ("one root altered", proof.roots[3] ^ 1, "is invalid for this modulus"),
+        ("one root negated", n - proof.roots[3], "is invalid for this modulus"),
+        ("a root of 0", mpz(0), "is not between"),
+        ("a root not below n", n + proof.roots[3] % (2**BITS - n), "is not between"),
     ):
         yield bad(name, n, reason, KeyProof((*proof.roots[:3], root, *proof.roots[4:])))
 
@@ -328,36 +337,42 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
         }
     refused = {"must_succeed": False, "bug": "UNFIT_TERMS", "error": "manifest-refused"}
     malformed = {"must_succeed": False, "bug": "NOT_CANONICAL", "error": "malformed"}
-    for name, release, changes, reason, how in (
+    cases: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
         (
             "pairs of records that may be dropped",
             "pairs",
             {"missing": "reject"},
-            "pair all others anew",
+            "change the other pairs",
             refused,
         ),
         ("pairs with a weight of the sum", "pairs", {"sum_weight": "0.43"}, "no meaning in a pairs", refused),
         ("differences longer than any", "pairs", {"clip_norm": "3.5"}, "above 2·√3", refused),
         ("pairs with less noise", "pairs", {"noise_scale": "1"}, "noise_scale is 1", refused),
-        ("blocks that are not all of ρ", "pre-study", {"blocks": {"sum": "0.5"}}, "sum 1", refused),
+        ("blocks that are not all of ρ", "pre-study", {"blocks": {"sum": "0.5"}}, "add up to 1", refused),
         ("a block of another name", "pre-study", {"blocks": {"means": "1"}}, "unknown member", malformed),
         ("no block", "pre-study", {"blocks": {}}, "a share for each block", malformed),
-        ("blocks in a joint study", "joint", {"blocks": {"sum": "1"}}, "a pre-study releases", refused),
+        (
+            "blocks in a joint study",
+            "joint",
+            {"blocks": {"sum": "1"}},
+            "a pre-study must name blocks",
+            refused,
+        ),
         ("all of ρ by a share", "pre-study", {"rho_share": "1"}, "not between 0 and 1", refused),
         (
             "a later round that spends everything",
             "joint",
             {"pre_studies": ["ab" * 32]},
-            "spends what these left",
+            "spends what they left",
             refused,
         ),
         ("another share with the noise of this one", "pairs", {"rho_share": "0.5"}, "noise_scale", refused),
-        ("false where nothing is said", "masked", {"nonnegative": False}, "true, or left out", malformed),
+        ("false where nothing is said", "masked", {"nonnegative": False}, "true, or omitted", malformed),
         (
             "a joint study of nonnegative records",
             "joint",
             {"nonnegative": True},
-            "masked study only",
+            "noise of a masked study",
             refused,
         ),
         (
@@ -367,7 +382,16 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             "lower bound as centre",
             refused,
         ),
-    ):
+        *(
+            (f"noise of the lab: {name}", release, {member: name}, f"{name} has no proof of privacy", refused)
+            for release, member, name in (
+                ("masked", "mechanism", "wishart"),
+                ("joint", "mechanism", "mod-sulq"),
+                ("masked", "calibration", "as-published"),
+            )
+        ),
+    ]
+    for name, release, changes, reason, how in cases:
         yield {
             "name": f"no manifest: {name}",
             "party": ["owner", "proxy", "user"],

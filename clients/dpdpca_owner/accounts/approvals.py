@@ -16,7 +16,6 @@ from dpdpca_owner.accounts.budget import Cost
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.spending import Placed
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.terms.figures import MAX_ROUNDS
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.canonical import canonical_json
@@ -179,9 +178,9 @@ def later_rounds(manifest: Manifest, chain: Chain) -> Cost:
 def lasting_terms(manifest: Manifest) -> Digest:
     """Digest of the terms that must stay the same in all rounds for an approval to remain valid.
 
-    Bounds, centres, the clip norm and the limits for records may change from round to round. What is released
-    may change too, as long as the calibration of its noise is proved. What else protects owners may not
-    change: the named owners and their number, the distance of cohorts, and the length of the key.
+    Bounds, centres, the clip norm and the limits for records may change from round to round, and so may what
+    is released. What else protects owners may not change: the named owners and their number, the distance of
+    cohorts, and the length of the key.
     """
     body = manifest.to_body()
     members = (
@@ -193,7 +192,7 @@ def lasting_terms(manifest: Manifest) -> Digest:
         [feature.name, feature.kind, list(feature.levels), feature.unit or ""]
         for feature in manifest.features
     ]
-    terms["calibration"] = str(Calibration(manifest.calibration))
+    terms["calibration"] = manifest.calibration
     terms["cohort_distance"] = manifest.cohort_distance
     terms["key_bits"] = manifest.key.bits
     return Digest.of(b"dpdpca/chain/v1\x00" + canonical_json(terms))

@@ -31,8 +31,8 @@ class Cost:
         rho: exact ρ.
         outside_delta: the total δ that ρ does not cover: masks, redrawn tails.
         releases: the number of releases.
-        unproved: the number of releases without proved privacy. No ρ would be correct for these, so `rho`
-            leaves them out, and what it guarantees does not include them.
+        unproved: the number of releases without proved privacy, which an earlier version accepted. No ρ would
+            be correct for these, so `rho` leaves them out, and what it guarantees does not include them.
     """
 
     rho: Fraction
@@ -44,8 +44,6 @@ class Cost:
     def of(cls, figures: Figures) -> Self:
         """The cost of one study's release, rounded up to the grid of the ledger."""
         event = figures.event
-        if event is None:
-            return cls(Fraction(0), Fraction(0), 1, 1)
         return cls(_up(event.rho), _up(figures.delta_mask + event.extra_delta), 1)
 
     def __add__(self, other: "Cost") -> "Cost":

@@ -35,7 +35,7 @@ from dpdpca_runtime.text import load_line, load_text
 if TYPE_CHECKING:
     from dpdpca_protocol.messages.study_messages import ProxyCard
 
-app = typer.Typer(help="A data owner: what this machine agrees to send.", no_args_is_help=True)
+app = typer.Typer(help="Take part in studies as a data owner.", no_args_is_help=True)
 app.command(epilog=ledger_commands.EXAMPLE)(ledger_commands.ledger)
 
 _STUDY = "https://proxy.example:8440/9f86…0a08"
@@ -43,13 +43,13 @@ _STUDY = "https://proxy.example:8440/9f86…0a08"
 
 @app.command(epilog='Example: dpdpca owner init --name "Hospital A"')
 def init(
-    name: Annotated[str, typer.Option(help="What others see.")],
+    name: Annotated[str, typer.Option(help="The name of this owner, as others see it.")],
     home: Home = None,
     passphrase_file: Passphrase = None,
     ask_passphrase: AskPassphrase = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make this owner's keys, its ledger, and a policy file to edit."""
+    """Create this owner's keys, its ledger, and a policy file to edit."""
     from dpdpca_runtime.passphrase import new_passphrase
 
     passphrase = new_passphrase(passphrase_file, PASSPHRASE_VARIABLE, ask=ask_passphrase)
@@ -67,7 +67,7 @@ def init(
         as_json,
         facts,
         f"{owner.name} is ready in {place.path}\nkey    {facts['ed25519']}\nwords  {owner.words}\n"
-        f"what this owner agrees to stands in {place.policy_path}: read it, and lower its figures",
+        f"{place.policy_path} says what this owner agrees to: read it, and lower its figures as needed",
     )
 
 
@@ -90,7 +90,7 @@ def enrol(
             return True
         typer.echo(f"{card.name} shows the key\n  {fingerprint_words(card.identity.ed25519)}", err=True)
         need_terminal("accept the proxy's key")
-        return typer.confirm("Do these words agree with what its operator says?", err=True)
+        return typer.confirm("Are these the words that its operator told you?", err=True)
 
     def read_invitation() -> str:
         if invitation_file is not None:
@@ -111,7 +111,7 @@ def enrol(
         "party": done.party,
         "was_enrolled": done.was_enrolled,
     }
-    how = "was enrolled already" if done.was_enrolled else "is enrolled"
+    how = "was already enrolled" if done.was_enrolled else "is now enrolled"
     print_facts(as_json, facts, f"this owner {how} at {done.proxy.name}\nwords  {words}")
 
 
@@ -122,7 +122,7 @@ def rotate(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put new keys in the place of this owner's own, at every proxy; open studies keep the old ones."""
+    """Replace this owner's keys by new ones at every proxy; open studies keep the old keys."""
     from dpdpca_owner.actions import make_desk
     from dpdpca_owner.rotation import rotate_keys
     from dpdpca_runtime.passphrase import unlock
@@ -139,7 +139,7 @@ def rotate(
         "proxies": place.pins.proxy_urls(),
     }
     text = f"{owner.name} has new keys\nkey    {facts['ed25519']}\nwords  {owner.words}"
-    print_facts(as_json, facts, f"{text}\nstudies that this owner is in go on with the keys they began with")
+    print_facts(as_json, facts, f"{text}\nstudies that this owner has joined continue with the old keys")
 
 
 @app.command(epilog=f"Example: dpdpca owner review {_STUDY} --data records.parquet")
@@ -156,7 +156,7 @@ def review(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a study asks, and with data what it would do to it. Uploads nothing."""
+    """Show what a study asks for and, if data is given, how the study would treat it. Uploads nothing."""
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import show_sheet
 
@@ -178,7 +178,7 @@ def prepare(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do the slow part of encrypting ahead, so that `join` takes seconds; needs no data, sends nothing."""
+    """Do the slow part of encrypting now, so that `join` takes seconds. Needs no data and sends nothing."""
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import counting
 
@@ -186,7 +186,8 @@ def prepare(
     with counting("Preparing", quiet=as_json) as on_made:
         ahead = actions.work_ahead(desk, parse_address(address), on_made)
     text = (
-        f"{ahead.made:,} of {ahead.total:,} randomizers made; each serves one ciphertext and is then deleted"
+        f"made {ahead.made:,} of {ahead.total:,} encryption values; each is used for one ciphertext and then"
+        " deleted"
     )
     print_facts(as_json, {"made": ahead.made, "total": ahead.total}, text)
 
@@ -206,7 +207,7 @@ def join(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Encrypt this owner's sums and send them; goes on where an interrupted run stopped."""
+    """Encrypt this owner's sums and send them. An interrupted run continues where it stopped."""
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import show_sheet, watching
     from dpdpca_owner.upload import Outcome
@@ -219,7 +220,7 @@ def join(
         show_sheet(prepared.sheet, make_console(err=True))
         need_terminal("consent")
         if not typer.confirm("Send this share?", err=True):
-            raise PolicyError("not-consented", "no consent was given, and nothing was sent")
+            raise PolicyError("not-consented", "you did not consent, and nothing was sent")
     figures = prepared.manifest.figures
     with watching(figures.ciphertext_count, prepared.sheet.sealed_bytes, quiet=as_json) as watcher:
         settled = actions.join(desk, place, prepared, watcher)
@@ -240,9 +241,9 @@ def join(
         "sent_bytes": settled.sent_bytes,
     }
     text = (
-        f"this share is in already: version {receipt.version}, receipt of {receipt.time}"
+        f"the proxy already has this share: version {receipt.version}, receipt of {receipt.time}"
         if settled.outcome is Outcome.ALREADY
-        else f"the share is in: version {receipt.version} with {report.accepted} records,"
+        else f"the proxy has the share: version {receipt.version} with {report.accepted} records,"
         f" {settled.sent_bytes:,} bytes sent, receipt of {receipt.time}"
     )
     if first_contact:
@@ -254,17 +255,17 @@ def join(
 @app.command(epilog=f"Example: dpdpca owner status {_STUDY}")
 def status(
     address: Annotated[
-        str | None, typer.Argument(metavar="[URL/STUDY]", help="One study; default: all joined here.")
+        str | None, typer.Argument(metavar="[URL/STUDY]", help="One study; default: all studies joined here.")
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask nobody: judge again what was kept at the last time.")
+        bool, typer.Option("--offline", help="Do not ask the proxy: check what the last run kept.")
     ] = False,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where studies stand, and whether the proxy keeps what it signed for this owner."""
+    """Show the state of studies, and whether the proxy keeps to what it signed for this owner."""
     from dpdpca_owner import actions, reports
     from dpdpca_owner.commands.display import status_facts, status_text
 
@@ -291,13 +292,13 @@ def withdraw(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take this owner's share back while the study is open."""
+    """Withdraw this owner's share while the study is open."""
     from dpdpca_owner import actions
     from dpdpca_owner.upload import Outcome
 
     place = parse_address(address)
-    if not yes and sys.stdin.isatty() and not typer.confirm("Take the share back?", err=True):
-        raise PolicyError("not-consented", "nothing was changed")
+    if not yes and sys.stdin.isatty() and not typer.confirm("Withdraw the share?", err=True):
+        raise PolicyError("not-consented", "you did not confirm, and nothing was changed")
     settled = actions.withdraw(open_desk(home, ca_file, passphrase_file), place)
     already = settled.outcome is Outcome.ALREADY
     facts = {
@@ -306,7 +307,7 @@ def withdraw(
         "version": settled.receipt.version,
         "receipt_time": settled.receipt.time,
     }
-    text = "was taken back before" if already else "is taken back"
+    text = "was already withdrawn" if already else "is withdrawn"
     print_facts(
         as_json,
         facts,
@@ -317,13 +318,13 @@ def withdraw(
 @app.command(epilog=f"Example: dpdpca owner components {_STUDY} --out model.npz")
 def components(
     address: Address,
-    out: Annotated[Path | None, typer.Option(help="Also save them, as .npz.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Also save the components to this .npz file.")] = None,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Fetch the components that the data user published to the owners, and open this owner's copy."""
+    """Fetch the components that the data user published, and open this owner's copy."""
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import show_components
 
@@ -349,7 +350,7 @@ def components(
 @app.command(epilog=f"Example: dpdpca owner transform {_STUDY} --data records.parquet --out scores.parquet")
 def transform(
     address: Address,
-    out: Annotated[Path, typer.Option(help="Scores, as .parquet or .csv.")],
+    out: Annotated[Path, typer.Option(help="Where to write the scores: a .parquet or .csv file.")],
     data: Data = None,
     query: Query = None,
     data_url_file: UrlFile = None,
@@ -360,11 +361,11 @@ def transform(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put this owner's own records on the published components, on this machine."""
+    """Project this owner's own records on the published components, on this machine."""
     from dpdpca_owner import actions
 
     location = locate(data, query, data_url_file, encoding, decimal)
     count = actions.transform(
         open_desk(home, ca_file, passphrase_file), parse_address(address), location, out
     )
-    print_facts(as_json, {"records": count, "out": str(out)}, f"{count} records projected into {out}")
+    print_facts(as_json, {"records": count, "out": str(out)}, f"the scores of {count} records are in {out}")

@@ -1,4 +1,4 @@
-"""`dpdpca owner ledger`: what this owner's records have been spent on."""
+"""`dpdpca owner ledger`: shows what studies have cost this owner's records, and rebuilds a damaged ledger."""
 
 from typing import Annotated
 
@@ -24,14 +24,15 @@ EXAMPLE = "Example: dpdpca owner ledger --json"
 def ledger(
     dataset: Dataset = None,
     recover: Annotated[
-        bool, typer.Option("--recover", help="Go on after a loss, with all that can still be shown.")
+        bool,
+        typer.Option("--recover", help="Rebuild a lost or damaged ledger from what can still be proved."),
     ] = False,
     yes: Yes = False,
     home: Home = None,
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what studies have cost this owner's records, and what is left of its budget."""
+    """Show what studies have cost this owner's records, and how much of the budget is left."""
     from dpdpca_owner.commands.ledger_display import ledger_facts, show_ledger
 
     place = find_home(home)
@@ -50,7 +51,7 @@ def _recover(home: Home, passphrase_file: Passphrase, yes: bool) -> None:
     desk = open_desk(home, None, passphrase_file)
     if not yes:
         typer.echo(look_into(desk), err=True)
-        need_terminal("go on with what can be shown")
-        if not typer.confirm("Is there no newer copy of the ledger?", err=True):
-            raise PolicyError("not-consented", "nothing was changed", "put the newer copy back")
+        need_terminal("confirm that there is no newer copy of the ledger")
+        if not typer.confirm("Is it true that there is no newer copy of the ledger?", err=True):
+            raise PolicyError("not-consented", "nothing was changed", "restore the newer copy of the ledger")
     typer.echo(recover_ledger(desk), err=True)

@@ -1,4 +1,4 @@
-"""An owner's ledger for a person, and whole for whoever has to judge it."""
+"""Shows an owner's ledger: as tables for a person, and as complete JSON for whoever has to audit it."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -20,19 +20,19 @@ _STUDY_DIGITS = 16
 
 
 def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: Console) -> None:
-    """A table for each data set.
+    """Print a table for each data set.
 
     Args:
-        ledger: in order.
-        budget: of the policy in force; amounts are shown as ε at its δ.
-        data_set: the only one to show, or None.
-        console: where to.
+        ledger: a valid ledger.
+        budget: the budget of the policy in force; amounts are shown as ε at its δ.
+        data_set: the only data set to show, or None for all.
+        console: where to print.
     """
     allowed, delta = budget.epsilon_of(budget.rho), f"{float(budget.delta):.3g}"
     names = _chosen(ledger, data_set)
     for name in names:
         table = Table(
-            "when", "study", "ρ", "ε (δ) of it", f"ε in all at δ = {delta}", "state",
+            "when", "study", "ρ", "ε (δ)", f"total ε at δ = {delta}", "state",
             title=Text(_title(ledger, name)), title_justify="left",
         )  # fmt: skip
         for spend, total in _with_totals(ledger, name):
@@ -49,23 +49,26 @@ def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: C
         spent = ledger.spent(name)
         if spent.unproved:
             console.print(
-                f"{spent.unproved} of these studies have no privacy that can be proved: sum and budget say"
-                " nothing about them"
+                f"no privacy is proved for {spent.unproved} of these studies: neither the total nor the"
+                " budget covers them"
             )
         if ledger.lost.rho:
-            console.print(f"ρ = {float(ledger.lost.rho):.4g} of it was lost and counts in each data set")
+            console.print(
+                f"ρ = {float(ledger.lost.rho):.4g} of the total comes from lost entries; it counts in every"
+                " data set"
+            )
         console.print(
             f"spent ε = {float(budget.epsilon_of(spent.rho)):.4g} (ρ = {float(spent.rho):.4g}) of"
             f" ε = {float(allowed):.4g} (ρ = {float(budget.rho):.4g}) at δ = {delta}:"
             f" {float(spent.rho / budget.rho):.1%} of ρ\n"
         )
     if not names:
-        console.print("nothing was spent yet; the budget for each data set is", end=" ")
+        console.print("nothing has been spent yet; the budget for each data set is", end=" ")
         console.print(f"ε = {float(allowed):.4g} (ρ = {float(budget.rho):.4g}) at δ = {delta}")
 
 
 def ledger_facts(ledger: Ledger, budget: Budget, data_set: str | None) -> dict[str, Any]:
-    """Everything in the ledger, with the chain itself: each entry names the digest of the one before."""
+    """Everything in the ledger, with all its entries; each contains the digest of the entry before it."""
     return {
         "ledger": ledger.id.hex(),
         "length": len(ledger.entries),
@@ -126,15 +129,19 @@ def _data_set_facts(ledger: Ledger, budget: Budget, name: str) -> dict[str, Any]
 
 def _chosen(ledger: Ledger, data_set: str | None) -> tuple[str, ...]:
     if data_set is None:
-        # Spends that belong to no data set by name are shown even where there is none.
+        # Spends whose data set is unknown are shown even if there is no other data set.
         return ledger.data_sets or (("(not known)",) if ledger.live_rho else ())
     if not ledger.knows(data_set):
-        raise NotFoundError("no-such-data-set", f"the ledger has no data set '{data_set}'")
+        raise NotFoundError(
+            "no-such-data-set",
+            f"the ledger has no data set '{data_set}'",
+            "list the data sets with: dpdpca owner ledger",
+        )
     return (ledger.root(data_set),)
 
 
 def _with_totals(ledger: Ledger, name: str) -> Iterator[tuple[Spend, Fraction]]:
-    """The spends that count in a data set, in order, with the sum of what is live up to each."""
+    """The spends that count in a data set, in order, each with the live total up to and including it."""
     total = ledger.lost.rho
     for spend in ledger.spends:
         if spend.data_set is None or ledger.root(spend.data_set) == name:
@@ -149,10 +156,10 @@ def _title(ledger: Ledger, name: str) -> str:
 
 def _privacy(charge: Charge) -> str:
     if charge.epsilon is None or charge.delta is None:
-        return "none is proved"
+        return "none proved"
     return f"{decimal_text(charge.epsilon)} (δ {float(charge.delta):.2g})"
 
 
 def _state(spend: Spend) -> str:
     state = str(spend.state) if spend.is_live else f"{spend.state}, refunded"
-    return state if spend.data_set is not None else f"{state}; counts in each data set"
+    return state if spend.data_set is not None else f"{state}; counts in every data set"

@@ -1,4 +1,4 @@
-"""What the owner's commands share: their options, and how they come to a home, a proxy and records."""
+"""What the owner's commands share: options, and how to find the home, a proxy and the records."""
 
 import json
 import os
@@ -23,34 +23,36 @@ PASSPHRASE_VARIABLE = "DPDPCA_OWNER_PASSPHRASE_FILE"  # noqa: S105  # the name o
 
 Home = Annotated[
     Path | None,
-    typer.Option(help="The owner's folder; default DPDPCA_OWNER_HOME or the configuration folder."),
+    typer.Option(help="The owner's folder; default: DPDPCA_OWNER_HOME, else the configuration folder."),
 ]
 Passphrase = Annotated[
     Path | None,
     typer.Option(
-        "--passphrase-file", help="File with the key's passphrase; default DPDPCA_OWNER_PASSPHRASE_FILE."
+        "--passphrase-file", help="File with the key's passphrase; default: DPDPCA_OWNER_PASSPHRASE_FILE."
     ),
 ]
 Address = Annotated[
-    str, typer.Argument(metavar="URL/STUDY", help="https://HOST:PORT/STUDY, STUDY 64 hex digits.")
+    str, typer.Argument(metavar="URL/STUDY", help="https://HOST:PORT/STUDY, where STUDY is 64 hex digits.")
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="Parquet, Arrow, CSV, .npy or .npz file, or a SQLAlchemy URL with --query."),
+    typer.Option("--data", help="A Parquet, Arrow, CSV, .npy or .npz file; with --query, a SQLAlchemy URL."),
 ]
-Query = Annotated[str | None, typer.Option(help="A SELECT; the URL is --data or DPDPCA_DATA_URL.")]
-UrlFile = Annotated[Path | None, typer.Option("--data-url-file", help="File with a database URL.")]
+Query = Annotated[
+    str | None, typer.Option(help="A SELECT statement; the database URL is --data or DPDPCA_DATA_URL.")
+]
+UrlFile = Annotated[Path | None, typer.Option("--data-url-file", help="File with the database URL.")]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of a text file, such as cp1252.")]
-Decimal = Annotated[str, typer.Option(help="Decimal sign of a text file, . or ,")]
+Decimal = Annotated[str, typer.Option(help="Decimal sign of a text file: . or ,")]
 Dataset = Annotated[
     str | None,
     typer.Option(
         "--dataset",
-        help="The data set that the records belong to in the ledger, whatever they hold by now; default: the"
-        " policy's, else the one where the same records were booked before, else a new one.",
+        help="The ledger's data set for these records, even if they have changed. Default: the data set named"
+        " in the policy, else the one in which the same records were booked before, else a new one.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask no questions.")]
 
 
 def print_facts(as_json: bool, facts: dict[str, Any], text: str) -> None:
@@ -83,7 +85,7 @@ def _say_waiting(reason: str, seconds: float) -> None:
 
 
 def say(text: str) -> None:
-    """A note for a person, beside what the command prints."""
+    """Print a note for a person on stderr, in addition to what the command prints."""
     typer.echo(f"dpdpca: {text}", err=True)
 
 
@@ -103,4 +105,4 @@ def locate(
 
 def need_terminal(what: str) -> None:
     if not sys.stdin.isatty():
-        raise UsageError("no-terminal", f"nobody is at a terminal to {what}", "add --yes")
+        raise UsageError("no-terminal", f"there is no terminal at which a person could {what}", "add --yes")

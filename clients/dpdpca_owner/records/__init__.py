@@ -1,1 +1,1 @@
-"""An owner's records: readers of every format, matched to a study's features."""
+"""An owner's records: reads every supported format and matches columns to a study's features."""

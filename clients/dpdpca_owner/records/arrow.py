@@ -18,14 +18,14 @@ from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.terms.features import Feature
 
 _ENCRYPTED = re.compile(r"\b(?:de|en)crypt", re.IGNORECASE)
-"""In what Arrow says of a Parquet column that it has no key for."""
+"""Matches Arrow's message about an encrypted Parquet column."""
 _BUFFER_BYTES = 1 << 20
 _BUFFERS_BYTES = 1 << 26
-"""Read ahead of each column and of all of them: without it a row group is in memory as a whole."""
+"""Bytes read ahead for each column and for all together; without buffers, a whole row group is in memory."""
 
 
 class _ArrowBatches(RecordSource):
-    """What the Arrow-backed formats share: batches of typed arrays."""
+    """Base of the Arrow formats: batches of typed arrays."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,7 +62,7 @@ class _ArrowBatches(RecordSource):
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Arrow's own messages may repeat values, so only the file is named."""
+        """Replaces Arrow's messages, which may contain values, by one that names only the file."""
         try:
             yield
         except (pa.ArrowException, OSError) as error:
@@ -70,13 +70,14 @@ class _ArrowBatches(RecordSource):
                 raise encrypted_file(self._path) from error
             raise InputError(
                 "damaged-file",
-                f"{self._path} cannot be read as the kind of file it begins as",
+                f"{self._path} is damaged: its first bytes name a format, but it cannot be read as that"
+                " format",
                 "export it again",
             ) from error
 
 
 class ParquetSource(_ArrowBatches):
-    """A Parquet file, read page by page however large its row groups are."""
+    """A Parquet file. It is read page by page, so that large row groups do not fill the memory."""
 
     def _read_schema(self) -> pa.Schema:
         with self._open() as file:
@@ -90,7 +91,7 @@ class ParquetSource(_ArrowBatches):
                     yield [batch.column(position) for position in positions]
                 return
             for batch in file.iter_batches(batch_size=records, columns=wanted):
-                # The file's order, not ours, decides the order of columns in a batch.
+                # The columns of a batch are in the order of the file, not in ours.
                 yield [batch.column(batch.schema.get_field_index(name)) for name in wanted]
 
     def _open(self, columns: int = 1) -> Any:
@@ -99,7 +100,7 @@ class ParquetSource(_ArrowBatches):
 
 
 class ArrowSource(_ArrowBatches):
-    """An Arrow IPC file (Feather version 2) or stream; its own record batches are cut where they are long."""
+    """An Arrow IPC file (Feather version 2) or stream. Long record batches are cut into smaller ones."""
 
     def __init__(self, path: Path, *, is_stream: bool) -> None:
         self._is_stream = is_stream

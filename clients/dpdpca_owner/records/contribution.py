@@ -1,4 +1,4 @@
-"""An owner's records become the exact integers that it contributes. Nothing leaves the machine here."""
+"""Turns an owner's records into the exact integers that it contributes. Nothing is sent here."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -24,11 +24,14 @@ from dpdpca_protocol.wire.identifiers import Digest
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one owner's records add up to, from which columns, and what the encoding did to them.
+    """The sums of one owner's records, the columns they come from, and what the encoding did to the records.
 
     Attributes:
-        notes: a sentence for each thing that is unusual and yet admitted.
-        content: by what the ledger knows the records again.
+        columns: the owner's column for each feature.
+        sums: the exact integers.
+        report: how many records were read, dropped and clipped.
+        notes: one sentence for each thing that is unusual but accepted.
+        content: the number and fingerprint by which the ledger recognises the records.
     """
 
     columns: tuple[str, ...]
@@ -39,7 +42,7 @@ class Contribution:
 
     @property
     def digest(self) -> Digest:
-        """The same for the same integers; kept on this machine alone, since it would confirm a guess."""
+        """Digest of the integers. It never leaves this machine, because it could confirm a guess of them."""
         return Digest.of(b"dpdpca/moments\x00" + self.sums.to_bytes())
 
 
@@ -55,13 +58,13 @@ def read_contribution(
     Args:
         location: the owner's data.
         manifest: opened and checked.
-        key: of this owner's fingerprints; the order of pairing comes from it too.
-        on_records: told how many records were read so far.
-        spool: where records that are to be paired are kept while they are too many for the memory; the
-            folder for temporary files if None.
+        key: the key of this owner's fingerprints; it also determines how records are paired.
+        on_records: called with the number of records read so far.
+        spool: folder for records that wait to be paired and do not fit into memory; None means the system's
+            folder for temporary files.
 
     Raises:
-        InputError: the data does not fit the manifest, holds no record that counts, or more than it allows.
+        InputError: the data does not fit the manifest, has no record that counts, or has too many.
     """
     encoder = RecordEncoder(manifest)
     sums = new_sums(manifest.figures)
@@ -79,7 +82,7 @@ def read_contribution(
         if report.accepted > manifest.max_records:
             raise InputError(
                 "too-many-records",
-                f"the data holds more records than the {manifest.max_records} that the study takes in all",
+                f"the data has more records than the {manifest.max_records} that the study allows in all",
                 "ask the data user for a study with a larger max_records",
             )
         sums.add(encoded.z)
@@ -89,7 +92,7 @@ def read_contribution(
     if not report.accepted:
         raise InputError(
             "no-records",
-            f"all {report.records} records have a missing value, and the study drops those",
+            f"all {report.records} records have a missing value, and the study drops such records",
             "give at least one complete record",
         )
     if isinstance(sums, BlockSums):
@@ -104,7 +107,7 @@ def read_contribution(
 def _add_pairs(sums: BlockSums, shuffle: Shuffle) -> None:
     if shuffle.count < 2:
         raise InputError(
-            "no-pair", "the data holds one record, and the study pairs records", "give at least two"
+            "no-pair", "the data has one record, but the study pairs records", "give at least two records"
         )
     for y in differences(shuffle.batches()):
         sums.add_pairs(y)

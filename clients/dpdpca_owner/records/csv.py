@@ -1,7 +1,8 @@
-"""Text files with a header: any of four delimiters, UTF-8, UTF-16 or UTF-32 by their mark, others by name.
+"""Text files with a header and one of four delimiters.
 
-Every field is read as text and numbers are made here, so that what a column is does not depend on its first
-rows, and no error can repeat a value.
+The encoding is UTF-8, or UTF-16 or UTF-32 with a byte-order mark; others must be named. Every field is read
+as text and converted to a number here. So the type of a column does not depend on its first rows, and no
+error message can contain a value.
 """
 
 import codecs
@@ -30,7 +31,7 @@ from dpdpca_runtime.text import marked_encoding
 
 _DELIMITERS = (",", ";", "\t", "|")
 _RAGGED = re.compile(r"(?:Row #([0-9]+): )?Expected [0-9]+ columns, got ([0-9]+)")
-"""What Arrow says of a row with too few or too many fields."""
+"""Matches Arrow's message about a row with too few or too many fields."""
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
 _TABLES = (
     (b"PAR1", "a Parquet file"),
@@ -39,23 +40,23 @@ _TABLES = (
     (b"PK\x03\x04", "a ZIP archive"),
     *((magic, "compressed") for magic in _COMPRESSIONS),
 )
-"""What may be inside a compressed file instead of text."""
+"""Formats that a compressed file may contain instead of text."""
 _MOSTLY = 0.8
 _HEADER_BYTES = 1 << 23
 _BLOCK_BYTES = 1 << 20
-"""Least size of a block; the reader holds a few dozen of them. A record must fit into one."""
+"""Smallest size of a block; the reader holds a few dozen blocks. A record must fit into one block."""
 _MISSING = pa.array(MISSING_WORDS)
 _TRUTH = {"true": "1", "false": "0"}
-"""Truth values, in any case, and the numbers that they are in typed files."""
+"""Truth values, in upper or lower case, and the numbers that stand for them in typed files."""
 
 
 class CsvSource(RecordSource):
     """A delimited text file.
 
     Args:
-        path: plain, or compressed with gzip, bzip2, zstd or LZ4, whatever its name.
-        features: the delimiter is the one under which most of them are in the header.
-        encoding: a Python codec; None means UTF-8, or what the file's byte-order mark says.
+        path: a plain file, or one compressed with gzip, bzip2, zstd or LZ4, whatever its name.
+        features: used to find the delimiter: the one with which the header has most of these features.
+        encoding: a Python codec; None means UTF-8, or the encoding of the file's byte-order mark.
         decimal: "." or ",".
     """
 
@@ -86,9 +87,9 @@ class CsvSource(RecordSource):
                 reader = pyarrow.csv.open_csv(
                     file,
                     read_options=pa.csv.ReadOptions(
-                        use_threads=False,  # in order, so that rows can be counted
+                        use_threads=False,  # keeps the order, so that rows can be counted
                         block_size=self._block_bytes,
-                        column_names=columns,  # ours, so that doubled names do no harm
+                        column_names=columns,  # our own names, so that duplicate names do no harm
                         skip_rows_after_names=1,
                         encoding=self._encoding,
                     ),
@@ -111,14 +112,14 @@ class CsvSource(RecordSource):
                             ]
                             first_record += batch.num_rows
         except (pa.ArrowException, UnicodeError, OSError) as error:
-            # Read from the message: a handler of ours would be called by Arrow's reading thread, which may
-            # outlive the interpreter and then brings the process down.
+            # Parsed from the message, because a handler of ours would be called by Arrow's reading thread.
+            # That thread may outlive the interpreter and then crash the process.
             if ragged := _RAGGED.search(str(error)):
                 number, fields = ragged.groups()
                 place = f"row {number}" if number else "a row"
                 raise InputError(
                     "ragged-row",
-                    f"{place} of {self._path} has {fields} fields and the header has {len(self.names)}",
+                    f"{place} of {self._path} has {fields} fields, but the header has {len(self.names)}",
                     "export the file again, with quotes around texts",
                 ) from None
             raise self._damaged() if isinstance(error, OSError) else self._not_text() from error
@@ -140,7 +141,7 @@ class CsvSource(RecordSource):
         return beginning
 
     def _check_compressed(self, beginning: bytes) -> None:
-        """That what is compressed is a text file: of the others each has a compression of its own."""
+        """Check that a compressed file contains text. The other formats have a compression of their own."""
         first = beginning[:BEGINNING_BYTES]
         kind = foreign_kind(first)
         tables = (name for magic, name in _TABLES if first.startswith(magic) and is_binary(first))
@@ -148,7 +149,7 @@ class CsvSource(RecordSource):
         if inside:
             raise InputError(
                 "unknown-format",
-                f"{self._path} is compressed with {self._compression}, and what is in it is {inside}",
+                f"{self._path} is compressed with {self._compression}, and its content is {inside}, not text",
                 "unpack it first",
             )
 
@@ -170,7 +171,7 @@ class CsvSource(RecordSource):
         )
 
     def _binary(self, beginning: bytes) -> InputError:
-        # UTF-16 without its mark has, of most texts, a zero in nearly every other byte.
+        # In most texts in UTF-16, nearly every other byte is zero.
         first = beginning[:BEGINNING_BYTES]
         for encoding, half in (("utf-16-le", first[1::2]), ("utf-16-be", first[::2])):
             if half.count(0) > _MOSTLY * len(half) and first.count(0) < len(half) + 2:
@@ -181,17 +182,19 @@ class CsvSource(RecordSource):
                 )
         return InputError(
             "unknown-format",
-            f"{self._path} is no text file, nor Parquet, Arrow or NumPy",
+            f"{self._path} is neither a text file nor Parquet, Arrow or NumPy",
             "export it as CSV or Parquet",
         )
 
     def _damaged(self) -> InputError:
-        how = f"as the {self._compression} file that it begins as" if self._compression else "to its end"
+        how = (
+            f"as a {self._compression} file, although it begins as one" if self._compression else "to its end"
+        )
         return InputError("damaged-file", f"{self._path} cannot be read {how}", "export it again")
 
 
 def _compression(path: Path) -> str | None:
-    """How a file is compressed, by its first bytes and not by its name."""
+    """How a file is compressed, according to its first bytes and not to its name."""
     with path.open("rb") as file:
         first = file.read(BEGINNING_BYTES)
     names = (name for magic, name in _COMPRESSIONS.items() if first.startswith(magic) and is_binary(first))
@@ -203,13 +206,17 @@ def _encoding(beginning: bytes, named: str | None) -> str:
         try:
             return codecs.lookup(named).name
         except LookupError as error:
-            raise UsageError("bad-option", "--encoding names no encoding that Python knows") from error
+            raise UsageError(
+                "bad-option",
+                "--encoding does not name an encoding that Python knows",
+                "use a name such as utf-8 or cp1252",
+            ) from error
     marked = marked_encoding(beginning)
-    return "utf-8" if marked in (None, "utf-8-sig") else marked  # Arrow takes that mark off itself
+    return "utf-8" if marked in (None, "utf-8-sig") else marked  # Arrow removes the UTF-8 mark itself
 
 
 def _header(text: str, features: Sequence[Feature]) -> tuple[str, tuple[str, ...]]:
-    """The delimiter and the column names: most features found, then most columns."""
+    """The delimiter and column names: those with most of the features, and then with most columns."""
     best: tuple[tuple[int, int], str, tuple[str, ...]] | None = None
     for delimiter in _DELIMITERS:
         with suppress(csv.Error):
@@ -241,7 +248,7 @@ def _numbers(texts: pa.Array, feature: Feature, first_record: int, decimal: str)
     for word, number in _TRUTH.items():
         trimmed = pc.if_else(pc.equal(lower, word), number, trimmed)
     if decimal == ",":
-        # A point is then no decimal sign, and a thousands sign is not guessed at.
+        # A point is then invalid: it is no decimal sign, and it is not taken for a thousands separator.
         trimmed = pc.replace_substring(pc.replace_substring(trimmed, ".", "?"), ",", ".")
     bad = _first_bad(trimmed)
     if bad is not None:
@@ -255,10 +262,10 @@ def _numbers(texts: pa.Array, feature: Feature, first_record: int, decimal: str)
 
 
 def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
-    """A column for a listener: numbers with a decimal comma as they would be written with a point.
+    """A column for a listener, with decimal commas replaced by points.
 
-    Asked for or not, a column is the same to a listener: that some come as bytes, in case they are no text
-    at all, is of no account.
+    A listener must see the same values whether the study asks for a column or not. The other columns arrive
+    as bytes, because they may not be valid text.
     """
     if decimal == ".":
         return texts
@@ -267,7 +274,7 @@ def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
 
 
 def _first_bad(texts: pa.Array) -> int | None:
-    """Position of the first text that is no number, found by halving."""
+    """Position of the first text that is not a number, found by bisection."""
     if _all_numbers(texts):
         return None
     start, length = 0, len(texts)

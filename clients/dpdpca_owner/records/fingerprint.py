@@ -1,14 +1,17 @@
-"""A keyed fingerprint of an owner's records, by which its ledger knows them again.
+"""A keyed fingerprint of an owner's records, by which the ledger recognises them.
 
-It is of the content and not of the file: every column counts, whether a study asks for it or not; the order
-of the records, the order and names of the columns, and the file's format do not. A record that is added,
-changed or left out gives another fingerprint, and so does a column with any value in it.
+It depends on the content and not on the file. Every column counts, whether a study asks for it or not. The
+order of the records, the order and names of the columns, and the file's format do not count. Adding, changing
+or leaving out a record changes the fingerprint, and so does adding a column that contains any value.
 
-A record is the multiset of its values. A number is taken as a single-precision float, so that it is the same
-from a text file as from a binary one; a text that reads as a number is that number; other text is taken in
-NFC without outer spaces; what counts as missing in a number is left out. Each record is hashed under the key
-(BLAKE2b), and the hashes are added up modulo 2²⁵⁶, so the memory does not grow with the data. The key never
-leaves this machine: without it nobody can try whether some records are those in the ledger.
+A record is the multiset of its values:
+- A number is rounded to single precision, so that it is the same from a text file and from a binary file.
+- A text that is a number counts as that number. Other text is normalised (NFC) and stripped of outer spaces.
+- Values that would count as missing numbers are left out.
+
+Each record is hashed with the key (BLAKE2b), and the hashes are added modulo 2²⁵⁶, so memory use does not
+grow with the data. The key never leaves this machine. Without it, nobody can test whether some records are
+those in the ledger.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,10 +38,10 @@ _MODULUS = 1 << 256
 
 
 class RecordsFingerprint:
-    """Adds up the records of one data set, batch by batch.
+    """Computes the fingerprint of the records of one data set, batch by batch.
 
     Args:
-        key: 32 bytes, this owner's own.
+        key: 32 bytes; each owner has its own.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -47,10 +50,11 @@ class RecordsFingerprint:
         self._records = 0
 
     def add(self, columns: Sequence[Any]) -> None:
-        """Take in a batch.
+        """Add a batch of records.
 
         Args:
-            columns: all columns of it, each one value a record: NumPy or Arrow arrays, or Python values.
+            columns: all columns, each with one value for each record: NumPy or Arrow arrays, or Python
+            values.
         """
         words = np.empty((len(columns[0]), len(columns)), dtype=np.uint64)
         for place, column in enumerate(columns):
@@ -69,13 +73,13 @@ class RecordsFingerprint:
 
     @property
     def content(self) -> Content:
-        """What was added so far."""
+        """The fingerprint and number of the records added so far."""
         summed = self._records.to_bytes(8, "big") + self._sum.to_bytes(32, "big")
         whole = blake2b(summed, digest_size=32, key=self._key, person=b"dpdpca/data-set").digest()
         return Content(Digest(whole), self._records)
 
     def _words(self, column: Any) -> NDArray[np.uint64]:
-        """(n,) words: 0 for a missing value, one range for numbers and another for texts."""
+        """(n,) words: 0 for a missing value; numbers and texts have separate ranges."""
         if isinstance(column, np.ndarray) and column.dtype.kind in "fiub":
             return _number_words(column)
         array = plain(column if isinstance(column, pa.Array) else _as_arrow(column))
@@ -120,15 +124,15 @@ def _as_arrow(values: Any) -> pa.Array:
 
 
 def as_text(array: pa.Array) -> pa.Array:
-    """Any array as strings; whatever its values are, they are only compared."""
+    """Any array as strings. The strings are only compared, so any unambiguous form will do."""
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return array
-    with suppress(pa.ArrowException, NotImplementedError):  # both are Arrow's, by the kind of the array
+    with suppress(pa.ArrowException, NotImplementedError):  # Arrow raises either, depending on the type
         return array.cast(pa.string())
     try:
         values = array.to_pylist()
-    except (ValueError, OverflowError):  # times that Python has no object for, or in a zone that nobody knows
+    except (ValueError, OverflowError):  # times that Python cannot represent, or in an unknown time zone
         return array.cast(pa.int64()).cast(pa.string())
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         values = [None if value is None else value.decode(errors="backslashreplace") for value in values]
@@ -136,7 +140,7 @@ def as_text(array: pa.Array) -> pa.Array:
 
 
 def _written(values: Iterable[Any]) -> pa.Array:
-    """Values of any kind as Python writes them."""
+    """Values of any type, in Python's text form."""
     texts = (None if value is None else _text(value) for value in values)
     return pa.array(texts, pa.string())
 

@@ -1,4 +1,4 @@
-"""Which column of the owner's data is which feature of a study."""
+"""Matches the columns of an owner's data to the features of a study."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -10,13 +10,13 @@ _SHOWN = 5
 
 
 def match_columns(names: Sequence[str], features: Iterable[Feature]) -> list[int]:
-    """For each feature the position of its column in `names`.
+    """The position in `names` of the column of each feature.
 
-    Names are compared after Unicode normalisation (NFC) and without byte-order mark and outer spaces, and by
-    nothing looser. Columns that no feature asks for are ignored, in any order.
+    Names must be equal after Unicode normalisation (NFC) and without a byte-order mark and outer spaces. The
+    order of columns does not matter, and columns that no feature asks for are ignored.
 
     Raises:
-        InputError: a feature's column is missing, or there are two of it.
+        InputError: the column of a feature is missing or occurs more than once.
     """
     places: dict[str, list[int]] = {}
     for position, name in enumerate(names):
@@ -32,7 +32,9 @@ def match_columns(names: Sequence[str], features: Iterable[Feature]) -> list[int
             found.append(positions[0])
     if doubled:
         raise InputError(
-            "duplicated-column", f"the data has more than one column {_listed(doubled)}", "keep one of them"
+            "duplicated-column",
+            f"the data has more than one column named {_listed(doubled)}",
+            "keep one of each name",
         )
     if missing:
         raise InputError(
@@ -49,7 +51,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _suggestion(missing: Sequence[str], present: Sequence[str]) -> str:
-    """What the owner may have meant: the same name in another case, or a near one."""
+    """Advice if a column has the same name in another case, or a similar name; else an empty text."""
     folded = {name.casefold(): name for name in present}
     for name in missing:
         near = get_close_matches(name.casefold(), folded, n=1, cutoff=0.8)

@@ -1,4 +1,4 @@
-"""What is unusual about an owner's data and yet admitted, a sentence each. Shown to the owner, never sent."""
+"""Notes about what is unusual but accepted in an owner's data. They are shown to the owner and never sent."""
 
 from collections.abc import Sequence
 
@@ -17,40 +17,46 @@ def notes_on(
     sums: SecondMoments | BlockSums,
     report: BatchReport,
 ) -> tuple[str, ...]:
-    """One sentence for each oddity.
+    """One sentence for each unusual thing.
 
     Args:
-        names: of all columns of the data, as they stand there.
-        places: for each feature of the manifest its position among `names`.
-        manifest: of the study.
-        sums, report: of all records that were read.
+        names: the names of all columns of the data, as they are in the data.
+        places: for each feature of the manifest, its position in `names`.
+        manifest: the study's manifest.
+        sums, report: the sums and counts of all records that were read.
     """
     notes = []
     extra = len(names) - len(places)
     if extra:
-        notes.append(f"{_counted(extra, 'column')} that the study does not ask for: left out")
+        notes.append(f"{_counted(extra, 'column')} left out, because the study does not ask for them")
     if list(places) != sorted(places):
-        notes.append("the columns stand in another order than the manifest's: they are matched by name")
+        notes.append("the columns are in a different order from the manifest's; they are matched by name")
     if any(names[place] != feature.name for place, feature in zip(places, manifest.features, strict=True)):
-        notes.append("some headers are written in another Unicode form or with spaces around: they match")
+        notes.append(
+            "some column names differ from the manifest's in their Unicode form or in outer spaces; they are"
+            " taken as equal"
+        )
     if report.dropped:
-        notes.append(f"{_counted(report.dropped, 'record')} with a missing value: left out")
+        notes.append(f"{_counted(report.dropped, 'record')} left out, because a value is missing")
     elif any(report.missing):
         missing = _counted(sum(report.missing), "missing value")
-        notes.append(f"{missing}: the feature's centre counts in its place")
+        notes.append(f"{missing} replaced by the centre of the feature")
     if report.accepted == 1:
-        notes.append("there is one record only: others' records and noise are all that hides it in the sums")
+        notes.append(
+            "there is only one record: nothing but the noise and the records of other owners hides it in the"
+            " sums"
+        )
     elif isinstance(sums, SecondMoments):
         notes += _constant(manifest, sums)
     elif sums.has_pairs and report.accepted % 2:
         notes.append(
-            "the number of records is odd: one of them, drawn by lot, has no partner and is left out"
+            "the number of records is odd: one record, chosen at random, has no partner and is left out"
         )
     return tuple(notes)
 
 
 def _constant(manifest: Manifest, moments: SecondMoments) -> list[str]:
-    """A note on features whose encoded columns are all the same in every record: N·Σz² = (Σz)²."""
+    """A note on features that have the same value in every record: N·Σz² = (Σz)² for all their columns."""
     constant, column = [], 0
     for feature in manifest.features:
         columns = range(column, column + feature.width)
@@ -60,7 +66,7 @@ def _constant(manifest: Manifest, moments: SecondMoments) -> list[str]:
     if not constant:
         return []
     rest = f" and {len(constant) - _SHOWN} more" if len(constant) > _SHOWN else ""
-    return [f"the same in every record: {', '.join(constant[:_SHOWN])}{rest}"]
+    return [f"features with the same value in every record: {', '.join(constant[:_SHOWN])}{rest}"]
 
 
 def _counted(count: int, what: str) -> str:

@@ -1,6 +1,7 @@
-"""NumPy files: .npy with the features in manifest order, .npz with a named matrix or one array a column.
+"""NumPy files: .npy with the features in manifest order, or .npz.
 
-Arrays are streamed from the file a few rows at a time; nothing is unpickled.
+A .npz file has either a matrix with an array of column names, or one array for each column. Arrays are
+streamed from the file a few rows at a time. Nothing is unpickled.
 """
 
 import zipfile
@@ -29,7 +30,7 @@ _LAST_POINT, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    """An array in the file: None as member for a .npy file itself."""
+    """An array in a file; `member` is its name in a .npz file, and None for a .npy file."""
 
     member: str | None
     shape: tuple[int, ...]
@@ -42,7 +43,7 @@ class _Array:
 
 
 class NumpySource(RecordSource):
-    """One matrix with names, or one 1-D array a column."""
+    """One matrix with column names, or one 1-D array for each column."""
 
     def __init__(self, path: Path, features: Sequence[Feature]) -> None:
         self._path = path
@@ -78,7 +79,9 @@ class NumpySource(RecordSource):
             lengths = {array.shape[0] for array in arrays}
             if len(lengths) > 1:
                 raise InputError(
-                    "ragged-columns", "the arrays have different lengths", "give every record a value"
+                    "ragged-columns",
+                    "the arrays have different lengths",
+                    "give each array one value for every record",
                 )
             others = [] if listener is None else self._companions(positions)
             for parts in zip(*(self._rows(array, records) for array in arrays + others), strict=True):
@@ -87,7 +90,7 @@ class NumpySource(RecordSource):
                 yield list(parts[: len(arrays)])
 
     def _companions(self, positions: Sequence[int]) -> list[_Array]:
-        """Arrays beside those at `positions` that hold one value for each record too."""
+        """The other arrays that also have one value for each record."""
         asked = {self.names[position] for position in positions}
         records = self._columns[next(iter(asked))].shape[0]
         return [
@@ -118,14 +121,17 @@ class NumpySource(RecordSource):
                 "add it: numpy.savez(path, X=X, features=names)",
             )
         if listed.dtype.kind not in "US" or listed.bytes > _MOST_NAME_BYTES:
-            raise InputError("unnamed-columns", "the array of column names does not hold plain texts")
+            raise InputError("unnamed-columns", "the array of column names does not contain plain text")
         (names,) = self._rows(listed, max(1, listed.shape[0])) if listed.shape[0] else (np.array([], "U1"),)
         if names.ndim != 1 or len(names) != chosen.shape[1]:
-            raise InputError("unnamed-columns", f"{len(names)} names do not fit {chosen.shape[1]} columns")
+            raise InputError(
+                "unnamed-columns",
+                f"there are {len(names)} column names, but the matrix has {chosen.shape[1]} columns",
+            )
         return chosen, tuple(_decoded(name) for name in names.tolist())
 
     def _rows(self, array: _Array, records: int) -> Iterator[NDArray[Any]]:
-        """The array in parts of `records` rows."""
+        """The array in parts of at most `records` rows."""
         with ExitStack() as stack:
             if array.member is None:
                 file: IO[bytes] = stack.enter_context(self._path.open("rb"))
@@ -143,7 +149,7 @@ class NumpySource(RecordSource):
             while left:
                 count = min(records, left)
                 content = _exactly(file, count * row_bytes)
-                # An item may have no bytes at all, which is nothing that could be read from a buffer.
+                # An item may have a size of 0 bytes, and `frombuffer` cannot read an empty buffer.
                 rows = np.frombuffer(content, array.dtype) if row_bytes else np.zeros(count, array.dtype)
                 rows = rows.reshape(count, *row_shape)
                 _check_text(rows)
@@ -151,14 +157,17 @@ class NumpySource(RecordSource):
                 left -= count
 
     def _whole(self, file: IO[bytes], array: _Array) -> NDArray[Any]:
-        """A matrix stored column by column cannot be read by rows: mapped if plain, loaded if it is small."""
+        """A matrix in column order, as it cannot be read by rows.
+
+        A .npy file is mapped, a .npz one loaded.
+        """
         if not array.bytes:
             return np.zeros(array.shape, array.dtype)
         if array.member is None:
             return np.load(self._path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]  # a memmap
         if array.bytes > _COLUMN_ORDER_BYTES:
             raise InputError(
-                "too-large", "a compressed matrix stored column by column is too large to read",
+                "too-large", "a matrix stored column by column in a .npz file is too large to be loaded",
                 "save it in row order: numpy.ascontiguousarray(X)",
             )  # fmt: skip
         values = np.frombuffer(_exactly(file, array.bytes), array.dtype)
@@ -168,14 +177,14 @@ class NumpySource(RecordSource):
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        # NumPy and zipfile raise each of these at some damage: an unknown compression is "not implemented".
+        # NumPy and zipfile raise each of these for some damage, such as an unknown compression.
         except (ValueError, zipfile.BadZipFile, OSError, EOFError, NotImplementedError, SyntaxError) as error:
             raise InputError(
                 "damaged-file",
                 f"{self._path} cannot be read as a NumPy file",
                 "save it again with numpy.save",
             ) from error
-        except RuntimeError as error:  # so zipfile asks for a password
+        except RuntimeError as error:  # zipfile raises this if the file needs a password
             raise encrypted_file(self._path) from error
 
 
@@ -189,24 +198,26 @@ def _array_header(file: IO[bytes], member: str | None) -> _Array:
         raise ValueError("a negative length")
     if dtype.hasobject:
         raise InputError(
-            "pickled-file", "an array holds Python objects, which are not unpickled", "save plain arrays"
+            "pickled-file",
+            "an array contains Python objects, and these are never unpickled",
+            "save arrays of numbers or text",
         )
     return _Array(member, shape, fortran_order, dtype)
 
 
 def _check_text(values: NDArray[Any]) -> None:
-    """ValueError where an array of text holds what no text does: NumPy says so only when it is used."""
+    """Raises ValueError if an array of text is not valid Unicode. NumPy itself finds that only on use."""
     if values.dtype.kind == "U":
         points = np.ascontiguousarray(values).view(values.dtype.byteorder + "u4")
         if ((points > _LAST_POINT) | ((points >= _SURROGATES.start) & (points < _SURROGATES.stop))).any():
-            raise ValueError("an array of text holds no Unicode")
+            raise ValueError("an array of text is not valid Unicode")
 
 
 def _manifest_order(matrix: _Array, features: Sequence[Feature]) -> tuple[str, ...]:
     if matrix.dtype.names is not None:
         raise InputError(
             "wrong-shape",
-            f"the array holds structures of {len(matrix.dtype.names)} fields",
+            f"the array contains structures with {len(matrix.dtype.names)} fields",
             "save each field as an array: numpy.savez(path, **{name: X[name] for name in X.dtype.names})",
         )
     if len(matrix.shape) not in (1, 2):
@@ -215,8 +226,8 @@ def _manifest_order(matrix: _Array, features: Sequence[Feature]) -> tuple[str, .
     if columns != len(features):
         raise InputError(
             "wrong-shape",
-            f"the array has {columns} columns and the study has {len(features)} features",
-            "give one column for each feature in the manifest's order, or a .npz with names",
+            f"the array has {columns} columns, but the study has {len(features)} features",
+            "give one column for each feature in the manifest's order, or a .npz file with column names",
         )
     return tuple(feature.name for feature in features)
 
@@ -233,7 +244,7 @@ def _slices(values: NDArray[Any], records: int) -> Iterator[NDArray[Any]]:
 def _exactly(file: IO[bytes], count: int) -> bytes:
     content = bytearray()
     while len(content) < count:
-        # Bit by bit: what a damaged header promises must not be put aside in memory before it is there.
+        # In small parts: a damaged header may promise more than there is, and must not fill the memory.
         more = file.read(min(count - len(content), _READ_BYTES))
         if not more:
             raise EOFError("the array ends early")

@@ -1,8 +1,8 @@
-"""Records of an owner, from wherever they are, in batches of bounded size.
+"""Opens an owner's records, wherever they are, and reads them in batches of bounded size.
 
-What a file is, is read from its first bytes and not from its name. Every source says which columns it has
-and gives batches of those that a study asks for, however long the data is. Values go to the encoder as the
-source has them: what is missing and what is no number is decided there.
+The first bytes of a file, not its name, decide its format. Every source lists its columns and yields batches
+of the columns that a study asks for. Values are passed on unchanged: the encoder decides what is missing and
+what is not a number.
 """
 
 import os
@@ -22,7 +22,7 @@ from dpdpca_runtime.text import load_text
 
 BATCH_RECORDS = 65_536
 _BATCH_VALUES = 1 << 21
-"""A batch holds no more values than this, 16 MiB as float64; encoding holds several times that."""
+"""The most values in a batch: 16 MiB as float64. Encoding needs several times as much memory."""
 
 _PASSWORD_IN_FRONT = re.compile(r"[\w+.-]+://[^:/]*:[^@]*@")
 _PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|token)\s*=", re.IGNORECASE)
@@ -31,10 +31,11 @@ _PASSWORD_MEMBER = re.compile(r"(\bpass|password|passwd|passphrase|pwd|secret|to
 def read_batches(
     source: RecordSource, features: Sequence[Feature], listener: Listener | None = None
 ) -> Iterator[Mapping[str, Column]]:
-    """The features' columns by name, batch by batch; `listener` is told of all columns of each.
+    """The features' columns by name, batch by batch. `listener` receives all columns of each batch.
 
     Raises:
-        InputError: a column is missing or doubled, a value is no number, the source is damaged or empty.
+        InputError: a column is missing or occurs twice, a value is not a number, or the source is damaged or
+            empty.
     """
     positions = match_columns(source.names, features)
     width = len(features) if listener is None else max(len(features), len(source.names))
@@ -45,7 +46,7 @@ def read_batches(
             empty = False
             yield {feature.name: column for feature, column in zip(features, columns, strict=True)}
     if empty:
-        raise InputError("no-records", "the data holds no records", "give at least one")
+        raise InputError("no-records", "the data contains no records", "give at least one record")
 
 
 def locate_data(
@@ -59,10 +60,10 @@ def locate_data(
     """The data that a command line and its environment name.
 
     Raises:
-        UsageError: nothing is named, or a password stands on the command line.
+        UsageError: no data is named, or the command line contains a password.
     """
     if decimal not in (".", ","):
-        raise UsageError("bad-option", "--decimal is . or ,")
+        raise UsageError("bad-option", "--decimal must be . or ,")
     if url_file is not None:
         data = load_text(url_file).strip()
     elif data is None:
@@ -70,18 +71,18 @@ def locate_data(
     elif query is not None and _shows_password(data):
         raise UsageError(
             "password-in-arguments",
-            "a database password on the command line can be read by others on this machine",
-            "put the URL into DPDPCA_DATA_URL or a file and name it with --data-url-file",
+            "other users of this machine can read a database password on the command line",
+            "put the URL into the variable DPDPCA_DATA_URL, or into a file that --data-url-file names",
         )
     if not data:
-        raise UsageError("no-data", "no data is named", "give --data FILE, or a database URL with --query")
+        raise UsageError("no-data", "no data is given", "give --data FILE, or a database URL with --query")
     if query is None and "://" in data:
         raise UsageError("no-query", "a database needs a query", "add --query 'SELECT …'")
     return DataLocation(data, query, encoding, decimal)
 
 
 def _shows_password(url: str) -> bool:
-    # Twice unquoted: an ODBC connection string is itself a quoted member of the query.
+    # Unquoted twice, because an ODBC connection string is itself a quoted parameter of the URL.
     _, _, members = url.partition("?")
     return bool(_PASSWORD_IN_FRONT.match(url) or _PASSWORD_MEMBER.search(unquote_plus(unquote_plus(members))))
 
@@ -91,12 +92,12 @@ def open_source(location: DataLocation, features: Sequence[Feature]) -> RecordSo
 
     Args:
         location: where.
-        features: what a study will ask for; helps to tell the delimiter of a text file.
+        features: what a study will ask for; they help to find the delimiter of a text file.
 
     Raises:
-        InputError: there is no such file, or it is of no known kind.
+        InputError: there is no such file, or its format is unknown.
     """
-    # The readers load what they need themselves: an owner of CSV files waits for no database library.
+    # Imported here, so that an owner with CSV files does not wait for a database library to load.
     if location.query is not None:
         from dpdpca_owner.records.sql import SqlSource
 

@@ -1,9 +1,9 @@
-"""Encoded records in an order that only their number and a secret decide, larger than memory or not.
+"""Shuffles encoded records, which may be larger than memory. Only their number and a secret decide the order.
 
-Each record is dealt into one of 256 buckets by a byte of the key stream, as it comes; then each bucket, which
-is a 256th of the records on average, is read back and shuffled by itself. With random bytes every order is
-as likely as any other, wherever the file was sorted. Byte i belongs to record i however the file is read, so
-that records of other values, in other batches, come out in the same order.
+As records arrive, one byte of a key stream puts each into one of 256 buckets. Then each bucket, 1/256 of the
+records on average, is read back and shuffled by itself. With random bytes, all orders are equally likely,
+even if the file was sorted. Byte i belongs to record i, however the file is divided into batches. So the same
+number of records always gives the same order, whatever their values.
 """
 
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ from dpdpca_protocol.records.pairing import KeyStream, shuffled
 
 _BUCKETS = 256
 _MEMORY_VALUES = 2**24
-"""Values that are kept in memory, 128 MiB, before they go to the disk."""
+"""The most values kept in memory, 128 MiB, before they are written to the disk."""
 
 
 class Shuffle:
-    """Takes records in, and gives them back in a new order, once.
+    """Collects records and returns them once, in a new order.
 
     Args:
-        width: d.
-        seed: 32 bytes, secret.
-        folder: where more than fits into memory is kept meanwhile, in a file without a name that ends with
+        width: d, the number of encoded features.
+        seed: 32 secret bytes.
+        folder: where records that do not fit into memory are kept, in an unnamed file that disappears with
             this process.
-        memory_values: how many values fit.
+        memory_values: how many values fit into memory.
     """
 
     def __init__(self, width: int, seed: bytes, folder: Path, memory_values: int = _MEMORY_VALUES) -> None:
@@ -44,7 +44,7 @@ class Shuffle:
         self.count = 0
 
     def add(self, z: NDArray[np.int64]) -> None:
-        """Take in records, (n, d) int64."""
+        """Add records, (n, d) int64."""
         self._held.append((self._stream.take(len(z)), z))
         self._held_records += len(z)
         self.count += len(z)
@@ -52,7 +52,7 @@ class Shuffle:
             self._write_run()
 
     def batches(self) -> Iterator[NDArray[np.int64]]:
-        """All records in the new order, a bucket at a time."""
+        """All records in the new order, one bucket at a time."""
         held_buckets, held = self._sort_held()
         self._held.clear()
         try:
@@ -65,7 +65,7 @@ class Shuffle:
                 self._file.close()
 
     def _sort_held(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where each bucket begins (257 places), and the records in memory, bucket by bucket as they came."""
+        """The start of each bucket (257 positions), and the records in memory sorted by bucket."""
         if not self._held:
             return np.zeros(_BUCKETS + 1, dtype=np.int64), np.empty((0, self._width), dtype=np.int64)
         buckets = np.concatenate([dealt for dealt, _ in self._held])

@@ -1,4 +1,4 @@
-"""What every reader of records is: named columns, given in batches of bounded size."""
+"""The interface of all readers of records: named columns, in batches of bounded size."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -12,17 +12,17 @@ from dpdpca_protocol.terms.features import Feature
 from dpdpca_runtime.file_kinds import ENCRYPTED
 
 Listener = Callable[[Sequence[Any]], None]
-"""Told of each batch with all columns of the source, as it has them: arrays or Python values."""
+"""Receives all columns of each batch, as the source has them: arrays or Python values."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataLocation:
-    """Where the records are, as the command line says it.
+    """Where the records are, according to the command line.
 
     Attributes:
         data: a path, or a SQLAlchemy URL when there is a query.
         query: a SELECT, or None for a file.
-        encoding: of a text file; None finds out.
+        encoding: the encoding of a text file, or None to detect it.
         decimal: the decimal sign of a text file, "." or ",".
     """
 
@@ -49,9 +49,9 @@ class RecordSource(ABC):
         records: int,
         listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
-        """The columns at `positions`, one for each feature, in batches of at most about `records` records.
+        """The columns at `positions`, one for each feature, in batches of about `records` records or fewer.
 
-        With a listener all other columns are read too, for it alone; nothing in them is an error.
+        If there is a listener, all other columns are read for it too. Their values never cause an error.
 
         Raises:
             InputError: a value does not fit its feature's kind, or the source is damaged.
@@ -59,5 +59,5 @@ class RecordSource(ABC):
 
 
 def encrypted_file(path: Path) -> InputError:
-    """What an owner is told of data that somebody has locked."""
+    """The error for data that is encrypted or protected by a password."""
     return InputError("unknown-format", f"{path} is {ENCRYPTED.name}", ENCRYPTED.advice)

@@ -1,6 +1,6 @@
-"""The rows of a query, by SQLAlchemy URL, fetched in batches.
+"""The rows of a database query, fetched in batches; the database is named by a SQLAlchemy URL.
 
-Neither the URL nor the query nor anything that the database says is repeated in an error.
+Error messages contain neither the URL nor the query nor any message of the database.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,8 +21,8 @@ class SqlSource(RecordSource):
     """A query on a database. It is run once for its column names and once for its rows.
 
     Args:
-        url: may hold a password; never shown.
-        query: a SELECT, run as it is.
+        url: may contain a password; it is never shown.
+        query: a SELECT statement, run unchanged.
     """
 
     def __init__(self, url: str, query: str) -> None:
@@ -55,7 +55,7 @@ class SqlSource(RecordSource):
     @contextmanager
     def _result(self, records: int) -> Iterator[sqlalchemy.CursorResult[Any]]:
         with _asking(), self._engine.connect() as connection:
-            # Reading changes nothing: read-only where the database can be told so, rolled back at the end.
+            # Reading must change nothing: read-only if the database supports it, and rolled back at the end.
             if self._engine.dialect.name == "sqlite":
                 connection.exec_driver_sql("PRAGMA query_only = ON")
             elif self._engine.dialect.name == "postgresql":
@@ -65,12 +65,12 @@ class SqlSource(RecordSource):
 
 
 def _check_file(engine: sqlalchemy.Engine) -> None:
-    """SQLite would make an empty database where the URL names none."""
+    """Refuses a missing SQLite file, because SQLite would create an empty database."""
     file = engine.url.database if engine.dialect.name == "sqlite" else None
     if file and not file.startswith((":memory:", "file:")) and not Path(file).is_file():
         raise InputError(
             "no-such-file",
-            "the URL names an SQLite file that is not there",
+            "the URL names an SQLite file that does not exist",
             "give its path; in a URL ? is written %3F and % is written %25",
         )
 
@@ -82,13 +82,13 @@ def _asking() -> Iterator[None]:
     except (ArgumentError, NoSuchModuleError) as error:
         raise InputError(
             "bad-database-url",
-            "the database URL is not one that SQLAlchemy knows",
-            "compare it with its manual",
+            "SQLAlchemy does not understand the database URL",
+            "compare it with the database URLs in SQLAlchemy's manual",
         ) from error
     except SQLAlchemyError as error:
         cause = type(getattr(error, "orig", None) or error).__name__
         raise InputError(
             "database-refused",
-            f"the database refused ({cause})",
-            "run the query in the database's own client",
+            f"the database refused the connection or the query ({cause})",
+            "run the query in the database's own client to see the reason",
         ) from error

@@ -53,17 +53,12 @@ def audit(
 def show(report: "AuditReport") -> None:
     """The report as a person reads it; nothing in it was written by a stranger."""
     claim, failures = report.claim, report.failed
-    promise = (
-        "nothing"
-        if claim.epsilon is None
-        else f"(ε, δ) = ({float(claim.epsilon):.6g}, {float(claim.delta):.3g})"
-    )
-    at = f"δ = {float(claim.delta):.3g}" if claim.epsilon is None else "this δ"
+    promise = f"(ε, δ) = ({float(claim.epsilon):.6g}, {float(claim.delta):.3g})"
     confidence = f"1 − 10{_superscript(round(math.log10(report.alpha)))}"
     lines = [
         ("claim", f"{promise}, {', '.join(claim.words.values())}"),
         *(("", line) for line in claim.statements),
-        ("found", f"ε ≥ {report.epsilon:.3f} at {at}, with confidence {confidence}, no assumption made"),
+        ("found", f"ε ≥ {report.epsilon:.3f} at this δ, with confidence {confidence}, no assumption made"),
         ("", f"so many runs could have shown ε ≥ {report.largest:.2f} at most"),
         ("played", f"{report.pairs[0].runs:,} releases of each data set, {report.records:,} records"),
     ]
@@ -95,10 +90,6 @@ def verdict(report: "AuditReport") -> str:
     if report.failed:
         names = sorted({check.name for _, check in report.failed})
         return f"The mechanism is not what it says, so the claim has no ground: {'; '.join(names)}."
-    if report.claim.epsilon is None:
-        return (
-            "Nothing is promised, so nothing can be refuted. Owners refuse it unless their policy names it."
-        )
     return "Nothing was found against the claim."
 
 

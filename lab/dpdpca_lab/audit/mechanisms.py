@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from dpdpca_lab.audit.releases import Coordinate, DrawnAhead, Law, Totals, Views, integers, triangle, upper
+from dpdpca_lab.mechanisms import Wishart
 from dpdpca_protocol.privacy.mechanisms import Mechanism, Quantity
 
 
@@ -17,7 +18,7 @@ class MechanismRelease:
 
     veil = 0
 
-    def __init__(self, mechanism: Mechanism) -> None:
+    def __init__(self, mechanism: Mechanism | Wishart) -> None:
         self.mechanism = mechanism
         self.d = mechanism.setting.encoded_features
         self.law = Law.of(mechanism)

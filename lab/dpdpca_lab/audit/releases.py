@@ -15,11 +15,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdpca_lab.mechanisms import Wishart
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import block_length, value_count
 from dpdpca_protocol.layout.packing import symmetric_rows, unpack
 from dpdpca_protocol.privacy.gaussian import discrete_gaussian
-from dpdpca_protocol.privacy.mechanisms import Mechanism, NoiseLaw
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Laplace, Mechanism, NoiseLaw
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
@@ -76,9 +77,10 @@ class Law(StrEnum):
     OTHER = "other"
 
     @classmethod
-    def of(cls, mechanism: Mechanism) -> "Law":
-        laws = {"gaussian": cls.GAUSSIAN, "mod-sulq": cls.GAUSSIAN, "laplace": cls.LAPLACE}
-        return laws.get(mechanism.name, cls.OTHER)
+    def of(cls, mechanism: Mechanism | Wishart) -> "Law":
+        if isinstance(mechanism, Gaussian):
+            return cls.GAUSSIAN
+        return cls.LAPLACE if isinstance(mechanism, Laplace) else cls.OTHER
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,15 +16,15 @@ class Claim:
     """What is to be refuted.
 
     Attributes:
-        epsilon: the claimed ε; None where nothing is claimed, and then nothing can refute it.
-        delta: δ at which bounds are taken: the claimed one, or the manifest's where there is none.
+        epsilon: the claimed ε.
+        delta: the claimed δ, at which bounds are taken.
         shift: √(2ρ), the most that a pair may lie apart in deviations of the noise; None if the claim says
             nothing of it.
         words: mechanism, relation and the like, for people.
         statements: what every output says of the study's noise.
     """
 
-    epsilon: Fraction | None
+    epsilon: Fraction
     delta: Fraction
     shift: float | None
     words: dict[str, str]
@@ -32,17 +32,16 @@ class Claim:
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Claim":
-        """What is proved for a study's terms, be it nothing."""
+        """What is proved for a study's terms."""
         figures = manifest.figures
         guarantee, event = figures.guarantee, figures.event
         return cls(
             guarantee.epsilon,
-            manifest.delta if guarantee.delta is None else guarantee.delta,
-            math.sqrt(2 * event.rho) if event is not None and event.pure_epsilon is None else None,
+            guarantee.delta,
+            math.sqrt(2 * event.rho) if event.pure_epsilon is None else None,
             {
                 "release": str(manifest.release),
-                "mechanism": f"discrete {manifest.mechanism} ({manifest.calibration}), "
-                f"noise by the {manifest.noise_by}",
+                "mechanism": f"discrete {manifest.mechanism}, noise by the {manifest.noise_by}",
                 "relation": str(manifest.relation),
             },
             privacy_statements(figures),
@@ -104,7 +103,7 @@ class AuditReport:
     @property
     def is_refuted(self) -> bool:
         """The bound exceeds the claim."""
-        return self.claim.epsilon is not None and self.epsilon > self.claim.epsilon
+        return self.epsilon > self.claim.epsilon
 
     @property
     def failed(self) -> tuple[tuple[str, Check], ...]:
@@ -121,7 +120,7 @@ class AuditReport:
         failed = self.failed
         return {
             "claim": {
-                "epsilon": None if self.claim.epsilon is None else float(self.claim.epsilon),
+                "epsilon": float(self.claim.epsilon),
                 "delta": float(self.claim.delta),
                 **self.claim.words,
                 "statements": list(self.claim.statements),

@@ -56,12 +56,13 @@ def exponential_components(
         drawn, tried = sample_bingham((inner + inner.T) / 2, source)
         vectors = np.vstack([vectors, _unit(complement @ drawn[0])])
         proposals += tried
-    guarantee = Guarantee.pure(
+    guarantee = Guarantee(
         epsilon,
+        Fraction(0),
         f"exponential mechanism, {k} exact Bingham draws at ε/{k} in the orthogonal complement",
         (HONEST_RECORDS, PUBLIC_COUNT, IDEALISED, _TIMING),
     )
-    claim = Guarantee.pure(epsilon, "as published, for one draw of the whole frame")
+    claim = Guarantee(epsilon, Fraction(0), "as published, for one draw of the whole frame")
     return CentralResult("ppca", vectors, guarantee, claim, "exact: rejection", REFERENCE, proposals)
 
 

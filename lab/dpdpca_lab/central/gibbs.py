@@ -12,6 +12,7 @@ from scipy.special import betaincinv
 from dpdpca_lab.central.entropy import Floats, RealDraws
 from dpdpca_lab.central.exponential import orthogonal_complement
 from dpdpca_lab.central.result import CentralResult, check_input
+from dpdpca_lab.mechanisms import NoGuarantee
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Guarantee
 
@@ -45,10 +46,10 @@ def gibbs_components(
     source = RealDraws() if draws is None else draws
     weighted = second_moment * (float(epsilon) / (2 * record_bound))
     frame = gibbs_chain(weighted, k, sweeps, source)
-    guarantee = Guarantee.none(
+    guarantee = NoGuarantee(
         f"{sweeps} sweeps of a Gibbs sampler; how far its law is from the limit is not known"
     )
-    claim = Guarantee.pure(epsilon, "as published, for the limit of the chain")
+    claim = Guarantee(epsilon, Fraction(0), "as published, for the limit of the chain")
     return CentralResult(
         "ppca-gibbs", frame, guarantee, claim, "approximate: finite chain", REFERENCE, sweeps
     )

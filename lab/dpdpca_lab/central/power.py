@@ -61,13 +61,13 @@ def power_components(
         noise = discrete_gaussian(variance, d * k, ceil_sqrt(TAIL_SIGMAS**2 * variance))
         product = exact @ rounded.astype(object) + np.array(noise, dtype=object).reshape(d, k)
         frame, _ = np.linalg.qr(_floats(product))
-    guarantee = Guarantee.approximate(
+    guarantee = Guarantee(
         epsilon,
         delta + delta_of_tails(epsilon),
         f"{iterations} iterations of ρ/{iterations} each, adaptive composition, tight conversion",
         (HONEST_RECORDS, PUBLIC_COUNT),
     )
-    claim = Guarantee.approximate(epsilon, delta, "as published, for one entry changed by at most 1")
+    claim = Guarantee(epsilon, delta, "as published, for one entry changed by at most 1")
     return CentralResult(
         "power-method", frame.T.copy(), guarantee, claim, "exact integers", REFERENCE, iterations
     )

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from dpdpca_lab.central.entropy import Floats
+from dpdpca_lab.mechanisms import NoGuarantee
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Guarantee
 
@@ -17,7 +18,7 @@ class CentralResult:
     Attributes:
         mechanism: its name.
         vectors: (k, d) orthonormal rows.
-        guarantee: what is proved, under which assumptions.
+        guarantee: what is proved, under which assumptions; or why nothing is.
         claim: what its paper says.
         sampling: "exact", "approximate" or "exact integers", with the reason.
         reference: paper.
@@ -27,7 +28,7 @@ class CentralResult:
 
     mechanism: str
     vectors: Floats
-    guarantee: Guarantee
+    guarantee: Guarantee | NoGuarantee
     claim: Guarantee
     sampling: str
     reference: str

@@ -14,15 +14,9 @@ from sklearn.svm import SVC
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from dpdpca_lab.mechanisms import Calibration, NoGuarantee, PublishedLaplace
 from dpdpca_lab.tables import EncodedTable, Floats, encode_table
-from dpdpca_protocol.privacy.mechanisms import (
-    Calibration,
-    Guarantee,
-    Mechanism,
-    Quantity,
-    Setting,
-    mechanism_class,
-)
+from dpdpca_protocol.privacy.mechanisms import Laplace, Quantity, Setting
 from dpdpca_protocol.result.components import settle_signs
 from dpdpca_user.estimator import ParameterError, check_numbers, positive_parameter
 
@@ -89,7 +83,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         mechanism = self._mechanism(table)
         self.components_ = leading_directions(self._noisy_moment(table, mechanism), k)
         self.guarantee_ = mechanism.guarantee
-        self.classifier_guarantee_ = Guarantee.none(
+        self.classifier_guarantee_ = NoGuarantee(
             "the classifier is trained on raw projections and released without noise"
         )
         self._centre, self._half_range = table.centre, table.half_range
@@ -113,7 +107,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def _project(self, rows: Floats) -> Floats:
         return np.asarray(((rows - self._centre) / self._half_range) @ self.components_.T)
 
-    def _mechanism(self, table: EncodedTable) -> Mechanism:
+    def _mechanism(self, table: EncodedTable) -> Laplace:
         try:
             calibration = Calibration(self.calibration)
         except ValueError as error:
@@ -126,9 +120,10 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             positive_parameter(self.epsilon, "epsilon"),
             _UNUSED_DELTA,
         )
-        return mechanism_class("laplace", calibration).calibrated(setting)
+        chosen = Laplace if calibration is Calibration.PROVED else PublishedLaplace
+        return chosen.calibrated(setting)
 
-    def _noisy_moment(self, table: EncodedTable, mechanism: Mechanism) -> Floats:
+    def _noisy_moment(self, table: EncodedTable, mechanism: Laplace) -> Floats:
         d = table.z.shape[1]
         upper = np.triu_indices(d)
         noisy = np.zeros((d, d))
@@ -138,7 +133,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         ]
         return noisy + np.triu(noisy, 1).T
 
-    def _draw(self, mechanism: Mechanism) -> list[int]:
+    def _draw(self, mechanism: Laplace) -> list[int]:
         return mechanism.draw(1)
 
 

@@ -13,8 +13,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dpdpca_lab.central.entropy import Floats, RealDraws
+from dpdpca_lab.mechanisms import NoGuarantee
 from dpdpca_lab.pipelines.dppca_svm import component_count, leading_directions
-from dpdpca_protocol.privacy.mechanisms import Guarantee
 from dpdpca_user.estimator import ParameterError, check_numbers, positive_parameter
 
 
@@ -75,7 +75,7 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         scale = 4 * float(self.C) * reach * k**0.5 / epsilon
         self.coef_ = np.asarray(machine.coef_) + scale * self._laplace(k)[None, :]
         self.intercept_ = np.asarray(machine.intercept_)
-        self.guarantee_ = Guarantee.none("the components and the offset are exact functions of the data")
+        self.guarantee_ = NoGuarantee("the components and the offset are exact functions of the data")
         return self
 
     def scores(self, X: Any) -> Floats:

@@ -1,1 +1,1 @@
-"""Where a value lies: slots of a packed integer, blocks of a vector."""
+"""Where each value is stored: in a slot of a packed integer, in a block of a vector."""

@@ -1,7 +1,8 @@
-"""The flat layout: a release as named blocks of integers, laid end to end. The first counts, without noise.
+"""The flat layout: a release is a list of named blocks of integers, one after the other.
 
-Whoever encodes, aggregates, adds noise or reads back goes by a list of blocks and need not know what they are
-of. Which blocks a release has follows from its terms (`figures.blocks`).
+The first block is a count and has no noise. Code that encodes, aggregates, adds noise or decodes works from
+the list of blocks; it does not need to know what a block means. The terms of a study determine its blocks
+(`figures.blocks`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,17 +12,17 @@ from enum import StrEnum
 from dpdpca_protocol.errors import UsageError
 
 NORM_BINS = 49
-"""Bins of a histogram of norms; each upper edge is 2^(1/4) times the one before."""
+"""Bins of a histogram of norms. Each upper edge is 2^(1/4) times the edge before it."""
 OCTAVES = 12
-"""Bins of a feature's histogram of differences; each upper edge is twice the one before."""
+"""Bins of the histogram of differences of one feature. Each upper edge is twice the edge before it."""
 
 
 class BlockName(StrEnum):
     """What a block holds, summed over all records (or pairs of records of one owner).
 
-    `COUNT`: how many they are. `SUM`: v. `SECOND_MOMENT`, `PAIR_MOMENT`: upper triangle of Σ z zᵀ or Σ y yᵀ,
-    y the difference of a pair. `NORMS`, `PAIR_NORMS`: histograms of |z| and of |y|/√2. `OCTAVES`: for each
-    encoded feature one of |y_j|/√2.
+    `COUNT`: their number. `SUM`: v. `SECOND_MOMENT`, `PAIR_MOMENT`: the upper triangle of Σ z zᵀ or of Σ y
+    yᵀ, where y is the difference of a pair. `NORMS`, `PAIR_NORMS`: histograms of |z| and of |y|/√2.
+    `OCTAVES`: for each encoded feature, a histogram of |y_j|/√2.
     """
 
     COUNT = "count"
@@ -34,7 +35,7 @@ class BlockName(StrEnum):
 
 
 PRE_STUDY_BLOCKS = (BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.SUM, BlockName.OCTAVES)
-"""What a pre-study can ask for, in the order in which it travels."""
+"""The blocks that a pre-study can ask for, in the order in which they are sent."""
 OF_PAIRS = frozenset({BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.PAIR_MOMENT})
 
 _TRIANGLES = (BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT)
@@ -45,9 +46,9 @@ class Block:
     """One block of a release over a whole cohort.
 
     Attributes:
-        length: how many integers it has.
-        bound: largest size of one of them without noise.
-        tail: largest size of the noise on one of them; 0 where there is none.
+        length: the number of its integers.
+        bound: the largest absolute value of an integer before noise.
+        tail: the largest absolute value of the noise on an integer; 0 if the block has no noise.
     """
 
     name: BlockName
@@ -57,7 +58,7 @@ class Block:
 
 
 def block_length(name: BlockName, encoded_features: int) -> int:
-    """How many integers a block has."""
+    """The number of integers in a block."""
     if name is BlockName.COUNT:
         return 1
     if name in _TRIANGLES:
@@ -68,10 +69,10 @@ def block_length(name: BlockName, encoded_features: int) -> int:
 
 
 def block_bound(name: BlockName, max_records: int, record_bound: int, sum_bound: int) -> int:
-    """The largest size of an entry, when it is summed over N̄ = `max_records` records or half as many pairs.
+    """The largest absolute value of an entry that is summed over N̄ = `max_records` records or N̄/2 pairs.
 
     Args:
-        record_bound: K, of a record or a difference.
+        record_bound: K, the bound on Σ z² of a record or a difference.
         sum_bound: V = ⌈√K⌉.
     """
     most = max_records // 2 if name in OF_PAIRS else max_records
@@ -84,10 +85,10 @@ def cut_blocks(blocks: Sequence[Block], values: Sequence[int]) -> dict[BlockName
     """The values of each block.
 
     Raises:
-        UsageError: there are more or fewer values than the blocks have.
+        UsageError: the number of values is not that of the blocks.
     """
     if len(values) != value_count(blocks):
-        raise UsageError("wrong-length", f"{len(values)} values instead of {value_count(blocks)}")
+        raise UsageError("wrong-length", f"got {len(values)} values; the blocks have {value_count(blocks)}")
     cut, start = {}, 0
     for block in blocks:
         cut[block.name] = list(values[start : start + block.length])

@@ -1,7 +1,8 @@
-"""Many signed integers in one plaintext: P = Σ x_k·2^(w k).
+"""Packs many signed integers into one plaintext: P = Σ x_k·2^(w k).
 
-Sums of packed plaintexts are packed sums as long as every slot stays below 2^(w−1) in size, which the slot
-width of the manifest guarantees. All lists here are in the order in which ciphertexts travel.
+The sum of packed plaintexts is the packed sum as long as the absolute value in every slot stays below
+2^(w−1). The slot width in the manifest guarantees this. All lists in this module are in the order in which
+ciphertexts are sent.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ from dpdpca_protocol.errors import CryptographicError, UsageError
 
 
 def slots_for(modulus_bits: int, slot_bits: int) -> int:
-    """s = ⌊(bits(n) − 2)/w⌋: so many slots stay below n/2 in size."""
+    """s = ⌊(bits(n) − 2)/w⌋, the number of slots whose packed value stays below n/2 in absolute value."""
     return (modulus_bits - 2) // slot_bits
 
 
@@ -28,12 +29,12 @@ def pack(values: Iterable[int], slot_bits: int) -> int:
         slot_bits: w.
 
     Raises:
-        CryptographicError: `slot-overflow` if one does not fit.
+        CryptographicError: `slot-overflow` if a value does not fit.
     """
     half = 1 << (slot_bits - 1)
     raised = [int(value) + half for value in values]
     if raised and (min(raised) < 0 or max(raised) >> slot_bits):
-        raise CryptographicError("slot-overflow", f"a value does not fit a slot of {slot_bits} bits")
+        raise CryptographicError("slot-overflow", f"a value does not fit into a slot of {slot_bits} bits")
     return int(gmpy2.pack(raised, slot_bits)) - _offset(slot_bits, len(raised))
 
 
@@ -43,17 +44,17 @@ def unpack(plain: int, slot_bits: int, count: int) -> list[int]:
     Args:
         plain: a packed plaintext.
         slot_bits: w.
-        count: how many slots it has.
+        count: the number of its slots.
 
     Raises:
-        CryptographicError: `slot-overflow` if a rest is left above the last slot.
+        CryptographicError: `slot-overflow` if something is left above the last slot.
     """
     half, raised = 1 << (slot_bits - 1), mpz(plain) + _offset(slot_bits, count)
     if not 0 <= raised < 1 << (slot_bits * count):
         raise CryptographicError(
             "slot-overflow",
-            "a plaintext holds more than its slots",
-            "the study cannot be used: run a new one",
+            "a plaintext holds more than its slots can hold",
+            "this study cannot be used; run a new one",
         )
     values = [int(digit) - half for digit in gmpy2.unpack(raised, slot_bits)[:count]]
     return values + [-half] * (count - len(values))
@@ -61,13 +62,13 @@ def unpack(plain: int, slot_bits: int, count: int) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _offset(slot_bits: int, count: int) -> int:
-    """2^(w−1) in each slot. With it added no slot is below 0, and signed slots are read without borrows."""
+    """2^(w−1) in each slot. When it is added, no slot is negative, and slots can be read without borrows."""
     return sum(1 << (slot_bits * k + slot_bits - 1) for k in range(count))
 
 
 @dataclass(frozen=True, slots=True)
 class FlatLayout:
-    """A list of values, cut into plaintexts of `slots` slots; the last one is shorter.
+    """A list of values that is cut into plaintexts of `slots` slots; the last plaintext may be shorter.
 
     Args:
         value_count: length of the list.
@@ -84,23 +85,25 @@ class FlatLayout:
         return -(-self.value_count // self.slots)
 
     def pack_stream(self, values: Iterable[int]) -> Iterator[int]:
-        """The plaintexts of `value_count` values, one at a time, as the values are made.
+        """The plaintexts of `value_count` values, one at a time, while the values are produced.
 
         Raises:
             CryptographicError: like `pack`.
-            UsageError: at the end, if they were not `value_count`.
+            UsageError: at the end, if the number of values was not `value_count`.
         """
         remaining, count = iter(values), 0
         while part := list(islice(remaining, self.slots)):
             count += len(part)
             yield pack(part, self.slot_bits)
         if count != self.value_count:
-            raise UsageError("wrong-length", f"{count} values instead of {self.value_count}")
+            raise UsageError("wrong-length", f"got {count} values instead of {self.value_count}")
 
     def unpack_all(self, plains: Sequence[int]) -> list[int]:
         """The values of `plaintext_count` plaintexts. Raises CryptographicError like `unpack`."""
         if len(plains) != self.plaintext_count:
-            raise UsageError("wrong-length", f"{len(plains)} plaintexts instead of {self.plaintext_count}")
+            raise UsageError(
+                "wrong-length", f"got {len(plains)} plaintexts instead of {self.plaintext_count}"
+            )
         values: list[int] = []
         for plain in plains:
             values += unpack(plain, self.slot_bits, min(self.slots, self.value_count - len(values)))
@@ -109,13 +112,14 @@ class FlatLayout:
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """A count, a sum vector v one by one, and a symmetric matrix R by rows in column blocks.
+    """The layout of a count, a sum vector v with one value per plaintext, and a symmetric matrix R.
 
-    Row i has the blocks J = ⌊i/s⌋ … ⌈d/s⌉−1. Its first block also holds entries left of the diagonal, as
-    true copies. The last block has d mod s columns if that is not 0; its absent slots stay 0.
+    R is stored by rows, each cut into blocks of columns. Row i has the blocks J = ⌊i/s⌋ … ⌈d/s⌉−1. Its first
+    block also holds exact copies of entries left of the diagonal. If d mod s is not 0, the last block has d
+    mod s columns, and its unused slots stay 0.
 
     Args:
-        d: length of v, order of R.
+        d: the length of v and the order of R.
         slot_bits: w.
         slots: s.
     """
@@ -126,17 +130,17 @@ class BlockLayout:
 
     @property
     def block_count(self) -> int:
-        """Ciphertexts of the matrix."""
+        """The number of ciphertexts of the matrix."""
         return sum(self.column_blocks - i // self.slots for i in range(self.d))
 
     @property
     def ciphertext_count(self) -> int:
-        """Ciphertexts of a share: the count, then v, then R."""
+        """The number of ciphertexts of a share: the count, then v, then R."""
         return 1 + self.release_count
 
     @property
     def release_count(self) -> int:
-        """Ciphertexts of a release: v′, then T."""
+        """The number of ciphertexts of a release: v′, then T."""
         return self.d + self.block_count
 
     @property
@@ -148,7 +152,7 @@ class BlockLayout:
         return range(block * self.slots, min((block + 1) * self.slots, self.d))
 
     def blocks(self, row: int) -> list[tuple[int, range]]:
-        """The blocks of a row in order, each as (J, its columns)."""
+        """The blocks of a row, in order. Each is given as (J, its columns)."""
         return [(block, self.columns(block)) for block in range(row // self.slots, self.column_blocks)]
 
     def pack_rows(self, matrix: Sequence[Sequence[int]]) -> Iterator[int]:
@@ -178,11 +182,12 @@ class BlockLayout:
             plains: `release_count` decrypted plaintexts.
 
         Raises:
-            CryptographicError: `slot-overflow` for a rest above a last slot, `release-not-symmetric` where
-                T_ij ≠ T_ji; either means that an owner or the proxy did not follow the protocol.
+            CryptographicError: `slot-overflow` if something is left above a last slot;
+                `release-not-symmetric` if T_ij ≠ T_ji. Either means that an owner or the proxy did not follow
+                the protocol.
         """
         if len(plains) != self.release_count:
-            raise UsageError("wrong-length", f"{len(plains)} plaintexts instead of {self.release_count}")
+            raise UsageError("wrong-length", f"got {len(plains)} plaintexts instead of {self.release_count}")
         remaining = iter(plains)
         sums = [int(value) for value in islice(remaining, self.d)]
         matrix = [[0] * self.d for _ in range(self.d)]
@@ -195,16 +200,16 @@ class BlockLayout:
                     elif matrix[row][column] != value:
                         raise CryptographicError(
                             "release-not-symmetric",
-                            f"the entries ({row}, {column}) and ({column}, {row}) of the release differ",
-                            "the study cannot be used: run a new one",
+                            f"entry ({row}, {column}) of the release differs from entry ({column}, {row})",
+                            "this study cannot be used; run a new one",
                         )
         return sums, matrix
 
 
 def symmetric_rows(d: int, upper: Iterable[int]) -> list[list[int]]:
-    """The symmetric d×d matrix with this upper triangle, given by rows.
+    """The symmetric d×d matrix with this upper triangle, which is given by rows.
 
-    Mirrored entries are one object, which halves the memory of a large matrix.
+    Mirrored entries share one object, which halves the memory that a large matrix needs.
     """
     matrix = [[0] * d for _ in range(d)]
     entries = iter(upper)

@@ -1,7 +1,8 @@
-"""A party's log of what it did and must not undo: digests in a chain, of which the last binds all before it.
+"""A party's log of actions that it must not undo.
 
-Proxy and data user keep one; the owner's is its ledger. Each names its newest digest, the head, in what it
-signs: who holds such a statement can later tell a log that no longer leads to it.
+It is a hash chain: each digest covers all entries before it. The proxy and the data user each keep such a
+log; an owner's log is its ledger. A party names the newest digest, the head, in the statements that it signs.
+Anyone who holds such a statement can later detect a log that does not contain this head.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,20 +16,20 @@ from dpdpca_protocol.wire.fields import check_members, read_integer, read_text, 
 from dpdpca_protocol.wire.identifiers import Digest
 
 EMPTY: Final = Digest(bytes(32))
-"""The head of a log without entries."""
+"""The head of an empty log."""
 _MOST_KIND = 40
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One link.
+    """One link of the chain.
 
     Attributes:
-        position: counts from 1; in the proxy's, numbers are left out where its operator accepted a loss.
-        previous: digest of the entry before; `EMPTY` for the first.
-        time: by the party's clock, whole seconds.
+        position: counts from 1. In the proxy's log, numbers are skipped where its operator accepted a loss.
+        previous: the digest of the entry before; `EMPTY` for the first entry.
+        time: by the party's clock, in whole seconds.
         kind: what was done.
-        subject: digest of the statement that tells the rest.
+        subject: the digest of the statement that has the details.
     """
 
     position: int
@@ -52,7 +53,7 @@ class LogEntry:
 
     @classmethod
     def parse(cls, untrusted: Any) -> Self:
-        """Raises MessageError unless it has the form of `to_body`."""
+        """Parses what `to_body` writes. Raises MessageError for anything else."""
         check_members(untrusted, "a log entry", ("kind", "position", "previous", "subject", "time"))
         body: Mapping[str, Any] = untrusted
         return cls(
@@ -65,18 +66,18 @@ class LogEntry:
 
 
 def check_chain(entries: Iterable[LogEntry]) -> list[Digest]:
-    """The head after each entry of a log without gaps, the empty log's first.
+    """The head after each entry of a log without gaps. The first item is the head of the empty log.
 
     Raises:
-        IntegrityError: `log-broken`, an entry does not follow the one before.
+        IntegrityError: `log-broken`, an entry does not follow the entry before it.
     """
     heads = [EMPTY]
     for entry in entries:
         if (entry.position, entry.previous) != (len(heads), heads[-1]):
             raise IntegrityError(
                 "log-broken",
-                f"entry {entry.position} of the log does not follow the one before",
-                "put the newest copy back",
+                f"entry {entry.position} of the log does not follow the entry before it",
+                "restore the newest copy of the log",
             )
         heads.append(entry.digest)
     return heads

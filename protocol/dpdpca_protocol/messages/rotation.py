@@ -1,8 +1,8 @@
-"""An identity key gives way to another: a statement under both, and the chains that such statements make.
+"""Rotation of identity keys: a statement that both keys sign, and chains of such statements.
 
-The old key signs the statement, the new one signs its terms inside it, so that nobody can hand a party's name
-to a key that its holder does not have. A study keeps the keys that it started with; a chain leads from a key
-that somebody has pinned to the one in use, and never back.
+The old key signs the statement. The new key signs the terms inside it. So nobody can give a party's name to a
+key that the party does not hold. A study keeps the keys that it started with. A chain leads from a pinned key
+to the key in use, and never back.
 """
 
 from collections.abc import Sequence
@@ -31,18 +31,21 @@ from dpdpca_protocol.wire.signing import (
 KIND = "rotation"
 HOLDERS = ("owner", "proxy", "user")
 MOST_ROTATIONS = 256
-"""Of one party; more are refused, so that nobody has to check signatures without end."""
+"""The most rotations of one party.
+
+More are refused, so that nobody has to check an unlimited number of signatures.
+"""
 _ACCEPTANCE = "rotation-acceptance"
 _MAX_VERSION = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """One link: `previous` (a raw Ed25519 key) gives way to `identity`.
+    """One link: `identity` replaces `previous` (a raw Ed25519 key).
 
     Attributes:
         version: rises from link to link of one party.
-        time: when it was made, by the clock of who made it.
+        time: when the party made it, by its own clock.
     """
 
     role: str
@@ -58,20 +61,20 @@ class Rotation:
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
-        """Raises MessageError for a wrong shape, AuthenticationError where the new key has not signed."""
+        """Raises MessageError for a wrong shape, AuthenticationError if the new key has not signed."""
         body = statement.body
         check_members(body, "acceptance", "ed25519", "previous", "role", "time", "version", "x25519")
         if body["role"] not in HOLDERS:
-            raise MessageError("malformed", "role must be owner, proxy or user")
+            raise MessageError("malformed", "the role must be owner, proxy or user")
         if type(body["version"]) is not int or not 1 <= body["version"] <= _MAX_VERSION:
-            raise MessageError("malformed", "version must be a whole number from 1")
+            raise MessageError("malformed", "the version must be a whole number of 1 or more")
         read_time(body["time"], "time")
         previous = hex_bytes(body["previous"], 32, "previous")
         identity = Identity(
             hex_bytes(body["ed25519"], 32, "ed25519"), sealing_key_bytes(body["x25519"], "x25519")
         )
         if previous != statement.signer or identity.ed25519 == previous:
-            raise MessageError("malformed", "a rotation leads from its signer's key to another one")
+            raise MessageError("malformed", "a rotation must lead from its signer's key to another key")
         rotation = cls(body["role"], body["version"], previous, identity, body["time"])
         acceptance = hex_bytes(body["acceptance"], 64, "acceptance")
         try:
@@ -103,19 +106,18 @@ def verify_rotation(untrusted: bytes) -> tuple[Rotation, Statement]:
 
 
 def follow_rotations(untrusted: Sequence[bytes], role: str, pinned: bytes) -> tuple[Rotation, ...]:
-    """The links that lead on from the key `pinned`, in their order; none where nothing leads on.
+    """The links that lead on from the key `pinned`, in order; empty if no rotation follows it.
 
-    Only statements under keys of this chain are looked at: what others have signed, or how often, is no
-    matter.
+    Only statements that keys of this chain signed are considered. Statements of other keys have no effect.
 
     Args:
-        untrusted: rotation statements of any parties in any order, as a proxy shows them.
-        role: of the party.
+        untrusted: rotation statements of any parties, in any order, as a proxy sends them.
+        role: the role of the party.
         pinned: raw Ed25519 key.
 
     Raises:
-        MessageError, AuthenticationError: a link that leads on does not hold, a key has two successors, the
-            versions do not rise, the chain runs in a circle, or has more than `MOST_ROTATIONS` links.
+        MessageError, AuthenticationError: a link of the chain is invalid, a key has two successors, the
+            versions do not rise, the chain is circular, or it has more than `MOST_ROTATIONS` links.
     """
     by_signer: dict[object, list[bytes]] = {}
     for encoded in untrusted:
@@ -124,9 +126,9 @@ def follow_rotations(untrusted: Sequence[bytes], role: str, pinned: bytes) -> tu
     seen, key = {pinned}, pinned
     while (following := _successor(by_signer.get(key.hex(), []), role)) is not None:
         if following.identity.ed25519 in seen:
-            raise _broken("it comes back to a key that was given up")
+            raise _broken("it returns to a key that was replaced before")
         if chain and following.version <= chain[-1].version:
-            raise _broken("its versions do not rise")
+            raise _broken("the versions do not rise")
         if len(chain) == MOST_ROTATIONS:
             raise _broken(f"it has more than {MOST_ROTATIONS} links")
         chain.append(following)
@@ -136,23 +138,23 @@ def follow_rotations(untrusted: Sequence[bytes], role: str, pinned: bytes) -> tu
 
 
 def _successor(untrusted: Sequence[bytes], role: str) -> Rotation | None:
-    """The one rotation among statements of one signer."""
+    """The only rotation among the statements of one signer."""
     found = {rotation for rotation, _ in map(verify_rotation, untrusted) if rotation.role == role}
     if len(found) > 1:
-        raise _broken("one key has two successors")
+        raise _broken("one key was replaced by two different keys")
     return found.pop() if found else None
 
 
 def _broken(why: str) -> MessageError:
     return MessageError(
-        "rotation-broken", f"the chain of key rotations does not hold: {why}", "ask the proxy's operator"
+        "rotation-broken", f"the chain of key rotations is invalid: {why}", "ask the proxy's operator"
     )
 
 
 def too_many_rotations() -> ConflictError:
-    """What whoever has made `MOST_ROTATIONS` is told."""
+    """The error for a party that has made `MOST_ROTATIONS` rotations."""
     return ConflictError(
         "too-many-rotations",
-        f"this party has rotated its keys {MOST_ROTATIONS} times, as often as a chain may be followed",
-        "enrol anew with keys of a new home",
+        f"this party has rotated its keys {MOST_ROTATIONS} times, which is the limit",
+        "create a new home with new keys and enrol again",
     )

@@ -1,7 +1,7 @@
-"""JSON Schemas (2020-12) of signed statements: the envelope, and the body of every kind but the manifest.
+"""JSON Schemas (2020-12) of signed statements: the envelope, and the body of every kind except the manifest.
 
-The manifest's schema comes from its table of members, `terms.members`. A schema says what shape a statement
-has; whether its signature holds and what it means is for the parsers.
+The manifest's schema comes from its table of members, `terms.members`. A schema describes only the shape of a
+statement. The parsers check the signature and the meaning.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""An owner's contribution on the wire: chunks of ciphertexts, the signed claim that they are whole, receipts.
+"""An owner's share as it is sent: chunks, the signed statement that the share is complete, and receipts.
 
-Ciphertexts travel in manifest order, each bits(n)/4 bytes big-endian, 1,024 to a chunk, the last one
-shorter. A chunk's digest is the SHA-256 of its unsealed bytes.
+Ciphertexts are sent in manifest order. Each has bits(n)/4 bytes, big-endian. A chunk has 1,024 of them; the
+last chunk may be shorter. A chunk's digest is the SHA-256 of its bytes before sealing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,15 +37,15 @@ def chunk_count(ciphertext_count: int) -> int:
 
 
 def chunk_length(ciphertext_count: int, index: int) -> int:
-    """How many ciphertexts chunk `index` of a share (or release) of `ciphertext_count` holds.
+    """The number of ciphertexts in chunk `index` of a share or release with `ciphertext_count` ciphertexts.
 
     Raises:
-        MessageError: there is no such chunk.
+        MessageError: no chunk has this index.
     """
     if not 0 <= index < chunk_count(ciphertext_count):
         raise MessageError(
             "malformed",
-            f"there is no chunk {index}: chunks run from 0 to {chunk_count(ciphertext_count) - 1}",
+            f"there is no chunk {index}: chunks are numbered from 0 to {chunk_count(ciphertext_count) - 1}",
         )
     return min(CHUNK_CIPHERTEXTS, ciphertext_count - index * CHUNK_CIPHERTEXTS)
 
@@ -56,24 +56,24 @@ def encode_chunk(ciphertexts: Iterable[mpz], public: PublicKey) -> bytes:
 
 
 def encode_chunks(ciphertexts: Iterable[mpz], public: PublicKey) -> Iterator[bytes]:
-    """The chunks of a share or release, in order, as they become available."""
+    """The chunks of a share or release, in order, while the ciphertexts are produced."""
     stream = iter(ciphertexts)
     while group := list(islice(stream, CHUNK_CIPHERTEXTS)):
         yield encode_chunk(group, public)
 
 
 def decode_chunk(chunk: bytes, public: PublicKey) -> list[mpz]:
-    """The ciphertexts in bytes that this process has checked before."""
+    """The ciphertexts in `content`, which must have been checked before."""
     width = public.ciphertext_bytes
     return [mpz.from_bytes(chunk[at : at + width], "big") for at in range(0, len(chunk), width)]
 
 
 def parse_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_count: int) -> list[mpz]:
-    """The ciphertexts of chunk `index`, each in range, a unit and unlike the others of the chunk.
+    """The ciphertexts of chunk `index`. Each is in range, is a unit and differs from the others in the chunk.
 
     Raises:
-        MessageError: of another length than the manifest gives this chunk.
-        CryptographicError: a ciphertext is out of range, shares a factor with n, or stands there twice.
+        MessageError: the length is not the one that the manifest gives this chunk.
+        CryptographicError: a ciphertext is out of range, shares a factor with n, or appears twice.
     """
     expected = chunk_length(ciphertext_count, index) * public.ciphertext_bytes
     if len(untrusted) != expected:
@@ -85,17 +85,17 @@ def parse_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_coun
 
 def _version(untrusted: Any) -> int:
     if type(untrusted) is not int or not 1 <= untrusted <= MAX_VERSION:
-        raise MessageError("malformed", "a share version is a whole number from 1")
+        raise MessageError("malformed", "a share version must be a whole number of 1 or more")
     return untrusted
 
 
 @dataclass(frozen=True, slots=True)
 class ShareStatement:
-    """An owner's signed claim: this version of my share is whole, and these are its chunks.
+    """An owner's signed statement that a version of its share is complete and consists of these chunks.
 
     Attributes:
-        owner, x25519: its raw public keys.
-        log: head of the owner's ledger, in which the study is booked.
+        owner, x25519: the owner's raw public keys.
+        log: the head of the owner's ledger, in which the study is booked.
     """
 
     study: StudyId
@@ -119,7 +119,7 @@ class ShareStatement:
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
-        """Raises MessageError unless the statement is well formed and speaks for its own signer."""
+        """Raises MessageError unless the statement is well formed and names its own signer as owner."""
         body = statement.body
         check_members(
             body, "chunk_count", "chunk_digests", "owner", "study", "version", "x25519", optional="log"
@@ -130,7 +130,7 @@ class ShareStatement:
             or type(body["chunk_count"]) is not int
             or body["chunk_count"] != len(digests)
         ):
-            raise MessageError("malformed", "chunk_count differs from the number of chunk digests")
+            raise MessageError("malformed", "chunk_count is not the number of chunk digests")
         _own(body["owner"], statement)
         return cls(
             StudyId.parse(body["study"]),
@@ -144,7 +144,10 @@ class ShareStatement:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """An owner's signed wish to have no share in this study; its version is above the share's."""
+    """An owner's signed request to remove its share from the study.
+
+    Its version is above the share's version.
+    """
 
     study: StudyId
     owner: bytes
@@ -172,12 +175,12 @@ class Withdrawal:
 
 def _own(untrusted_owner: Any, statement: Statement) -> None:
     if hex_bytes(untrusted_owner, 32, "owner") != statement.signer:
-        raise MessageError("malformed", "the statement speaks for another owner than its signer")
+        raise MessageError("malformed", "the statement names an owner that is not its signer")
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The proxy's signed word that a share (or a withdrawal) counts.
+    """The proxy's signed confirmation that a share (or a withdrawal) counts.
 
     Attributes:
         subject: "share" or "withdrawal".
@@ -209,7 +212,7 @@ class Receipt:
         body = statement.body
         check_members(body, "owner", "statement", "study", "subject", "time", "version")
         if body["subject"] not in ("share", "withdrawal"):
-            raise MessageError("malformed", "a receipt is for a share or a withdrawal")
+            raise MessageError("malformed", "the subject of a receipt must be share or withdrawal")
         read_time(body["time"], "time")
         return cls(
             StudyId.parse(body["study"]),
@@ -223,7 +226,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, order=True)
 class CohortMember:
-    """One owner in a closed study: its complete share version and the digest of the statement for it."""
+    """One owner in a closed study: the version of its complete share and the digest of its statement."""
 
     owner: PartyId
     version: int
@@ -235,7 +238,9 @@ class CohortMember:
     @classmethod
     def parse(cls, untrusted: Any) -> Self:
         if not isinstance(untrusted, dict) or set(untrusted) != {"owner", "statement", "version"}:
-            raise MessageError("malformed", "a cohort member has the members owner, statement and version")
+            raise MessageError(
+                "malformed", "a cohort member must have exactly the members owner, statement and version"
+            )
         return cls(
             PartyId.parse(untrusted["owner"]),
             _version(untrusted["version"]),
@@ -244,6 +249,6 @@ class CohortMember:
 
 
 def cohort_digest(members: Sequence[CohortMember]) -> Digest:
-    """Digest over the sorted (owner, version, statement digest): the name of a frozen cohort."""
+    """The digest of the sorted list of (owner, version, statement digest). It identifies a frozen cohort."""
     rows = [member.owner + member.version.to_bytes(4, "big") + member.statement for member in sorted(members)]
     return Digest.of(f"dpdpca/cohort/v{FORMAT}\x00".encode() + b"".join(rows))

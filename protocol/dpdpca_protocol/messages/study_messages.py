@@ -1,4 +1,4 @@
-"""The other signed messages of a study: each a frozen value with one encoding."""
+"""The other signed messages of a study. Each is an immutable value with exactly one encoding."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ ROLES = ("owner", "user")
 
 def _text(untrusted: Any, what: str, limit: int = 200) -> str:
     if not isinstance(untrusted, str) or (problem := text_problem(untrusted, limit)):
-        problem = "is no text" if not isinstance(untrusted, str) else problem
+        problem = "is not text" if not isinstance(untrusted, str) else problem
         raise MessageError("malformed", f"{what} {problem}")
     return untrusted
 
@@ -40,7 +40,7 @@ def _count(untrusted: Any, what: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ProxyCard:
-    """How a proxy introduces itself: its name, its address and its keys, signed with them."""
+    """How a proxy introduces itself: its name, its address and its keys, signed with the proxy's own key."""
 
     name: str
     url: str
@@ -65,7 +65,7 @@ class ProxyCard:
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """A party's self-signed introduction to one proxy, in one role."""
+    """A party's self-signed request to enrol at one proxy in one role."""
 
     role: str
     name: str
@@ -88,7 +88,7 @@ class Enrolment:
         body = statement.body
         check_members(body, "ed25519", "name", "proxy", "role", "x25519")
         if body["role"] not in ROLES:
-            raise MessageError("malformed", "role must be owner or user")
+            raise MessageError("malformed", "the role must be owner or user")
         return cls(
             body["role"],
             _text(body["name"], "name"),
@@ -100,13 +100,13 @@ class Enrolment:
 def _own_keys(statement: Statement) -> Identity:
     ed25519 = hex_bytes(statement.body["ed25519"], 32, "ed25519")
     if ed25519 != statement.signer:
-        raise MessageError("malformed", "the statement introduces another key than its signer's")
+        raise MessageError("malformed", "the statement enrols a key that is not its signer's")
     return Identity(ed25519, sealing_key_bytes(statement.body["x25519"], "x25519"))
 
 
 @dataclass(frozen=True, slots=True)
 class StudyAct:
-    """The data user's word on a whole study: kind "close" (close it now) or "cancel"."""
+    """The data user's signed order about a study: kind "close" (close it now) or "cancel"."""
 
     kind: str
     study: StudyId
@@ -122,12 +122,14 @@ class StudyAct:
 
 @dataclass(frozen=True, slots=True)
 class StudyMark:
-    """Where a proxy stands in its own log, and a study with it, signed anew at every asking.
+    """The present state of a study and the present head of the proxy's log.
+
+    It is signed anew for every request.
 
     Attributes:
-        state: of the study.
-        generation: the number of the log's last entry; it never falls.
-        head: digest of that entry.
+        state: the state of the study.
+        generation: the number of the last entry in the proxy's log; it never falls.
+        head: the digest of that entry.
         time: RFC 3339 UTC, by the proxy's clock.
     """
 
@@ -153,7 +155,7 @@ class StudyMark:
         body = statement.body
         check_members(body, "generation", "head", "state", "study", "time")
         if body["state"] not in tuple(StudyState):
-            raise MessageError("malformed", "a mark names an unknown state")
+            raise MessageError("malformed", "the mark names an unknown study state")
         read_time(body["time"], "time")
         return cls(
             StudyId.parse(body["study"]),
@@ -166,7 +168,7 @@ class StudyMark:
 
 @dataclass(frozen=True, slots=True)
 class CountChallenge:
-    """E[N] of a closed study, as the proxy sends it to the data user (masked release, step 1)."""
+    """E[N] of a closed study. The proxy sends it to the data user (masked release, step 1)."""
 
     study: StudyId
     cohort: Digest
@@ -194,7 +196,10 @@ class CountChallenge:
 
 @dataclass(frozen=True, slots=True)
 class CountAnswer:
-    """N with its proof: `randomizer` is the n-th root of E[N]·(1+n)^(−N), big-endian; `log` the user's."""
+    """N with its proof.
+
+    `randomizer` is the n-th root of E[N]·(1+n)^(−N), big-endian. `log` is the head of the user's log.
+    """
 
     study: StudyId
     challenge: Digest
@@ -230,7 +235,7 @@ class ReleaseStatement:
     """What the proxy releases, once: the frozen cohort and the digests of the release's chunks.
 
     Attributes:
-        records: N in a masked release; None in a joint one, where the proxy never learns it.
+        records: N in a masked release; None in other releases, where the proxy never learns N.
     """
 
     study: StudyId
@@ -257,7 +262,7 @@ class ReleaseStatement:
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
         if body.get("release") not in tuple(ReleaseKind):
-            raise MessageError("malformed", f"release must be one of {', '.join(ReleaseKind)}")
+            raise MessageError("malformed", f"the release must be one of {', '.join(ReleaseKind)}")
         counted = ReleaseKind(body["release"]).needs_count
         check_members(
             body, "chunk_digests", "cohort", "owners", "release", "study", *(("records",) if counted else ())
@@ -276,7 +281,7 @@ class ReleaseStatement:
 
 @dataclass(frozen=True, slots=True)
 class SealedComponents:
-    """Components on their way back: one copy for each owner, sealed to the key in its share statement."""
+    """The components for the owners: one copy for each owner, sealed to the key in its share statement."""
 
     study: StudyId
     sealed: Mapping[PartyId, bytes]
@@ -295,10 +300,10 @@ class SealedComponents:
         body = statement.body
         check_members(body, "sealed", "study", optional="log")
         if not isinstance(body["sealed"], dict):
-            raise MessageError("malformed", "sealed must be an object of owner ids")
+            raise MessageError("malformed", "sealed must be an object whose keys are owner ids")
         copies: dict[PartyId, bytes] = {}
         for owner, copy in body["sealed"].items():
             if not isinstance(copy, str):
-                raise MessageError("malformed", "a sealed copy must be hex")
+                raise MessageError("malformed", "a sealed copy must be in hex")
             copies[PartyId.parse(owner)] = hex_bytes(copy, len(copy) // 2, "a sealed copy")
         return cls(StudyId.parse(body["study"]), copies, named_head(body))

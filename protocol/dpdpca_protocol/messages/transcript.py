@@ -1,4 +1,4 @@
-"""The proxy's signed chain of a study's events: what happened, in which order, provable offline."""
+"""The proxy's signed chain of a study's events. It proves offline what happened and in which order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,15 +30,18 @@ _FOLLOWERS: dict[str | None, frozenset[str]] = {
     "cancelled": frozenset(),
     "failed": frozenset(),
 }
-"""Which kinds may follow which: a study closes once, nobody joins or leaves after that, one thing ends it."""
+"""Which kinds of events may follow each kind.
+
+A study closes once, nobody joins or leaves after that, and exactly one event ends it.
+"""
 KINDS = tuple(kind for kind in _FOLLOWERS if kind is not None)
 FIRST = Digest(bytes(32))
-"""What the first event names as its predecessor."""
+"""The predecessor that the first event names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One link: `previous` is the digest of the event before, `detail` holds digests and counts only."""
+    """One link: `previous` is the digest of the event before it; `detail` holds only digests and counts."""
 
     study: StudyId
     index: int
@@ -64,12 +67,12 @@ class Event:
         check_members(body, "detail", "index", "kind", "previous", "study", "time")
         detail = body["detail"]
         if body["kind"] not in KINDS or not isinstance(detail, dict):
-            raise MessageError("malformed", "an event is of an unknown kind or shape")
+            raise MessageError("malformed", "an event has an unknown kind or a wrong shape")
         if any(type(value) not in (str, int) for value in detail.values()):
-            raise MessageError("malformed", "an event's detail holds texts and whole numbers alone")
+            raise MessageError("malformed", "the detail of an event may only contain texts and whole numbers")
         read_time(body["time"], "time")
         if type(body["index"]) is not int or body["index"] < 0:
-            raise MessageError("malformed", "an event's index is a whole number from 0")
+            raise MessageError("malformed", "the index of an event must be a whole number of 0 or more")
         return cls(
             StudyId.parse(body["study"]),
             body["index"],
@@ -81,10 +84,11 @@ class Event:
 
 
 def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) -> tuple[Event, ...]:
-    """The events of `study`, if each is signed by `proxy`, names its predecessor and none is missing.
+    """The events of `study`, if `proxy` signed each one, each names its predecessor and none is missing.
 
     Raises:
-        MessageError, AuthenticationError: a link is malformed, forged, out of place or of another study.
+        MessageError, AuthenticationError: a link is malformed, forged, at a wrong position or from another
+            study.
     """
     events: list[Event] = []
     previous = FIRST
@@ -99,12 +103,12 @@ def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) 
             )
         if events and event.time < events[-1].time:
             raise MessageError(
-                "transcript-broken", f"event {index} of the transcript is older than the one before"
+                "transcript-broken", f"event {index} of the transcript is older than event {index - 1}"
             )
         if event.kind not in _FOLLOWERS[events[-1].kind if events else None]:
             raise MessageError(
                 "transcript-broken",
-                f"event {index} of the transcript, {event.kind}, cannot stand at its place",
+                f"event {index} of the transcript, {event.kind}, is not allowed at this position",
             )
         events.append(event)
         previous = statement.digest
@@ -112,10 +116,10 @@ def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) 
 
 
 def members_by_receipts(events: Sequence[Event]) -> frozenset[CohortMember]:
-    """Whose shares are in, and which, by the receipts and withdrawals of a verified transcript.
+    """The owners whose shares count and the version of each share, by the receipts in a verified transcript.
 
     Raises:
-        MessageError: one of them names no share.
+        MessageError: a receipt or withdrawal names no share.
     """
     members: dict[PartyId, CohortMember] = {}
     for event in events:

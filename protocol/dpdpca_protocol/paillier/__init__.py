@@ -1,4 +1,5 @@
-"""Paillier on gmpy2 in the mathematical format of `phe`: generator 1 + n, ciphertexts mod n².
+"""The Paillier cryptosystem on gmpy2, in the mathematical format of `phe`.
 
-Stands on errors, identifiers and randomness alone.
+The generator is 1 + n, and ciphertexts are mod n². This room depends only on errors, identifiers and
+randomness.
 """

@@ -1,6 +1,6 @@
 """The base of encryption, derived from n alone, and fixed-base tables (Lim, Lee, CRYPTO '94).
 
-Every party derives the base itself: one that the data user sent would be a trapdoor.
+Every party derives the base itself. A base from the data user could contain a trapdoor.
 """
 
 import hashlib
@@ -18,17 +18,17 @@ _BASE_TAG = b"dpdpca/base/v1"
 _MOST_TEETH = 12
 _MOST_SPLITS = 32
 _MOST_TABLE_BYTES = 64 * 2**20
-OBJECT_BYTES = 48  # what an integer takes beside its digits, its place in a list included
+OBJECT_BYTES = 48  # the memory of an integer beyond its digits, including its place in a list
 
 
 def hash_to_residue(tag: bytes, modulus: mpz, width: int, counter: int) -> mpz:
     """SHAKE-256(tag ‖ u32 counter), read big-endian, mod n: uniform to within 2⁻¹²⁸.
 
     Args:
-        tag: domain, n and whatever else is bound.
+        tag: domain, n and everything else that the hash binds.
         modulus: n.
         width: bits(n)/8.
-        counter: from 0.
+        counter: starts at 0.
     """
     stream = hashlib.shake_256(tag + counter.to_bytes(4, "big")).digest(width + 16)
     return mpz(int.from_bytes(stream, "big")) % modulus
@@ -36,7 +36,7 @@ def hash_to_residue(tag: bytes, modulus: mpz, width: int, counter: int) -> mpz:
 
 @lru_cache(maxsize=16)
 def derive_base(public: PublicKey) -> mpz:
-    """h = (−y²)ⁿ mod n², y the first hash of n that is prime to n.
+    """h = (−y²)ⁿ mod n², where y is the first hash of n that is prime to n.
 
     For safe primes h generates nearly all n-th residues whose root has Jacobi symbol 1
     (Damgård, Jurik, Nielsen, IJIS 2010).
@@ -50,15 +50,15 @@ def derive_base(public: PublicKey) -> mpz:
 
 
 class Comb:
-    """Powers of one base by precomputed products: columns + splits − 2 multiplications a power.
+    """Powers of one base from precomputed products: columns + splits − 2 multiplications for each power.
 
-    The exponent is a matrix of `teeth` rows; column c, read as a number, is the comb digit c. `splits`
+    The exponent is a matrix of `teeth` rows. Column c, read as a number, is the comb digit c. `splits`
     neighbouring columns share one table of 2^teeth products, so the accumulator is squared splits − 1 times.
 
     Args:
         base: a unit.
-        modulus: what the powers are taken modulo.
-        exponent_bits: how long exponents may be at least.
+        modulus: the modulus of the powers.
+        exponent_bits: exponents may have at least this length.
         teeth: rows, at most 16; memory and building time grow with 2^teeth.
         splits: columns per table; fewer columns mean more tables and fewer squarings.
     """
@@ -78,11 +78,11 @@ class Comb:
         self._tables = [subset_products(starts[table::count], modulus) for table in range(count)]
 
     def random_power(self, randomness: Randomness) -> mpz:
-        """base^α with α uniform below 2^(teeth·columns): each column's digit is drawn directly."""
+        """base^α with α uniform below 2^(teeth·columns). The digit of each column is drawn directly."""
         drawn = np.frombuffer(randomness.bytes(2 * self._columns), "<u2")
         digits = (drawn & ((1 << self._teeth) - 1)).tolist()
         modulus, splits = self._modulus, self._splits
-        # all look-ups come first: threads then meet less often at the interpreter's lock
+        # all look-ups come first, so that threads compete less often for the interpreter's lock
         columns = [
             [table[digit] for table, digit in zip(self._tables, digits[column::splits], strict=True)]
             for column in reversed(range(splits))
@@ -105,12 +105,12 @@ def subset_products(factors: list[mpz], modulus: mpz) -> list[mpz]:
 
 
 def best_shape(exponent_bits: int, uses: int, element_bytes: int) -> tuple[int, int]:
-    """Teeth and splits with which a comb is built and used `uses` times by the fewest multiplications.
+    """The teeth and splits that need the fewest multiplications to build a comb and use it `uses` times.
 
     Args:
-        exponent_bits: how long exponents are.
-        uses: powers that will be taken.
-        element_bytes: length of an element; all tables together take at most 64 MiB.
+        exponent_bits: the length of exponents.
+        uses: how many powers will be taken.
+        element_bytes: the length of an element. All tables together take at most 64 MiB.
     """
 
     def work(shape: tuple[int, int]) -> int:

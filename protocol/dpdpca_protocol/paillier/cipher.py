@@ -1,7 +1,7 @@
-"""Encrypting, computing on ciphertexts, and accepting them from outside.
+"""Encryption, computing on ciphertexts, and checking ciphertexts from outside.
 
-A ciphertext is an integer mod n²; E[x] holds x mod n, read back into (−n/2, n/2]. Functions that compute take
-ciphertexts that `check_ciphertexts` has passed.
+A ciphertext is an integer mod n². E[x] encrypts x mod n, which is decrypted into (−n/2, n/2]. Functions that
+compute need ciphertexts that passed `check_ciphertexts`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,13 +19,13 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, random_unit
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 
 _SLICE = 16
-"""Values that a worker takes at a time: some 20 ms of work."""
+"""How many values a worker takes at a time: about 20 ms of work."""
 
 
 def encode_signed(public: PublicKey, value: int) -> mpz:
-    """A signed integer as its residue mod n. Raises CryptographicError if it lies outside (−n/2, n/2]."""
+    """The residue of a signed integer mod n. Raises CryptographicError if it is outside (−n/2, n/2]."""
     if not -public.modulus < 2 * value <= public.modulus:
-        raise CryptographicError("plaintext-out-of-range", "a plaintext does not fit the modulus")
+        raise CryptographicError("plaintext-out-of-range", "a plaintext does not fit into the modulus")
     return value % public.modulus
 
 
@@ -47,14 +47,14 @@ def add_plain(public: PublicKey, ciphertext: mpz, plain: int) -> mpz:
 
 
 def scale(public: PublicKey, ciphertext: mpz, factor: int) -> mpz:
-    """E[k·x] from E[x] and k; a negative k goes by the inverse, which keeps the exponent short."""
+    """E[k·x] from E[x] and k. For a negative k the inverse is used, which keeps the exponent short."""
     return gmpy2.powmod(ciphertext, factor, public.ciphertext_modulus)
 
 
 def rerandomize(public: PublicKey, ciphertext: mpz, randomness: Randomness) -> mpz:
     """The same plaintext under uniform randomness: a factor ρⁿ with ρ uniform in Z*_n.
 
-    Powers of the base h would not do: whoever knows φ(n) can tell them from other residues.
+    Powers of the base h are not enough: anyone who knows φ(n) can distinguish them from other residues.
     """
     unit = random_unit(public.modulus, randomness)
     residue = gmpy2.powmod(unit, public.modulus, public.ciphertext_modulus)
@@ -62,7 +62,7 @@ def rerandomize(public: PublicKey, ciphertext: mpz, randomness: Randomness) -> m
 
 
 def pack_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz], slot_bits: int) -> mpz:
-    """E[Σ x_k·2^(w k)] from E[x_0], E[x_1], …, by Horner's rule from the last one down.
+    """E[Σ x_k·2^(w k)] from E[x_0], E[x_1], …, by Horner's rule, starting with the last one.
 
     Args:
         public: the key.
@@ -77,7 +77,7 @@ def pack_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz], slot_bits: i
 
 
 def check_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz]) -> None:
-    """Refuses a chunk that holds anything but distinct units mod n² other than 1.
+    """Refuses a chunk unless all of it are distinct units mod n² other than 1.
 
     Args:
         public: the key.
@@ -92,10 +92,10 @@ def check_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz]) -> None:
     for position, ciphertext in enumerate(ciphertexts):
         if not 1 < ciphertext < square:
             raise CryptographicError(
-                "ciphertext-out-of-range", f"ciphertext {position} does not lie between 1 and n²", advice
+                "ciphertext-out-of-range", f"ciphertext {position} is not between 1 and n²", advice
             )
     if len(set(ciphertexts)) != len(ciphertexts):
-        raise CryptographicError("ciphertext-repeated", "two ciphertexts of a chunk are the same", advice)
+        raise CryptographicError("ciphertext-repeated", "two ciphertexts of a chunk are equal", advice)
     product = mpz(1)
     for ciphertext in ciphertexts:
         product = product * (ciphertext % modulus) % modulus
@@ -106,14 +106,16 @@ def check_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz]) -> None:
 
 
 class Encryptor:
-    """Encrypts under one key: E[m] = (1 + m n)·h^α mod n², h^α from a comb that is built when first needed.
+    """Encrypts under one key: E[m] = (1 + m n)·h^α mod n².
 
-    May be used by several threads at a time, and by workers in other processes: each has one comb of its own.
+    A comb, built when first needed, gives h^α. Several threads may use an encryptor at a time, and so may
+    workers in other processes, each with its own comb.
 
     Args:
         public: a checked key.
-        expected_count: about how many ciphertexts each process will make; it sizes the comb, nothing else.
-        randomness: where α comes from, fresh for every ciphertext.
+        expected_count: about how many ciphertexts each process will make. It only determines the size of the
+            comb.
+        randomness: the source of α, which is fresh for every ciphertext.
     """
 
     __slots__ = ("_comb", "_expected_count", "_lock", "_randomness", "public")
@@ -140,7 +142,7 @@ class Encryptor:
         return self._comb
 
     def encrypt(self, plain: int) -> mpz:
-        """E[m]. Raises CryptographicError if m lies outside (−n/2, n/2]."""
+        """E[m]. Raises CryptographicError if m is outside (−n/2, n/2]."""
         modulus, square = self.public.modulus, self.public.ciphertext_modulus
         blinding = self.comb.random_power(self._randomness)
         return (1 + encode_signed(self.public, plain) * modulus) * blinding % square
@@ -150,30 +152,33 @@ class Encryptor:
 
         Args:
             plains: m.
-            executor: processes, over which this scales; threads take turns at products this short.
+            executor: processes. Threads do not help, because the products are too short for them.
         """
         return [ciphertext for part in self.encrypt_slices(plains, executor) for ciphertext in part]
 
     def encrypt_slices(self, plains: Sequence[int], executor: Executor | None = None) -> Iterator[list[mpz]]:
-        """The same in parts, as they are done. An executor starts at once, before the first is asked for."""
+        """Like `encrypt_many`, in parts, while they are computed.
+
+        An executor starts before the first part is requested.
+        """
         return _in_slices(self.encrypt, plains, executor)
 
 
 @lru_cache(maxsize=1)
 def _encryptor_here(public: PublicKey, expected_count: int, randomness: Randomness) -> Encryptor:
-    """The encryptor that a worker goes on with from slice to slice."""
+    """The encryptor that a worker keeps from slice to slice."""
     return Encryptor(public, expected_count, randomness)
 
 
 def decrypt_many(
     secret: SecretKey, ciphertexts: Sequence[mpz], executor: Executor | None = None
 ) -> list[mpz]:
-    """The plaintext of each, in order.
+    """The plaintext of each ciphertext, in order.
 
     Args:
         secret: does not leave this process.
-        ciphertexts: of its key.
-        executor: threads; the powers are long and let other threads run.
+        ciphertexts: encrypted under its key.
+        executor: threads. The powers are long, and other threads can run meanwhile.
     """
     return [plain for part in _in_slices(secret.decrypt, ciphertexts, executor) for plain in part]
 
@@ -186,6 +191,6 @@ def _in_slices(
 
 
 def _convert_slice(convert: Callable[[mpz], mpz], values: Sequence[mpz]) -> list[mpz]:
-    # without this every operation holds the interpreter lock for its whole length
+    # without this, every operation would hold the interpreter lock until its end
     with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
         return [convert(value) for value in values]

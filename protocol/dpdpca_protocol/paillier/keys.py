@@ -1,8 +1,8 @@
-"""Paillier keys: safe primes of one size, generator 1 + n, and everything that touches the factors.
+"""Paillier keys: safe primes of one size, generator 1 + n, and all operations on the factors.
 
-All work with p and q stays in this module. Powers with secret exponents go through GMP's constant-time
-power, on values that were blinded first. Python integers are not constant time: the holder of a secret key
-runs on a machine of its own.
+All work with p and q stays in this module. Powers with secret exponents use GMP's constant-time power on
+blinded values. Python integers are not constant time, so the holder of a secret key should use a machine of
+its own.
 """
 
 import threading
@@ -20,13 +20,13 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 LEAST_BITS = 2048
 """The shortest modulus that the product makes or accepts."""
 MOST_BITS = 8192
-"""The longest modulus that anyone is made to compute with."""
+"""The longest modulus that the product computes with."""
 _BLINDER_USES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """Which lengths of a modulus a party makes or accepts. Made at the edge; only tests lower them."""
+    """The lengths of moduli that a party makes or accepts. The roles choose them; only tests lower them."""
 
     least_bits: int = LEAST_BITS
 
@@ -42,7 +42,7 @@ PRODUCT_KEYS = KeyRules()
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A Paillier modulus n. Whoever got it from outside runs `check_public_key` first.
+    """A Paillier modulus n. A modulus from outside must pass `check_public_key` first.
 
     Args:
         modulus: n.
@@ -62,16 +62,16 @@ class PublicKey:
 
     @property
     def modulus_bytes(self) -> int:
-        """Length of n, and of a value mod n, on the wire."""
+        """The length of n, and of a value mod n, in messages."""
         return (self.bits + 7) // 8
 
     @property
     def ciphertext_bytes(self) -> int:
-        """Length of a ciphertext on the wire."""
+        """The length of a ciphertext in messages."""
         return 2 * self.modulus_bytes
 
     def encode(self) -> bytes:
-        """n big-endian: what hashes of n are taken over."""
+        """n in big-endian form. Hashes of n use it."""
         return int(self.modulus).to_bytes(self.modulus_bytes, "big")
 
 
@@ -80,7 +80,7 @@ class SecretKey:
     """The factors of n. Its repr shows nothing.
 
     Args:
-        p, q: distinct odd primes with gcd(pq, (p−1)(q−1)) = 1; `generate_secret_key` makes better ones.
+        p, q: distinct odd primes with gcd(pq, (p−1)(q−1)) = 1; `generate_secret_key` makes stronger ones.
     """
 
     p: mpz
@@ -103,7 +103,7 @@ class SecretKey:
             "_p_squared": p * p,
             "_q_squared": q * q,
             "_p_inverse": gmpy2.invert(p, q),
-            # (1+n)^(p−1) = 1 − n mod p², so the logarithm is divided by −q mod p
+            # (1+n)^(p−1) = 1 − n mod p², so we divide the logarithm by −q mod p
             "_p_factor": gmpy2.invert(-q, p),
             "_q_factor": gmpy2.invert(-p, q),
         }.items():
@@ -113,10 +113,10 @@ class SecretKey:
         return "SecretKey(…)"
 
     def decrypt(self, ciphertext: mpz, randomness: Randomness = OS_RANDOMNESS) -> mpz:
-        """The plaintext of a unit mod n², read into (−n/2, n/2].
+        """The plaintext of a unit mod n², as an integer in (−n/2, n/2].
 
-        The ciphertext is multiplied by an n-th residue and by a fresh (1+n)^r before any secret exponent
-        touches it; the result does not depend on `randomness`.
+        The ciphertext is multiplied by an n-th residue and by a fresh (1+n)^r before a secret exponent is
+        used. The result does not depend on `randomness`.
         """
         modulus, square = self.public.modulus, self.public.ciphertext_modulus
         shift = randomness.below(int(modulus))
@@ -132,7 +132,7 @@ class SecretKey:
     def residue_root(self, value: mpz, randomness: Randomness = OS_RANDOMNESS) -> mpz:
         """ρ in Z*_n with ρⁿ ≡ value mod n, unique because gcd(n, φ(n)) = 1.
 
-        For a ciphertext E[m] it is the randomizer: ρⁿ ≡ E[m]·(1+n)^(−m) mod n² as well.
+        For a ciphertext E[m], ρ is the randomizer: ρⁿ ≡ E[m]·(1+n)^(−m) mod n².
 
         Args:
             value: a unit mod n or mod n².
@@ -150,13 +150,13 @@ class SecretKey:
         return mod_p + self.p * ((mod_q - mod_p) * self._p_inverse % self.q)
 
     def to_bytes(self) -> bytes:
-        """p and q big-endian, equally long. The caller keeps them secret."""
+        """p and q, big-endian and of equal length. The caller must keep them secret."""
         width = (max(self.p.bit_length(), self.q.bit_length()) + 7) // 8
         return int(self.p).to_bytes(width, "big") + int(self.q).to_bytes(width, "big")
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> Self:
-        """Raises MessageError if these are not two distinct primes in the form of `to_bytes`."""
+        """Raises MessageError unless these are two distinct primes in the form of `to_bytes`."""
         middle = len(encoded) // 2
         p = mpz(int.from_bytes(encoded[:middle], "big"))
         q = mpz(int.from_bytes(encoded[middle:], "big"))
@@ -166,7 +166,7 @@ class SecretKey:
 
 
 class _Blinders:
-    """Secret n-th residues mod n²: seeded from the source, then squared (Kocher 1996), then seeded anew."""
+    """Secret n-th residues mod n²: taken from the source, then squared (Kocher 1996), then renewed."""
 
     __slots__ = ("_left", "_lock", "_p", "_q", "_residue")
 
@@ -182,7 +182,7 @@ class _Blinders:
                 self._residue = self._residue * self._residue % (p * q) ** 2
             else:
                 unit = random_unit(p * q, randomness)
-                # p-th powers mod p² are the elements of order dividing p − 1, as n-th powers are
+                # p-th powers mod p² are the elements whose order divides p − 1, like n-th powers
                 mod_p = gmpy2.powmod_sec(unit, p, p * p)
                 mod_q = gmpy2.powmod_sec(unit, q, q * q)
                 lift = (mod_q - mod_p) * gmpy2.invert(p * p, q * q) % (q * q)
@@ -207,21 +207,21 @@ def generate_secret_key(
 ) -> SecretKey:
     """A fresh key of exactly `bits` bits with safe primes p ≡ q ≡ 3 mod 4, so gcd(p−1, q−1) = 2.
 
-    Takes seconds: run it in the background. The work inside lets other threads of the process run.
+    It takes seconds, so run it in the background. Other threads of the process can run meanwhile.
 
     Args:
-        bits: length of n, as `rules` allow it.
-        randomness: where the primes come from.
-        progress: told a rising estimate in [0, 1] that depends on the number of tests alone.
-        rules: which lengths may be made.
+        bits: the length of n, which `rules` must allow.
+        randomness: the source of the primes.
+        progress: called with a rising estimate in [0, 1] that only depends on the number of tests.
+        rules: which lengths are allowed.
 
     Raises:
-        UsageError: another length.
+        UsageError: the length is not allowed.
     """
     if not rules.allow(bits):
         raise UsageError(
             "key-length",
-            f"a key cannot have {bits} bits",
+            f"a key must not have {bits} bits",
             f"choose {rules}",
         )
     tell = progress or (lambda _share: None)

@@ -1,6 +1,6 @@
-"""Random safe primes: a sieve over windows with fresh random starts, then Fermat, then full tests.
+"""Random safe primes: a sieve over windows with fresh random starts, then a Fermat test, then full tests.
 
-Candidates of a window are tried in random order, so a prime after a large gap is not preferred.
+The candidates of a window are tried in random order, so that a prime after a large gap is not preferred.
 """
 
 import math
@@ -23,12 +23,12 @@ def random_safe_prime(bits: int, randomness: Randomness, progress: Callable[[flo
     """p = 2p′ + 1 with p and p′ prime and √2·2^(bits−1) ≤ p < 2^bits: products of two have 2·bits bits.
 
     Args:
-        bits: length of p, at least 32.
-        randomness: where starts and orders come from.
-        progress: told a rising estimate in [0, 1) that depends on the number of tests alone.
+        bits: the length of p, at least 32.
+        randomness: the source of starts and orders.
+        progress: called with a rising estimate in [0, 1) that only depends on the number of tests.
     """
     if bits < _LEAST_PRIME_BITS:
-        raise ValueError("too short for the sieve")
+        raise ValueError("the prime is too short for the sieve")
     limit = 1 << min(22, max(10, bits // 64 + 4))
     per_prime = (bits * math.log(2)) ** 2 / (12 * _TWIN_CONSTANT)
     window = max(1 << 10, int(per_prime))

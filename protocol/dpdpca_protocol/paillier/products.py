@@ -1,8 +1,8 @@
-"""Products of many powers at once: look-ups in tables of subset products, all squarings shared (Straus 1964).
+"""Products of many powers at once: look-ups in tables of subset products with shared squarings (Straus 1964).
 
-A product is written as Π_j F_j^(2^j), where F_j is the product of the factors of step j. Fixed bases with
-many exponents have their powers at distances of `steps` bits as units, and all subset products of a few units
-in each table.
+A product is written as Π_j F_j^(2^j), where F_j is the product of the factors of step j. For a fixed base
+with many exponents, the units are its powers at distances of `steps` bits, and each table holds all subset
+products of a few units.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from dpdpca_protocol.paillier.bases import OBJECT_BYTES, subset_products
 Steps = Sequence[Sequence[mpz]]
 """Factors by step, the lowest first."""
 Digits = Sequence[Sequence[int]]
-"""By step, the lowest first: the subset that each table looks up."""
+"""By step, the lowest first: the subset to look up in each table."""
 
 _MOST_TEETH = 12
 
@@ -41,9 +41,9 @@ class SubsetTables:
     """All subset products of units, `teeth` units to a table.
 
     Args:
-        units: elements; the order is that of `digits_of`.
-        modulus: what products are taken modulo.
-        teeth: units of a table; the last one may have fewer.
+        units: elements, in the order of `digits_of`.
+        modulus: the modulus of the products.
+        teeth: the units in a table; the last table may have fewer.
     """
 
     __slots__ = ("_tables", "sizes")
@@ -54,7 +54,7 @@ class SubsetTables:
         self.sizes = tuple(len(group) for group in groups)
 
     def steps(self, digits: Digits) -> list[list[mpz]]:
-        """The factors that the digits name; empty subsets are left out."""
+        """The factors that the digits name, without empty subsets."""
         tables = self._tables
         return [
             [table[subset] for table, subset in zip(tables, step, strict=True) if subset] for step in digits
@@ -62,11 +62,11 @@ class SubsetTables:
 
 
 def digits_of(bits: NDArray[np.uint8], teeth: int) -> list[list[int]]:
-    """Digits of an exponent.
+    """The digits of an exponent.
 
     Args:
-        bits: (units, steps) of 0 and 1; unit u is raised to Σ_j bits[u, j]·2^j.
-        teeth: units of a table.
+        bits: (units, steps) of 0 and 1. Unit u is raised to Σ_j bits[u, j]·2^j.
+        teeth: the units in a table.
     """
     units, steps = bits.shape
     padded = np.zeros((-(-units // teeth) * teeth, steps), dtype=np.int64)
@@ -77,7 +77,7 @@ def digits_of(bits: NDArray[np.uint8], teeth: int) -> list[list[int]]:
 
 
 def bits_of(values: Sequence[int], width: int) -> NDArray[np.uint8]:
-    """(len(values), width) bits of non-negative integers below 2^width, the lowest first."""
+    """(len(values), width) bits of non-negative integers below 2^width, the lowest bit first."""
     width_bytes = (width + 7) // 8
     encoded = b"".join(value.to_bytes(width_bytes, "little") for value in values)
     rows = np.frombuffer(encoded, np.uint8).reshape(len(values), width_bytes)
@@ -86,14 +86,16 @@ def bits_of(values: Sequence[int], width: int) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class SegmentShape:
-    """How exponents Σ_k u_k·2^(spacing·k), 0 ≤ u_k < 2^bits, are taken apart: only the bits of the u_k count.
+    """How exponents Σ_k u_k·2^(spacing·k) with 0 ≤ u_k < 2^bits are split.
+
+    Only the bits of the u_k cost work.
 
     Attributes:
-        segments: how many u_k there are.
-        bits: of each u_k.
+        segments: the number of u_k.
+        bits: the bits of each u_k.
         spacing: at least `bits`.
-        teeth: units of a table.
-        steps: bits of a unit.
+        teeth: the units in a table.
+        steps: the bits of a unit.
     """
 
     segments: int
@@ -111,18 +113,18 @@ class SegmentShape:
         return -(-self.segments * self.units_of_segment // self.teeth)
 
     def building(self) -> int:
-        """Multiplications that the tables take."""
+        """The multiplications to build the tables."""
         return self.spacing * (self.segments - 1) + self.bits + (self.table_count << self.teeth)
 
     def power(self) -> int:
-        """Multiplications of one power, squarings included."""
+        """The multiplications for one power, including squarings."""
         return self.table_count * self.steps + self.steps - 1
 
     @classmethod
     def best(
         cls, segments: int, bits: int, spacing: int, uses: int, element_bytes: int, most_bytes: int
     ) -> "SegmentShape":
-        """The shape with the fewest multiplications for `uses` powers whose tables take no more than that."""
+        """The shape with the fewest multiplications for `uses` powers whose tables stay within the limit."""
         room = max(2, most_bytes // (element_bytes + OBJECT_BYTES))
         shapes = (
             cls(segments, bits, spacing, teeth, steps)
@@ -134,13 +136,13 @@ class SegmentShape:
         return min(fitting, key=lambda shape: shape.building() + uses * shape.power(), default=smallest)
 
     def digits(self, values: Sequence[int]) -> list[list[int]]:
-        """Of the exponent with these u_k."""
+        """The digits of the exponent with these u_k."""
         bits = np.zeros((self.segments, self.units_of_segment * self.steps), dtype=np.uint8)
         bits[: len(values), : self.bits] = bits_of(values, self.bits)
         return digits_of(bits.reshape(-1, self.steps), self.teeth)
 
     def tables(self, base: mpz, modulus: mpz) -> SubsetTables:
-        """Of a base, for any exponent of this shape."""
+        """The tables of a base, for any exponent of this shape."""
         units: list[mpz] = []
         power = base
         for segment in range(self.segments):
@@ -153,12 +155,14 @@ class SegmentShape:
         return SubsetTables(units, modulus, self.teeth)
 
     def without_offset(self, tables: SubsetTables, count: int, modulus: mpz) -> mpz:
-        """The base to −Σ_{k < count} 2^(bits−1 + spacing·k): signed u_k were made unsigned by 2^(bits−1).
+        """The base to the power −Σ_{k < count} 2^(bits−1 + spacing·k).
+
+        Adding 2^(bits−1) had made signed u_k unsigned.
 
         Args:
-            tables: of the base.
-            count: how many u_k are there.
-            modulus: of the tables.
+            tables: the tables of the base.
+            count: the number of u_k.
+            modulus: the modulus of the tables.
         """
         ones = product_of_steps([tables.steps(self.digits([1] * count))], modulus)
         return _squared(gmpy2.invert(ones, modulus), self.bits - 1, modulus)

@@ -1,8 +1,8 @@
-"""What makes a modulus fit, and the proof that no test of n alone can replace.
+"""Checks of a modulus, and the key proof, which no test of n alone can replace.
 
-The count proof of the masked release, and the hiding of shares, need gcd(n, φ(n)) = 1: then x → xⁿ permutes
-Z*_n. The key's maker shows n-th roots of hash-derived values; if a prime r ≥ 2²⁰ divided gcd(n, φ(n)), at
-most one value in r would have one (Goldberg, Reyzin, Sagga, Baldimtsi, ePrint 2018/057).
+The count proof of the masked release and the hiding of shares need gcd(n, φ(n)) = 1: then x → xⁿ permutes
+Z*_n. The key's maker shows n-th roots of hash-derived values. If a prime r ≥ 2²⁰ divided gcd(n, φ(n)), at
+most one value in r would have such a root (Goldberg, Reyzin, Sagga, Baldimtsi, ePrint 2018/057).
 """
 
 from collections.abc import Collection
@@ -19,7 +19,7 @@ from dpdpca_protocol.paillier.published_moduli import PUBLISHED_MODULI
 from dpdpca_protocol.wire.identifiers import Digest
 
 ROOT_COUNT = 8
-"""Roots in a proof: soundness 2⁻¹²⁸ with primes below 2¹⁶ excluded, 2⁻¹⁶⁰ with those below 2²⁰."""
+"""The roots in a proof: soundness 2⁻¹²⁸ if primes below 2¹⁶ are excluded, 2⁻¹⁶⁰ if primes below 2²⁰ are."""
 _PROOF_TAG = b"dpdpca/key-proof/v1"
 _IDENTITY_BYTES = 32
 _TRIAL_LIMIT = 1 << 20
@@ -29,13 +29,13 @@ _FERMAT_ROUNDS = 110
 
 @dataclass(frozen=True, slots=True)
 class KeyProof:
-    """n-th roots mod n of values that hash n and the identity of the key's owner."""
+    """The n-th roots mod n of values that are hashes of n and of the identity of the key's owner."""
 
     roots: tuple[mpz, ...]
 
 
 def prove_key(secret: SecretKey, identity: bytes) -> KeyProof:
-    """The proof that gcd(n, φ(n)) = 1, bound to the data user that will publish n.
+    """Proves that gcd(n, φ(n)) = 1, for the data user that will publish n.
 
     Args:
         secret: the key.
@@ -54,21 +54,24 @@ def check_public_key(
     known_moduli: Collection[Digest] = (),
     rules: KeyRules = PRODUCT_KEYS,
 ) -> PublicKey:
-    """The public key of a fit modulus; runs at owner, proxy and user before anything else.
+    """The public key of a modulus that passes all checks.
+
+    Owner, proxy and user run it before anything else.
 
     Args:
         modulus: n, untrusted.
         proof: untrusted.
-        identity: raw Ed25519 key of the data user that signed the manifest.
-        bits: the exact length agreed on, or None for any that `rules` allow.
-        known_moduli: SHA-256 of n big-endian for every n that this party has seen in another study.
+        identity: the raw Ed25519 key of the data user that signed the manifest.
+        bits: the exact agreed length, or None for any length that `rules` allow.
+        known_moduli: SHA-256 of n, big-endian, for every n that this party has seen in another study.
         rules: which lengths are accepted.
 
     Raises:
         CryptographicError: `unfit-modulus`, with the first reason found.
 
-    Guarantee: n is odd, of the right length, has no prime factor below 2²⁰, is no prime or perfect power,
-        and gcd(n, φ(n)) = 1 but for a chance of 2⁻¹²⁸. A factor of 21 bits or more is not excluded.
+    Guarantee: n is odd, has the right length, has no prime factor below 2²⁰, is not a prime or a perfect
+        power, and gcd(n, φ(n)) = 1 except with probability 2⁻¹²⁸. A factor of 21 bits or more is not
+        excluded.
     """
     length = modulus.bit_length()
     if modulus <= 0 or not rules.allow(length) or bits not in (None, length):
@@ -80,7 +83,7 @@ def check_public_key(
     if digest.hex() in PUBLISHED_MODULI:
         raise _unfit("the modulus is a test key whose factors are public")
     if digest in known_moduli:
-        raise _unfit("the modulus was used in a study before: one key serves one study")
+        raise _unfit("the modulus was used in another study: each study needs its own key")
     _check_proof(public, proof, identity)
     return public
 
@@ -97,24 +100,26 @@ def _check_factors(modulus: mpz) -> None:
     root = gmpy2.isqrt(modulus)
     for step in range(1, _FERMAT_ROUNDS + 1):
         if gmpy2.is_square((root + step) ** 2 - modulus):
-            raise _unfit("the factors of the modulus lie too close together")
+            raise _unfit("the factors of the modulus are too close together")
 
 
 def _check_proof(public: PublicKey, proof: KeyProof, identity: bytes) -> None:
     modulus = public.modulus
     if len(proof.roots) != ROOT_COUNT:
-        raise _unfit(f"the proof has {len(proof.roots)} roots instead of {ROOT_COUNT}")
+        raise _unfit(f"the proof must have {ROOT_COUNT} roots, not {len(proof.roots)}")
     if not all(0 < root < modulus for root in proof.roots):
-        raise _unfit("a root of the proof does not lie between 0 and the modulus")
+        raise _unfit("a root of the proof is not between 0 and the modulus")
     for root, value in zip(proof.roots, _challenges(public, identity), strict=True):
         if gmpy2.powmod(root, modulus, modulus) != value:
-            raise _unfit("the proof that gcd(n, φ(n)) = 1 does not hold for this modulus and identity")
+            raise _unfit("the proof that gcd(n, φ(n)) = 1 is invalid for this modulus and identity")
 
 
 def _challenges(public: PublicKey, identity: bytes) -> list[mpz]:
     """The first ROOT_COUNT units among SHAKE-256(tag ‖ n ‖ identity ‖ counter) mod n."""
     if len(identity) != _IDENTITY_BYTES:
-        raise UsageError("wrong-length", f"an identity key has {_IDENTITY_BYTES} bytes, not {len(identity)}")
+        raise UsageError(
+            "wrong-length", f"an identity key must have {_IDENTITY_BYTES} bytes, not {len(identity)}"
+        )
     tag = _PROOF_TAG + public.encode() + identity
     values: list[mpz] = []
     counter = 0
@@ -133,5 +138,5 @@ def _small_prime_product() -> mpz:
 
 def _unfit(reason: str) -> CryptographicError:
     return CryptographicError(
-        "unfit-modulus", reason, "do not take part; ask the data user for a study with a fresh key"
+        "unfit-modulus", reason, "do not take part; ask the data user for a study with a new key"
     )

@@ -1,8 +1,9 @@
-"""Uniform n-th residues mod n², which hide all that a ciphertext's randomness could tell.
+"""Uniform n-th residues mod n².
 
-One costs a whole power. Where many are needed, each is a random product over a secret pool of them,
-Π g_i^(x_i), x_i uniform in [0, 2^8). Over the choice of the pool, C of these are within 2^(−80) of uniform
-and independent, also for whoever knows the factors of n (docs/claims.md, C8).
+They hide everything that a ciphertext's randomness could reveal. One residue costs a full power. If many are
+needed, each is a random product over a secret pool of residues, Π g_i^(x_i), x_i uniform in [0, 2^8). Over
+the choice of the pool, C of these are within 2^(−80) of uniform and independent, even for someone who knows
+the factors of n (docs/claims.md, C8).
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ from dpdpca_protocol.randomness import Randomness
 EXPONENT_BITS = 8
 _DISTANCE_BITS = 79
 _LEAST_FACTOR_BITS = 20
-"""`check_public_key` leaves no smaller prime factor in a modulus."""
+"""After `check_public_key` a modulus has no smaller prime factor."""
 _MOST_TEETH = 12
 
 
@@ -31,32 +32,32 @@ def uniform_residue(public: PublicKey, randomness: Randomness) -> mpz:
 
 
 def pool_size(public: PublicKey, outgoing: int) -> int:
-    """How many residues a pool needs.
+    """The number of residues that a pool needs.
 
     Args:
         public: the key.
-        outgoing: C, all ciphertexts that will leave under products of the pool.
+        outgoing: C, the number of all ciphertexts that will be released under products of the pool.
     """
     spare = 2 * (_DISTANCE_BITS + (outgoing - 1).bit_length())
     entropy = -(-(public.bits + spare + 1) // EXPONENT_BITS)
-    # exponents have no common factor that could shrink the group, however many primes n has
+    # no common factor of the exponents could shrink the group, however many primes n has
     coprime = public.bits // _LEAST_FACTOR_BITS + spare + 2
     return max(entropy, coprime)
 
 
 def is_worth_a_pool(public: PublicKey, outgoing: int) -> bool:
-    """Whether a pool with its products takes clearly less work than a fresh power for each ciphertext."""
+    """Whether a pool with its products needs clearly less work than a fresh power for each ciphertext."""
     return outgoing >= 2 * pool_size(public, outgoing)
 
 
 class ResidueProducts:
-    """Random products over a pool, by tables.
+    """Random products over a pool, computed with tables.
 
     Args:
         public: the key.
         pool: `pool_size` uniform residues, secret, for one release.
-        uses: products that this process will take; it sizes the tables.
-        most_bytes: that the tables may take.
+        uses: how many products this process will take. It determines the size of the tables.
+        most_bytes: the most memory that the tables may take.
     """
 
     __slots__ = ("_masks", "_tables")
@@ -76,7 +77,10 @@ class ResidueProducts:
         self._masks = (1 << np.array(self._tables.sizes, dtype=np.int64)) - 1
 
     def random_steps(self, randomness: Randomness) -> list[list[mpz]]:
-        """Factors of a fresh random product: step j holds the pool's members whose exponent has bit j."""
+        """The factors of a fresh random product.
+
+        Step j has the members of the pool whose exponent has bit j.
+        """
         count = len(self._masks)
         drawn = np.frombuffer(randomness.bytes(2 * EXPONENT_BITS * count), "<u2")
         return self._tables.steps((drawn.reshape(EXPONENT_BITS, count) & self._masks).tolist())
@@ -90,12 +94,12 @@ def residue_products(
     count: int,
     randomness: Randomness,
 ) -> list[mpz]:
-    """`count` random products over a pool; for workers, each of which goes on with the tables it has.
+    """`count` random products over a pool. It is for workers; each worker keeps its tables between calls.
 
     Args:
         public, pool, uses, most_bytes: see `ResidueProducts`.
         count: how many.
-        randomness: of the exponents.
+        randomness: the source of the exponents.
     """
     products = _products_here(public, pool, uses, most_bytes)
     with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
@@ -106,13 +110,13 @@ def residue_products(
 
 
 def uniform_residues(public: PublicKey, count: int, randomness: Randomness) -> list[mpz]:
-    """`count` times `uniform_residue`."""
+    """`count` uniform residues."""
     with gmpy2.context(gmpy2.get_context(), allow_release_gil=True):
         return [uniform_residue(public, randomness) for _ in range(count)]
 
 
 def forget_products() -> None:
-    """Drops the pool that `residue_products` went on with in this process."""
+    """Drops the pool that `residue_products` keeps in this process."""
     _products_here.cache_clear()
 
 

@@ -1,1 +1,1 @@
-"""What noise a promise needs: accounting, sensitivities, mechanisms, exact samplers."""
+"""The noise that a privacy promise needs: accounting, sensitivities, mechanisms and exact samplers."""

@@ -1,8 +1,8 @@
-"""Privacy arithmetic: (ε, δ) to zCDP and back, rounded so that the claim can only be too careful.
+"""Privacy arithmetic: conversion between (ε, δ) and zCDP, always rounded to the safe side.
 
-Everything that binds is an exact rational. Logarithms are taken by MPFR with some 200 bits to spare, and the
-result is moved to the safe side by far more than MPFR's error and far less than the 2⁻³⁴ on which parties
-must agree. The analytic Gaussian figures are for display and never calibrate anything.
+All binding figures are exact rationals. MPFR computes logarithms with about 200 bits to spare. The result is
+then moved to the safe side by far more than MPFR's error and far less than the 2⁻³⁴ on which parties must
+agree. The analytic Gaussian figures are for display and never calibrate noise.
 """
 
 import math
@@ -15,7 +15,7 @@ from gmpy2 import mpfr
 from dpdpca_protocol.errors import UsageError
 
 TAIL_SIGMAS = 13
-"""κ: a draw beyond κ scales is redrawn; its mass is below 2⁻⁸⁰ for up to 2⁴⁰ draws."""
+"""κ: a draw beyond κ scales is redrawn. For up to 2⁴⁰ draws this has a probability below 2⁻⁸⁰."""
 
 MAX_NOISE_DRAWS = 2**40
 
@@ -32,10 +32,10 @@ def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
     Args:
         epsilon: ε > 0.
-        delta: δ in (0, 1), without what other steps of the mechanism spend.
+        delta: δ in (0, 1), without the parts that other steps of the mechanism spend.
 
     Returns:
-        ρ > 0, an exact rational; parties that compute it differently agree to far better than 2⁻³⁴.
+        ρ > 0, an exact rational. Parties that compute it differently agree to far better than 2⁻³⁴.
 
     Raises:
         UsageError: ε or δ out of range.
@@ -52,7 +52,7 @@ def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
         for _ in range(_STEPS):
             middle = (low + high) / 2
             x = gmpy2.exp2(middle)
-            # The sign of dρ/dα, opposite to (2α−1)ρ(α) − ε + log(1−1/α); ρ(α) rises, then falls.
+            # The sign of dρ/dα is opposite to that of (2α−1)ρ(α) − ε + log(1−1/α). ρ(α) rises, then falls.
             if (2 * x + 1) * _rho_at(x, eps, log_delta) - eps - gmpy2.log1p(1 / x) < 0:
                 low = middle
             else:
@@ -91,12 +91,12 @@ def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
 
 
 def rho_of_shares(shares: int, least_variance: Fraction, coordinates: int) -> Fraction:
-    """What ρ costs beyond D²/(2σ²) because the noise is a sum of discrete Gaussians; a multiple of 2⁻²⁵⁶.
+    """The extra ρ beyond D²/(2σ²) if the noise is a sum of discrete Gaussians; a multiple of 2⁻²⁵⁶.
 
     Args:
         shares: m ≥ 1 independent draws of the same parameter on each coordinate.
         least_variance: the least σ² of a draw, over the coordinates.
-        coordinates: how many integers carry noise.
+        coordinates: how many integers have noise.
 
     Returns:
         `coordinates`·τ, τ = 10·Σ_{k=1}^{m−1} exp(−2π²σ²k/(k+1)), rounded up; 0 for one share.
@@ -106,46 +106,46 @@ def rho_of_shares(shares: int, least_variance: Fraction, coordinates: int) -> Fr
     Tested: tests/unit/test_accounting.py, against the divergence of sums computed term by term.
     """
     if shares < 1 or coordinates < 1 or 4 * least_variance < 1:
-        raise UsageError("bad-argument", "shares of noise need a variance of 1/4 or more")
-    # More variance makes the term smaller, and it is far below 2⁻²⁵⁶ long before 1,000.
+        raise UsageError("bad-argument", "shares of noise must have a variance of 1/4 or more")
+    # More variance makes the term smaller. It is far below 2⁻²⁵⁶ long before a variance of 1,000.
     variance, exact = min(least_variance, Fraction(1_000)), min(shares - 1, 1_000)
     with gmpy2.context(precision=_PRECISION):
         unit = -2 * gmpy2.const_pi() ** 2 * mpfr(gmpy2.mpq(variance))
         terms = [gmpy2.exp(unit * k / (k + 1)) for k in range(1, exact + 1)]
-        # Terms fall with k: those left out are no larger than the last.
+        # Terms fall with k, so the omitted terms are no larger than the last.
         tau = 10 * (sum(terms) + (shares - 1 - exact) * terms[-1]) if terms else mpfr(0)
         total = _exact(tau * coordinates) * (1 + _MARGIN)
     return Fraction(math.ceil(total * _SHARES_GRID), _SHARES_GRID)
 
 
 def delta_of_tails(epsilon: Fraction) -> Fraction:
-    """(2 + e^ε)·2⁻⁸⁰, rounded up, at most 1: what redrawn tails and re-randomisation by pool cost.
+    """(2 + e^ε)·2⁻⁸⁰, rounded up, at most 1: the δ for redrawn tails and re-randomisation from a pool.
 
     Source: docs/claims.md, C3 and C5.
     """
     if epsilon > 56:
-        return Fraction(1)  # above 1 anyway, and e^ε of a hostile ε would fill the memory
+        return Fraction(1)  # the result would be above 1, and e^ε of a hostile ε would fill the memory
     with gmpy2.context(precision=128, round=gmpy2.RoundUp):
         exponential = _exact(gmpy2.exp(mpfr(gmpy2.mpq(epsilon))))
     return min((2 + exponential) / 2**80, Fraction(1))
 
 
 def delta_of_mask(encoded_features: int, record_bound: int, mask_bits: int) -> Fraction:
-    """2√(dK)/B, rounded up: the statistical distance that one replaced record shows through the mask.
+    """2√(dK)/B, rounded up: the statistical distance by which one replaced record shows through the mask.
 
     Args:
         encoded_features: d.
         record_bound: K, bound on Σ z² of one record in grid units.
-        mask_bits: β; the mask is uniform on B = 2^β consecutive integers a coordinate.
+        mask_bits: β; each coordinate of the mask is uniform on B = 2^β consecutive integers.
 
     Guarantee: the view (v + b, N·S + H) is (ε, δ + this)-DP when N·S + H is (ε, δ)-DP.
-    Source: privacy T5; |v − w|₁ ≤ 2√(dK) for neighbouring sums.
+    Source: |v − w|₁ ≤ 2√(dK) for neighbouring sums v and w.
     """
     return Fraction(2 * ceil_sqrt(Fraction(encoded_features * record_bound)), 2**mask_bits)
 
 
 def gaussian_delta(epsilon: float, sensitivity_over_scale: float) -> float:
-    """δ that the continuous Gaussian mechanism spends at ε; for display.
+    """The δ that the continuous Gaussian mechanism spends at ε; for display.
 
     Source: Balle, Wang 2018, theorem 8: Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), μ = sensitivity/scale.
     """
@@ -157,7 +157,7 @@ def gaussian_delta(epsilon: float, sensitivity_over_scale: float) -> float:
 
 
 def analytic_gaussian_scale(epsilon: Fraction, delta: Fraction) -> float:
-    """The least scale of a continuous Gaussian that is (ε, δ)-DP at sensitivity 1; shown, never used.
+    """The least scale of a continuous Gaussian that is (ε, δ)-DP at sensitivity 1; for display only.
 
     Args:
         epsilon: ε > 0.
@@ -169,7 +169,7 @@ def analytic_gaussian_scale(epsilon: Fraction, delta: Fraction) -> float:
     Raises:
         UsageError: ε or δ out of range.
 
-    Source: Balle, Wang 2018, theorem 8. It does not hold for discrete noise of small scale.
+    Source: Balle, Wang 2018, theorem 8. It is not valid for discrete noise of small scale.
     """
     _check_target(epsilon, delta)
     target_epsilon, target_delta = float(epsilon), float(delta)
@@ -184,19 +184,19 @@ def analytic_gaussian_scale(epsilon: Fraction, delta: Fraction) -> float:
 
 
 def ceil_sqrt(value: Fraction) -> int:
-    """The least integer whose square is at least `value` ≥ 0, exactly."""
+    """The least integer whose square is at least `value` ≥ 0. The result is exact."""
     whole = -(-value.numerator // value.denominator)
     root = math.isqrt(whole)
     return root if root * root == whole else root + 1
 
 
 def _rho_at(x: mpfr, epsilon: mpfr, log_delta: mpfr) -> mpfr:
-    """ρ that meets δ at α = 1 + x."""
+    """The ρ that gives δ at α = 1 + x."""
     return (epsilon + (log_delta + _log_moment(x)) / x) / (1 + x)
 
 
 def _epsilon_at(x: mpfr, rho: mpfr, log_delta: mpfr) -> mpfr:
-    """ε that meets δ at α = 1 + x."""
+    """The ε that gives δ at α = 1 + x."""
     return (1 + x) * rho - (log_delta + _log_moment(x)) / x
 
 

@@ -1,8 +1,8 @@
-"""The exact discrete Gaussian: one door to OpenDP's integer sampler, and to our own for very many draws.
+"""The exact discrete Gaussian: OpenDP's integer sampler, and our own sampler for very many draws.
 
-OpenDP takes 10 µs and more for a draw, which makes minutes of a matrix of thousands of features. It is slow
-to import, so it is imported only where noise is drawn. Randomness is the operating system's; only the data
-user's second noise has another source, and releases take noise as an argument.
+OpenDP needs 10 µs or more for a draw, which is minutes for a matrix of thousands of features. Its import is
+slow, so it is imported only when noise is drawn. The randomness comes from the operating system. Only the
+data user's second noise uses another source, and releases take noise as an argument.
 """
 
 import math
@@ -16,10 +16,10 @@ from dpdpca_protocol.privacy.gaussian_draws import draw_gaussians
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 
 TAIL = TAIL_SIGMAS
-"""κ: draws beyond κ scales are redrawn, and slots and the sampler's 64 bits are sized for it."""
+"""κ: draws beyond κ scales are redrawn. Slots and the sampler's 64 bits are large enough for κ scales."""
 
 MANY_DRAWS = 1_000_000
-"""Where there are more, `draw_gaussians` draws: the same law, some ten times faster."""
+"""For more draws than this, `draw_gaussians` is used: the same law, about ten times faster."""
 _BATCH = 100_000
 _SAMPLER_LIMIT = 2**63
 
@@ -30,29 +30,30 @@ def discrete_gaussian(
     """Independent draws of the discrete Gaussian N_ℤ(0, σ²), conditioned on |x| ≤ bound.
 
     Args:
-        variance: the parameter σ² > 0, exact, in squared units of what the noise is added to.
+        variance: the parameter σ² > 0, exact, in squared units of the quantity to which the noise is added.
         count: how many draws.
-        bound: a larger draw is redrawn; ⌈κσ⌉ in the product. Its tail mass is part of δ.
-        randomness: the operating system's; from any other `draw_gaussians` draws, OpenDP takes none.
+        bound: a larger draw is redrawn. It is ⌈κσ⌉ in the product, and its tail mass is part of δ.
+        randomness: the operating system's. For any other source `draw_gaussians` is used, because OpenDP
+            accepts none.
 
     Returns:
-        `count` integers. P(x) ∝ exp(−x²/(2s²)) with s the smallest double whose square is ≥ σ².
+        `count` integers. P(x) ∝ exp(−x²/(2s²)), where s is the smallest double whose square is ≥ σ².
 
     Raises:
-        UsageError: σ² ≤ 0, κσ or `bound` at the 63 bits of the sampler (it would saturate silently), or a
-            bound below σ.
+        UsageError: σ² ≤ 0; κσ or `bound` exceeds the 63 bits of the sampler, which would saturate silently;
+            or the bound is below σ.
 
     Guarantee: on integers of ℓ₂ sensitivity D, D²/(2σ²)-zCDP before the redraws; exact, no rounding of reals.
     Source: Canonne, Kamath, Steinke 2020, theorem 4 and algorithm 3; docs/claims.md, C3 and C12.
     Tested: tests/unit/test_gaussian_draws.py, tests/statistical/test_discrete_gaussian.py.
     """
     if variance <= 0 or count < 0:
-        raise UsageError("bad-argument", "noise needs a variance above 0 and a count of 0 or more")
+        raise UsageError("bad-argument", "noise must have a variance above 0 and a count of 0 or more")
     if TAIL**2 * variance >= _SAMPLER_LIMIT**2 or bound >= _SAMPLER_LIMIT - 1:
-        raise UsageError("noise-too-large", "the noise passes the 63 bits of the sampler")
+        raise UsageError("noise-too-large", "the noise exceeds the 63 bits of the sampler")
     scale = sampler_scale(variance)
     if bound < scale:
-        raise UsageError("bad-argument", "the bound on the noise is below its own scale")
+        raise UsageError("bad-argument", "the bound on the noise is below the scale of the noise")
     if count > MANY_DRAWS or randomness is not OS_RANDOMNESS:
         many: list[int] = draw_gaussians(scale, count, bound, randomness).tolist()
         return many
@@ -76,7 +77,7 @@ def sampler_scale(variance: Fraction) -> float:
 
 @lru_cache(maxsize=16)
 def _sampler(scale: float) -> Callable[[list[int]], list[int]]:
-    import opendp.prelude as dp  # takes seconds, and only the party that draws noise has it installed
+    import opendp.prelude as dp  # slow to import, and only installed where noise is drawn
 
     dp.enable_features("contrib")
     measurement: Callable[[list[int]], list[int]] = dp.m.make_gaussian(

@@ -1,7 +1,7 @@
-"""Very many draws of the discrete Gaussian: Canonne, Kamath, Steinke (2020) in arrays.
+"""A sampler for very many draws of the discrete Gaussian: Canonne, Kamath, Steinke (2020) with arrays.
 
-Floating point takes decisions only where its error cannot change them; everything else is decided by bounds
-on the true figure, narrowed until they decide. So the law is exact, as with rational arithmetic throughout.
+Floating point makes a decision only if its error cannot change it. All other decisions use bounds on the true
+value, which are narrowed until they decide. So the law is as exact as with rational arithmetic.
 """
 
 import math
@@ -18,7 +18,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 Integers = NDArray[np.int64]
 
 SLACK = 2.0**-32
-"""How far exp(−γ) in floats may be from the true figure, of itself, and is trusted to be: see `_happens`."""
+"""The largest relative error of exp(−γ) in floats that we assume; see `_happens`."""
 
 _WORD_BITS = 62
 _MORE_BITS = 64
@@ -30,16 +30,17 @@ def draw_gaussians(
 ) -> Integers:
     """Independent draws with P(x) ∝ exp(−x²/(2s²)) on the integers |x| ≤ bound.
 
-    A candidate has the size Y = U + tV with t = ⌊s⌋ + 1, U uniform in [0, t), P(V ≥ k) = e^(−k), and a fair
-    sign; 0 counts under one sign alone. It is kept with probability exp(−γ), γ = U/t + (Y − s²/t)²/(2s²) ≥ 0.
-    Since γ = Y²/(2s²) − V + s²/(2t²), what is kept has the weight exp(−Y²/(2s²)) up to a constant.
+    A candidate has the absolute value Y = U + tV with t = ⌊s⌋ + 1, U uniform in [0, t) and P(V ≥ k) = e^(−k).
+    Its sign is fair; 0 is kept with one of the signs only. It is kept with probability exp(−γ), γ = U/t + (Y
+    − s²/t)²/(2s²) ≥ 0. Since γ = Y²/(2s²) − V + s²/(2t²), what is kept has the weight exp(−Y²/(2s²)) up to a
+    constant.
 
     Args:
         scale: s > 0, below 2⁶³/13.
         count: how many.
         bound: candidates beyond it are dropped; at least s, below 2⁶³ − 1.
-        randomness: where the bits come from.
-        slack: tests alone change it, up to 1: the more, the fewer decisions are left to floats.
+        randomness: the source of the bits.
+        slack: only tests change it, up to 1. A larger slack leaves fewer decisions to floats.
 
     Returns:
         (count,) int64.
@@ -56,13 +57,13 @@ def draw_gaussians(
         rest = _below(step, tries, randomness)
         steps = _geometric(tries, randomness, slack)
         negative = np.frombuffer(randomness.bytes(tries), np.uint8) & 1 == 1
-        # so nothing passes 64 bits: what is dropped here would be dropped at the end
+        # so nothing exceeds 64 bits; values dropped here would be dropped at the end anyway
         fits = steps <= (bound - rest) // step
         rest, steps, negative = rest[fits], steps[fits], negative[fits]
         sizes = rest + step * steps
         once = ~(negative & (sizes == 0))
         rest, sizes, negative = rest[once], sizes[once], negative[once]
-        with np.errstate(over="ignore"):  # of a scale near 0: exp(−∞) is 0 as it should be
+        with np.errstate(over="ignore"):  # for a scale near 0: exp(−∞) is 0, as it should be
             exponents = rest / step + (sizes / scale - scale / step) ** 2 / 2
 
         def exponent(index: int, rest: Integers = rest, sizes: Integers = sizes) -> Fraction:
@@ -87,7 +88,7 @@ def _below(limit: int, count: int, randomness: Randomness) -> Integers:
 
 
 def _geometric(count: int, randomness: Randomness, slack: float) -> Integers:
-    """How often in a row something of probability 1/e happens."""
+    """The number of successes in a row if each has probability 1/e."""
     times = np.zeros(count, dtype=np.int64)
     going_on = np.arange(count)
     while len(going_on):
@@ -100,13 +101,14 @@ def _geometric(count: int, randomness: Randomness, slack: float) -> Integers:
 def _happens(
     exponents: NDArray[np.float64], exact: Callable[[int], Fraction], randomness: Randomness, slack: float
 ) -> NDArray[np.bool_]:
-    """For each γ whether u < exp(−γ), u uniform in [0, 1) and known by its first 62 bits.
+    """For each γ, whether u < exp(−γ). u is uniform in [0, 1); its first 62 bits are known.
 
     Args:
-        exponents: γ in floats: within 2⁻⁴⁰ where γ ≤ 64, else at least above 44.
-        exact: γ by its place.
-        randomness: where u comes from.
-        slack: a decision is taken from floats where it holds for all figures within this of exp(−γ).
+        exponents: γ in floats: within 2⁻⁴⁰ if γ ≤ 64, otherwise at least above 44.
+        exact: returns γ at a position.
+        randomness: the source of u.
+        slack: floats decide if the decision is the same for all values within this relative distance of
+            exp(−γ).
     """
     words = (np.frombuffer(randomness.bytes(8 * len(exponents)), "<u8") >> np.uint64(2)).astype(np.int64)
     chances = np.exp(-exponents)
@@ -119,7 +121,7 @@ def _happens(
 
 
 def _is_below(word: int, exponent: Fraction, randomness: Randomness) -> bool:
-    """Whether u < exp(−γ), u uniform among the numbers that begin with the 62 bits of `word`."""
+    """Whether u < exp(−γ), with u uniform among the numbers that begin with the 62 bits of `word`."""
     bits = _WORD_BITS
     while True:
         least, most = _bounds(exponent, bits)
@@ -132,7 +134,10 @@ def _is_below(word: int, exponent: Fraction, randomness: Randomness) -> bool:
 
 
 def _bounds(exponent: Fraction, bits: int) -> tuple[mpz, mpz]:
-    """Integers, mostly neighbours, with least ≤ 2^bits·exp(−γ) ≤ most: MPFR rounds to the side it is told."""
+    """Integers, mostly neighbours, with least ≤ 2^bits·exp(−γ) ≤ most.
+
+    MPFR rounds in the chosen direction.
+    """
     exact = gmpy2.mpq(exponent.numerator, exponent.denominator)
     with gmpy2.context(precision=bits + 64, round=gmpy2.RoundUp):
         above = gmpy2.mpfr(exact)

@@ -1,8 +1,8 @@
-"""How far one record can move a release; exact, in grid units. The noise that hides it: `mechanisms`.
+"""How far one record can change a release, exactly, in grid units.
 
-The constants are derived in docs/claims.md (C1, C9 to C11) and checked by brute force in
-tests/unit/test_sensitivity.py: reached within one per cent on small neighbours and never passed.
-All norms are ℓ₂; for a symmetric matrix the Frobenius norm.
+`mechanisms` has the noise that hides this change. docs/claims.md (C1, C9 to C11) derives the constants.
+tests/unit/test_sensitivity.py checks them by brute force: small neighbours reach them within one per cent and
+never exceed them. All norms are ℓ₂; for a symmetric matrix, the Frobenius norm.
 """
 
 from enum import StrEnum
@@ -19,7 +19,7 @@ class NeighbouringRelation(StrEnum):
 
 
 def second_moment_sensitivity_squared(record_bound: int) -> int:
-    """2K²: square of how far R = Σ z zᵀ moves when one record is replaced.
+    """2K²: the square of how far R = Σ z zᵀ changes when one record is replaced.
 
     Args:
         record_bound: K ≥ Σ z² of every record, in grid units².
@@ -30,16 +30,16 @@ def second_moment_sensitivity_squared(record_bound: int) -> int:
 
 
 def scatter_sensitivity_bound(record_bound: int) -> int:
-    """4K: a bound that is free of N on how far S = R − v vᵀ/N moves when one of N records is replaced.
+    """4K: a bound, independent of N, on how far S = R − v vᵀ/N changes when one of N records is replaced.
 
-    Source: docs/claims.md, C1. It moves by 4K(N−1)/N, reached when all others sit at −r e and one record
-        moves from −r e to r e.
+    Source: docs/claims.md, C1. S changes by at most 4K(N−1)/N. This is reached if all other records are at −r
+        e and one record moves from −r e to r e.
     """
     return 4 * record_bound
 
 
 def nonnegative_scatter_sensitivity_squared_bound(record_bound: int) -> int:
-    """6K²: square of the same bound where no coordinate of any record is below 0.
+    """6K²: the square of the same bound if no coordinate of any record is below 0.
 
     Source: docs/claims.md, C9. The square is 6K²(N−1)²/N², reached by three orthogonal records on the bound:
         before, after, all others.
@@ -48,14 +48,14 @@ def nonnegative_scatter_sensitivity_squared_bound(record_bound: int) -> int:
 
 
 def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fraction:
-    """(2K + a)²/2: square of how far (R, α·v) moves when one record is replaced, a = α².
+    """(2K + a)²/2: the square of how far (R, α·v) changes when one record is replaced, with a = α².
 
     Args:
         record_bound: K, in grid units².
-        alpha_squared: a in (0, 2K], weight of the sum beside the second moment, in grid units².
+        alpha_squared: a in (0, 2K], the weight of the sum relative to the second moment, in grid units².
 
     Raises:
-        UsageError: a out of range; above 2K the maximum lies elsewhere.
+        UsageError: a is out of range. Above 2K the maximum is elsewhere.
 
     Source: docs/claims.md, C1, reached by two records on the bound at cosine −a/(2K).
     """
@@ -65,15 +65,16 @@ def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fra
 
 
 def block_sensitivity_squared(name: BlockName, encoded_features: int, record_bound: int) -> int:
-    """D²: square of how far one block moves when one record is replaced, its owner's pairing kept.
+    """D²: the square of how far one block changes if one record is replaced and its owner's pairing is kept.
 
     Args:
         name: of the block.
         encoded_features: d.
         record_bound: K ≥ Σ z² of every record, or Σ y² of every difference, grid units².
 
-    Source: docs/claims.md, C1, C10 and C11. A count does not move; a record, or the pair that it is in,
-        leaves one bin and enters one, in each of d histograms of octaves; v moves by 2√K, between opposites.
+    Source: docs/claims.md, C1, C10 and C11. A count does not change. A record, or its pair, leaves one bin
+        and enters another, in each of d histograms of octaves. v changes by at most 2√K, between opposite
+        records.
     """
     if name is BlockName.COUNT:
         return 0

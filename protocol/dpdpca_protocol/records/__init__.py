@@ -1,1 +1,1 @@
-"""From records to the exact integer sums of a share."""
+"""Turns records into the exact integer sums of a share."""

@@ -1,8 +1,8 @@
-"""Arrow arrays as columns: what a value means does not depend on how it is stored.
+"""Reads Arrow arrays as columns.
 
-Dictionaries, runs, views and the two extension types that are plain values (truth values in a byte, UUIDs)
-are taken apart first. Everything else that Arrow can hold is refused by the name of its type, before a value
-of it is made into an object: Arrow cannot make one of every value.
+The meaning of a value does not depend on how it is stored. Dictionaries, runs, views and the two extension
+types for plain values (booleans in a byte, UUIDs) are decoded first. All other types are refused by name,
+before any value becomes a Python object: Arrow cannot convert every value.
 """
 
 from typing import Any
@@ -16,25 +16,25 @@ from dpdpca_protocol.records.columns import Column, wrong_kind
 from dpdpca_protocol.terms.features import Feature
 
 _EXTENSION = b"ARROW:extension:name"
-"""In a field's metadata where a type that this Arrow does not know is stored as another."""
+"""The key in a field's metadata that names an extension type which this Arrow library does not know."""
 
 
 def from_arrow(
     array: pa.Array, feature: Feature, first_record: int = 0, field: pa.Field | None = None
 ) -> Column:
-    """A typed Arrow array as the column of a feature.
+    """Reads a typed Arrow array as the column of a feature.
 
     Args:
         array: of any type.
-        feature: that it is the column of.
-        first_record: position of the array's first value in the whole, for messages.
-        field: whose column the array is; names extension types that only a file's writer knows.
+        feature: the feature of the column.
+        first_record: the position of the array's first value in all records, for messages.
+        field: the Arrow field of the array. It names extension types that only the writer of a file knows.
 
     Returns:
-        Float64 with NaN for null, for a numeric feature; else what `levels_of` reads.
+        Float64 with NaN for null for a numeric feature; otherwise what `levels_of` reads.
 
     Raises:
-        InputError: `not-a-number` or `not-a-level`, a value of a type that no such feature has.
+        InputError: `not-a-number` or `not-a-level`, the values have a type that such a feature cannot have.
     """
     name = ((field.metadata if field is not None else None) or {}).get(_EXTENSION)
     kind = value_type(array.type)
@@ -54,14 +54,14 @@ def from_arrow(
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the values behind a dictionary or runs."""
+    """The type of the values in a dictionary or in runs."""
     while pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         kind = kind.value_type
     return kind
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The same values one by one: no dictionary, runs, view, nor extension type that is plain values."""
+    """The same values without a dictionary, runs, views or an extension type for plain values."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return plain(array.dictionary).take(array.indices)
@@ -81,12 +81,12 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def doubles(array: pa.Array) -> NDArray[np.float64]:
-    """Whole, real, decimal or truth values as the nearest doubles; NaN for null."""
+    """Integers, reals, decimals or booleans as the nearest doubles; NaN for null."""
     kind = array.type
     if pa.types.is_boolean(kind):
         array = array.cast(pa.int8())
     elif pa.types.is_decimal(kind):
-        # Arrow's own way to a double is off by its last bit for every fourth value, and text is read exactly.
+        # Arrow's own conversion is wrong in the last bit for every fourth value. Text is read exactly.
         array = array.cast(pa.string())
     if not pa.types.is_float16(kind):
         array = array.cast(pa.float64(), safe=False)
@@ -94,7 +94,7 @@ def doubles(array: pa.Array) -> NDArray[np.float64]:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether `doubles` takes arrays of this type."""
+    """Whether `doubles` accepts arrays of this type."""
     return bool(
         pa.types.is_integer(kind)
         or pa.types.is_floating(kind)

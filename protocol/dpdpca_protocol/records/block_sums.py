@@ -1,7 +1,8 @@
-"""What one owner adds up for a study of pairs or a pre-study: exact integers, block by block.
+"""The exact integer sums of one owner for a study of pairs or a pre-study, block by block.
 
-Which bin a record falls into is decided by comparing integers. Every edge of a histogram of norms is the
-floor of an exact square; what lies above the last edge counts in the last bin, below the first in the first.
+Integer comparisons decide into which bin a record falls. Every edge of a histogram of norms is the floor of
+an exact square. Values above the last edge count in the last bin, and values below the first edge in the
+first bin.
 """
 
 from collections.abc import Iterator
@@ -17,11 +18,11 @@ from dpdpca_protocol.terms.figures import Figures
 
 
 def norm_edges(record_bound: int, scale: int = 1) -> Integers:
-    """The 48 upper edges, squared, of all bins of a histogram of norms but the last.
+    """The squares of the 48 upper edges of a histogram of norms; the last bin has no upper edge here.
 
     Args:
-        record_bound: K: the last bin ends at √K, and each one before at 2^(−1/4) of it.
-        scale: what squares are larger by than those of the norms that are counted: 2 for |y|/√2.
+        record_bound: K. The last bin ends at √K, and each edge is 2^(−1/4) times the next one.
+        scale: the factor by which compared squares exceed those of the counted norms: 2 for |y|/√2.
 
     Returns:
         (48,) int64: edge b is ⌊scale·K·2^(−(48−b)/2)⌋.
@@ -46,11 +47,11 @@ class BlockSums:
     """Running sums over one owner's records and pairs; the blocks are the study's.
 
     Args:
-        figures: of a study of pairs or a pre-study.
+        figures: the figures of a study of pairs or a pre-study.
 
     Attributes:
-        count: records, or pairs in a study of pairs.
-        cut: records or differences that were made shorter so far.
+        count: the number of records or, in a study of pairs, of pairs.
+        cut: the number of records or differences that were clipped so far.
     """
 
     def __init__(self, figures: Figures) -> None:
@@ -69,11 +70,11 @@ class BlockSums:
 
     @property
     def has_pairs(self) -> bool:
-        """Whether there is something to count in pairs."""
+        """Whether the study has blocks of pairs."""
         return any(name in OF_PAIRS for name in self._names)
 
     def add(self, z: Integers) -> None:
-        """Take in records, (n, d) int64, not cut."""
+        """Adds records, (n, d) int64, before clipping."""
         self._check(z)
         if not self._counts_pairs:
             self.count += len(z)
@@ -85,7 +86,7 @@ class BlockSums:
             self.cut += cut
 
     def add_pairs(self, y: Integers) -> None:
-        """Take in differences of pairs, (n, d) int64, not cut."""
+        """Adds differences of pairs, (n, d) int64, before clipping."""
         self._check(y)
         if BlockName.PAIR_NORMS in self._names:
             self._sums[BlockName.PAIR_NORMS] += _histogram(norm_edges(self._bound, 2), squares(y))
@@ -99,7 +100,7 @@ class BlockSums:
             self.cut += cut
 
     def stream(self) -> Iterator[int]:
-        """All values in the order in which they travel, one at a time."""
+        """All values, one at a time, in the order in which they are sent."""
         yield self.count
         for name in self._names:
             if self._moments is not None:
@@ -109,27 +110,30 @@ class BlockSums:
                 yield from self._sums[name].tolist()
 
     def to_bytes(self) -> bytes:
-        """The same for the same sums, and for no others."""
+        """A unique encoding of the sums."""
         return np.fromiter(self.stream(), dtype=">i8").tobytes()
 
     def _check(self, z: Integers) -> None:
         if z.ndim != 2 or z.shape[1] != self._d or z.dtype != np.int64:
-            raise UsageError("bad-argument", f"records must be int64 of shape (n, {self._d})")
+            raise UsageError("bad-argument", f"records must be int64 with shape (n, {self._d})")
 
 
 def new_sums(figures: Figures) -> SecondMoments | BlockSums:
-    """Empty sums of what a study asks its owners for."""
+    """Empty sums of the kind that a study needs."""
     if figures.rules.clips_records:
         return SecondMoments(figures.encoded_features, figures.record_bound)
     return BlockSums(figures)
 
 
 def squares(z: Integers) -> Integers:
-    """Σ z² of each row; exact, since the figures of a study refuse records whose squares pass 64 bits."""
+    """Σ z² of each row.
+
+    It is exact, because the figures refuse studies whose squares could exceed 64 bits.
+    """
     return np.asarray(np.einsum("ij,ij->i", z, z), dtype=np.int64)
 
 
 def _histogram(edges: Integers, values: Integers) -> Integers:
-    """How many values lie in each bin (edge before, edge]."""
+    """The number of values in each bin (previous edge, edge]."""
     counts: Integers = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
     return counts

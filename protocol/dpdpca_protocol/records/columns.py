@@ -1,10 +1,10 @@
-"""An owner's columns, as readers deliver them, made into numbers or level positions.
+"""Converts an owner's columns, as readers deliver them, into numbers or level positions.
 
-What counts as missing is decided here and nowhere else: NaN, NaT, both infinities, None, a masked entry, and
-a text without any character but spaces. What counts as a number is decided here too: whole, real, decimal and
-truth values. A level is one of these, a text, a date or a UUID; each has one text, whatever it is stored as.
-A column of another type is refused, and so are text in a number and a level that the manifest does not list.
-Errors name the column, the type and the record's position; they never repeat a value.
+Only this module decides what is missing: NaN, NaT, both infinities, None, a masked entry, and a text that is
+empty or has only spaces. It also decides what is a number: integers, reals, decimals and booleans. A level is
+a number, a text, a date or a UUID. Each level has one text, however it is stored. Columns of other types are
+refused, as are text in a numeric column and levels that the manifest does not list. Errors name the column,
+the type and the record's position. They never repeat a value.
 """
 
 import math
@@ -25,7 +25,7 @@ from dpdpca_protocol.terms.features import Feature, column_key
 Column = NDArray[Any] | Sequence[Any]
 
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none")
-"""Fields of text files that stand for a missing number, in any case."""
+"""Texts that mark a missing number in text files, in upper or lower case."""
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (str, "text"),
     ((bytes, bytearray, memoryview), "bytes"),
@@ -37,22 +37,23 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((Mapping, np.void), "a structure"),
     ((list, tuple, set, frozenset, np.ndarray), "a list"),
 )
-"""What people call the values that are no numbers."""
+"""Names for values that are not numbers."""
 _MOST_DIGITS = 200
 
 
 def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> list[NDArray[Any]]:
-    """The features' columns in the manifest's order, found by name; extra columns are ignored.
+    """The columns of the features in the manifest's order, found by name. Extra columns are ignored.
 
     Args:
-        columns: header to values; names are compared in NFC, without a byte-order mark or outer spaces.
-        features: those of the manifest.
+        columns: header to values. Names are compared in NFC, without a byte-order mark or outer spaces.
+        features: the features of the manifest.
 
     Returns:
-        One (n,) array a feature.
+        One (n,) array for each feature.
 
     Raises:
-        InputError: a column is missing, stands there twice, is not one-dimensional, or has another length.
+        InputError: a column is missing, appears twice, is not one-dimensional, or has another length than the
+            others.
     """
     found: dict[str, list[str]] = {}
     for header in columns:
@@ -62,7 +63,7 @@ def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> 
         listed = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         raise InputError(
             "missing-column",
-            f"{len(missing)} of {len(features)} features have no column of their name: {listed}",
+            f"{len(missing)} of {len(features)} features have no column with their name: {listed}",
             "rename the columns of your data to the names in the manifest",
         )
     picked = []
@@ -71,23 +72,26 @@ def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> 
         if len(headers) > 1:
             raise InputError(
                 "duplicated-column",
-                f"feature {feature.name} has {len(headers)} columns of its name",
+                f"feature {feature.name} has {len(headers)} columns with its name",
                 "keep one of them",
             )
         column = columns[headers[0]]
         picked.append(column if isinstance(column, np.ndarray) else _as_array(column))
         if picked[-1].ndim != 1 or len(picked[-1]) != len(picked[0]):
-            raise InputError("ragged-columns", f"feature {feature.name} has not one value for each record")
+            raise InputError(
+                "ragged-columns", f"feature {feature.name} does not have one value for each record"
+            )
     return picked
 
 
 def numbers_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> NDArray[np.float64]:
     """A numeric column as (n,) float64 with NaN for every missing value.
 
-    Each number is rounded to the nearest double; what lies beyond all doubles is missing, as infinity is.
+    Each number is rounded to the nearest double. A number outside the range of doubles counts as missing,
+    like infinity.
 
     Raises:
-        InputError: `not-a-number`, text or another thing that is no real number.
+        InputError: `not-a-number`, a value is text or something else that is not a real number.
     """
     column, masked = _unmasked(column)
     if column.dtype.kind in "fiub":
@@ -113,14 +117,14 @@ def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> 
     """A categorical column as (n,) positions in the feature's list of levels, −1 for a missing value.
 
     Texts are compared in NFC without outer spaces, numbers by their shortest plain text at their own width
-    (3, 3.0 and 3.00 are "3"), truth values as "true" and "false" in any case, dates as "2026-01-31".
+    (3, 3.0 and 3.00 are "3"), booleans as "true" and "false" in any case, dates as "2026-01-31".
 
     Raises:
-        InputError: `unknown-level`, or `not-a-level` for a value of a type that no level has.
+        InputError: `unknown-level`, or `not-a-level` for a value whose type no level can have.
     """
     column, masked = _unmasked(column)
     position_of = _level_positions(feature.levels)
-    # Values of any type that hash alike are alike as levels, but for True and 1: hence the type in the key.
+    # Values with the same hash are the same level, except True and 1. So the key contains the type.
     known: dict[tuple[type, Any], int] = {}
     positions = np.full(len(column), -1, dtype=np.int64)
     values = _level_values(column, masked, feature, first_record)
@@ -129,52 +133,58 @@ def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> 
         key = (type(value), value)
         try:
             position = known.get(key)
-        except (TypeError, ValueError):  # what cannot be hashed is no level anyway, or asked for each time
+        except (
+            TypeError,
+            ValueError,
+        ):  # a value that cannot be hashed is not a level, or is looked up each time
             key, position = (object, None), None
         if position is None:
             position = _level_position(value, position_of, feature, first_record + index + 1)
-            if position >= 0:  # a NaN is never found again: remembering it would only fill memory
+            if position >= 0:  # a NaN is never found again, so caching it would only fill memory
                 known[key] = position
         positions[index] = position
     return positions
 
 
 def wrong_kind(feature: Feature, kind: str, record: int, next_step: str = "") -> InputError:
-    """That a column holds what its feature cannot be made of.
+    """The error for a column whose values do not fit its feature.
 
     Args:
-        kind: what it holds, as `kind_of` says it; never a value.
-        record: position of the first such record, from 1.
-        next_step: another than the usual one.
+        kind: what the column holds, in the words of `kind_of`; never a value.
+        record: the position of the first such record, from 1.
+        next_step: replaces the usual next step.
     """
     if feature.is_categorical:
         return InputError(
             "not-a-level",
-            f"column '{feature.name}' holds {kind} in record {record}, and a level is a text, a number,"
-            " a truth value or a date",
-            next_step or "store it as text, spelled as the manifest's levels are",
+            f"column '{feature.name}' holds {kind} in record {record}, but a level must be a text, a "
+            "number, a truth value or a date",
+            next_step or "store it as text with the spelling of the manifest's levels",
         )
     correct = "correct the record, or leave the value empty"
     return InputError(
         "not-a-number",
-        f"column '{feature.name}' holds {kind} in record {record}, and that is no number",
+        f"column '{feature.name}' holds {kind} in record {record}, which is not a number",
         next_step
-        or (correct if kind == "text" else "store a plain number, in the unit of the study's bounds"),
+        or (correct if kind == "text" else "store a plain number in the unit of the study's bounds"),
     )
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, with the name of its type where that says more."""
+    """A description of a value's kind, with the name of its type if that helps."""
     kind = next((words for types, words in _KINDS if isinstance(value, types)), "something")
     if isinstance(value, str | bytes):
-        return kind  # NumPy's types of texts tell how long they are
+        return kind  # the names of NumPy's text types contain the length of the text
     return f"{kind} ({value.dtype if isinstance(value, np.generic) else type(value).__name__})"
 
 
 def _refuse_present(
     column: NDArray[Any], masked: NDArray[np.bool_], feature: Feature, first_record: int
 ) -> None:
-    """InputError at the first value of a column whose type nothing can be made of; NaN and NaT are none."""
+    """Raises InputError for the first value with an unusable type.
+
+    NaN and NaT count as missing, not as values.
+    """
     absent = masked.copy()
     if column.dtype.kind in "mM":
         absent |= np.isnat(column)
@@ -187,7 +197,7 @@ def _refuse_present(
 def _level_values(
     column: NDArray[Any], masked: NDArray[np.bool_], feature: Feature, first_record: int
 ) -> list[Any]:
-    """The values of a column, each with its own width."""
+    """The values of a column, each with its own type."""
     if column.dtype.kind == "M" and np.datetime_data(column.dtype) == ("D", 1):
         return [None if text == "NaT" else text for text in np.datetime_as_string(column).tolist()]
     if column.dtype.kind in "mMcV":
@@ -197,7 +207,10 @@ def _level_values(
 
 
 def _level_positions(levels: Sequence[str]) -> dict[str, int]:
-    """Each level by its text; that of a truth value in any spelling, unless it is a level in several."""
+    """The position of each level by its text.
+
+    A boolean is found in any spelling, unless several are levels.
+    """
     position_of = {level: position for position, level in enumerate(levels)}
     for word in ("true", "false"):
         alike = [position for position, level in enumerate(levels) if level.lower() == word]
@@ -216,20 +229,21 @@ def _level_position(value: Any, position_of: Mapping[str, int], feature: Feature
         raise InputError(
             "unknown-level",
             f"column '{feature.name}' holds a level that the manifest does not list in record {record}",
-            "map the value to one of the manifest's levels, or leave it empty",
+            "replace the value by one of the manifest's levels, or leave it empty",
         )
     return position_of[text]
 
 
 def _unmasked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """The values, and which of them a mask hides; a structured array is read as if it had none."""
+    """The values, and which of them are masked. A structured array is read as if it had no mask."""
     hides = isinstance(column, np.ma.MaskedArray) and column.dtype.names is None
     return np.ma.getdata(column), np.ma.getmaskarray(column) if hides else np.zeros(len(column), dtype=bool)
 
 
 def _as_array(column: Sequence[Any]) -> NDArray[Any]:
     array = np.empty(len(column), dtype=object)
-    # Assigned one by one: numpy would turn [1, "a"] into text and a list of lists into a matrix.
+    # The values are assigned one by one: numpy would turn [1, "a"] into text and a list of lists into a
+    # matrix.
     for index, value in enumerate(column):
         array[index] = value
     return array
@@ -244,7 +258,7 @@ def _is_missing(value: Any) -> bool:
         return not np.isfinite(value)
     if isinstance(value, Decimal):
         return not value.is_finite()
-    if type(value).__name__ == "NAType":  # pandas.NA is not even unequal to itself
+    if type(value).__name__ == "NAType":  # pandas.NA is neither equal nor unequal to itself
         return True
     try:
         return bool(value != value)
@@ -253,7 +267,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    # NumPy counts its durations among the integers.
+    # In NumPy, durations are a kind of integer.
     return isinstance(value, Real | Decimal | np.bool_) and not isinstance(value, np.timedelta64)
 
 
@@ -267,9 +281,9 @@ def _to_double(value: Any) -> float:
 
 
 def _level_text(value: Any) -> str | None:
-    """The one text of a value, None for a value of a type that no level has."""
+    """The text of a value; None for a value whose type no level can have."""
     if isinstance(value, bytes | bytearray | memoryview):
-        value = bytes(value).decode(errors="surrogateescape")  # what is no UTF-8 is no level
+        value = bytes(value).decode(errors="surrogateescape")  # bytes that are not UTF-8 are not a level
     if isinstance(value, str):
         return unicodedata.normalize("NFC", value.strip())
     if isinstance(value, bool | np.bool_):
@@ -289,12 +303,12 @@ def _level_text(value: Any) -> str | None:
 
 def _decimal_text(value: Decimal) -> str:
     if abs(value.adjusted()) > _MOST_DIGITS:
-        return str(value)  # far from every level, and plain digits could fill the memory
+        return str(value)  # too large for any level, and its plain digits could fill the memory
     return _plain(format(value, "f"))
 
 
 def _plain(text: str) -> str:
-    """A plain decimal without zeros at its end, and without the sign of a zero."""
+    """A plain decimal without trailing zeros, and without a sign if it is zero."""
     whole, _, fraction = text.partition(".")
     fraction = fraction.rstrip("0")
     text = f"{whole}.{fraction}" if fraction else whole

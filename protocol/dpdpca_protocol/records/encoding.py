@@ -1,7 +1,7 @@
-"""Records to integers: bounds, scaling, clipping, rounding, and the check on which the guarantee rests.
+"""Encodes records as integers: bounds, scaling, clipping, rounding, and the check behind the guarantee.
 
-Floating point proposes and integers decide: whatever happens before, a record that leaves here obeys
-Σ z² ≤ K, compared exactly. Steps are those of the protocol, "Encoding a record".
+The steps before the check use floating point, but the check uses exact integers. So every record that is
+returned obeys Σ z² ≤ K, whatever happened before. The steps are those of "Encoding a record" in the protocol.
 """
 
 import math
@@ -23,14 +23,14 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What the encoding did to some records; stays with the owner. Reports of batches add up.
+    """What the encoding did to some records. It stays with the owner. Reports of batches can be added.
 
     Attributes:
-        records: records read.
-        dropped: records left out for a missing value (rule `reject`).
-        clipped: records whose norm was cut to the clip norm.
-        missing: for each feature of the manifest, records without a value.
-        out_of_bounds: for each feature of the manifest, values moved to a bound.
+        records: the number of records read.
+        dropped: records that were dropped because a value was missing (rule `reject`).
+        clipped: records whose norm was clipped to the clip norm.
+        missing: for each feature of the manifest, the number of records without a value.
+        out_of_bounds: for each feature of the manifest, the number of values that were moved to a bound.
     """
 
     records: int
@@ -49,7 +49,7 @@ class BatchReport:
 
     def __add__(self, other: "BatchReport") -> "BatchReport":
         if len(self.missing) != len(other.missing):
-            raise UsageError("bad-argument", "reports of different studies do not add up")
+            raise UsageError("bad-argument", "reports of different studies cannot be added")
         return BatchReport(
             self.records + other.records,
             self.dropped + other.dropped,
@@ -64,9 +64,9 @@ class EncodedBatch:
     """Accepted records, in order.
 
     Attributes:
-        z: (n, d) int64 in grid units, Σ z² ≤ K in every row; not cut yet in a study of pairs or a pre-study,
-            which cut what they add up.
-        report: what was done to them.
+        z: (n, d) int64 in grid units, Σ z² ≤ K in every row. In a study of pairs or a pre-study the rows are
+            not clipped yet, because these clip what they add up.
+        report: what was done to the records.
     """
 
     z: NDArray[np.int64]
@@ -74,7 +74,7 @@ class EncodedBatch:
 
 
 class RecordEncoder:
-    """Encodes an owner's records by the same terms, batch by batch; no batch depends on another."""
+    """Encodes an owner's records with fixed terms, batch by batch. No batch depends on another."""
 
     def __init__(self, terms: EncodingTerms) -> None:
         self.features = terms.features
@@ -92,20 +92,20 @@ class RecordEncoder:
         """The integer records of one batch.
 
         Args:
-            columns: header to (n,) values, of the owner's own data: float, integer or object arrays, or
-                lists; extra and permuted columns are fine.
-            first_record: position of the batch's first record in the whole, for messages.
+            columns: header to (n,) values of the owner's own data: float, integer or object arrays, or lists.
+                Extra columns and any order of columns are allowed.
+            first_record: the position of the batch's first record in all records, for messages.
 
         Returns:
             z (accepted, d) int64 and the report.
 
         Raises:
-            InputError: columns missing, duplicated or ragged; text in a number; an unknown level; a record
-                that does not obey the bound even when truncated, or one below 0 where the study is
-                nonnegative.
+            InputError: columns are missing, duplicated or of different lengths; a numeric column holds text;
+                a level is unknown; a record exceeds the bound even when truncated, or has a coordinate below
+                0 although the study is nonnegative.
 
-        Guarantee: Σ z² ≤ K in every row that is returned, and z ≥ 0 where the study is nonnegative, decided
-            in integers.
+        Guarantee: Σ z² ≤ K in every returned row, and z ≥ 0 if the study is nonnegative. Both are checked
+            with integers.
         Source: docs/claims.md, C1 and C9.
         Tested: tests/properties/test_encoding_properties.py.
         """
@@ -141,7 +141,7 @@ class RecordEncoder:
         return EncodedBatch(z, report)
 
     def _to_grid(self, scaled: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-        """Step 3 for (n, d) scaled records, and how many of them were clipped."""
+        """Step 3 for (n, d) scaled records, and the number of clipped records."""
         scaled *= self._grid
         if not self._cuts:
             return np.rint(scaled).astype(np.int64), 0
@@ -149,23 +149,24 @@ class RecordEncoder:
         if self._nonnegative and (z < 0).any():
             raise InputError(
                 "record-negative",
-                "a record has a coordinate below 0, and the noise of this study hides none",
-                "do not send this share, and report the fault",
+                "a record has a coordinate below 0, but the noise of this study only hides nonnegative "
+                "records",
+                "do not send this share; report this error",
             )
         return z, clipped
 
 
 def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.int64], int]:
-    """Integer rows with those that pass Σ z² ≤ K made shorter, and how many these are.
+    """The integer rows, with those that exceed Σ z² ≤ K shortened, and the number of shortened rows.
 
     Args:
-        z: (n, d) int64, below 2⁵³ in size.
+        z: (n, d) int64, absolute values below 2⁵³.
         record_bound: K < 2⁶².
 
     Raises:
-        InputError: a row passes the bound even when truncated.
+        InputError: a row exceeds the bound even when truncated.
 
-    Guarantee: Σ z² ≤ K in every row that is returned, decided in integers.
+    Guarantee: Σ z² ≤ K in every returned row, checked with integers.
     Tested: tests/unit/test_encoding.py.
     """
     long = np.flatnonzero(~obeys_bound(z, record_bound))
@@ -177,7 +178,7 @@ def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.in
 
 
 def _shorten(rows: NDArray[np.float64], most: float, record_bound: int) -> tuple[NDArray[np.int64], int]:
-    """Rows in grid units clipped to norm `most`, rounded and checked; how many were clipped."""
+    """Rows in grid units, clipped to norm `most`, rounded and checked; and the number of clipped rows."""
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     long = norms > most
     rows[long] *= (most / norms[long])[:, None]
@@ -188,16 +189,16 @@ def _shorten(rows: NDArray[np.float64], most: float, record_bound: int) -> tuple
         if not np.all(obeys_bound(z[failing], record_bound)):
             raise InputError(
                 "record-bound",
-                "a record passes the norm bound in integers even when truncated",
-                "do not send this share, and report the fault",
+                "a record exceeds the norm bound even after it was truncated to integers",
+                "do not send this share; report this error",
             )
     return z, int(np.count_nonzero(long))
 
 
 def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
-    """Whether Σ z² ≤ K holds in each row of (n, d) int64, exactly, for any K < 2⁶² and d ≤ 2³⁰.
+    """Whether Σ z² ≤ K holds exactly in each row of (n, d) int64, for any K < 2⁶² and d ≤ 2³⁰.
 
-    Squares are added in two halves of 31 bits, so that no sum wraps around.
+    Squares are added in two halves of 31 bits, so that no sum overflows.
     """
     root = math.isqrt(record_bound)
     small: NDArray[np.bool_] = np.all((z >= -root) & (z <= root), axis=1)
@@ -213,7 +214,10 @@ def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
 def _encode_levels(
     column: NDArray[np.generic], feature: Feature, first_record: int, out: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Writes one 0/1 column a level into `out`, zeros for a missing value; returns where one is missing."""
+    """Writes one 0/1 column for each level into `out`, with zeros for a missing value.
+
+    Returns which are missing.
+    """
     positions = levels_of(column, feature, first_record)
     present = np.flatnonzero(positions >= 0)
     out[present, positions[present]] = 1.0

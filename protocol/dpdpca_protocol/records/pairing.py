@@ -1,8 +1,8 @@
-"""Pairs of records whose differences need no centre, formed in an order that no value has a part in.
+"""Forms pairs of records, whose differences need no centre.
 
-The order is drawn from a secret of the owner and the study's id, so that a share that is made again is the
-same one. It depends on how many records there are and on nothing else: a record that is replaced by another
-keeps its place, and its pair is the only one that changes.
+The values of records do not influence the pairs. The order is derived from a secret of the owner and the
+study's id, so that a share can be made again with the same pairs. Besides these it depends only on the number
+of records. If a record is replaced by another, only its own pair changes.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _TAG = b"dpdpca/pairing/v1\x00"
 
 
 class KeyStream:
-    """Bytes that only the holder of a secret can tell from random ones, always the same for one seed.
+    """Pseudorandom bytes. They are always the same for one seed; without the seed they look random.
 
     Args:
         seed: `SEED_BYTES` bytes.
@@ -31,23 +31,23 @@ class KeyStream:
         self._stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
 
     def take(self, count: int) -> NDArray[np.uint8]:
-        """The next `count` bytes: the same whether they are asked for at once or one by one."""
+        """The next `count` bytes. The stream is the same whether bytes are taken at once or one by one."""
         return np.frombuffer(self._stream.update(bytes(count)), dtype=np.uint8)
 
 
 def pairing_seed(key: bytes, study: StudyId) -> bytes:
-    """The seed of one study's pairing under an owner's secret key."""
+    """The seed of the pairing in one study, derived from an owner's secret key."""
     return hashlib.sha256(_TAG + len(key).to_bytes(4, "big") + key + study).digest()
 
 
 def shuffled(count: int, stream: KeyStream) -> NDArray[np.int64]:
-    """A permutation of `count` positions: they are sorted by 64 random bits each."""
+    """A permutation of `count` positions, sorted by 64 random bits each."""
     keys = stream.take(8 * count).view("<u8")
     return np.argsort(keys, kind="stable")
 
 
 def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-    """y = z_i − z_j for each two records that follow each other, across batches; an odd last one is left out.
+    """y = z_i − z_j for each two consecutive records, across batches. An odd last record is dropped.
 
     Args:
         batches: (n, d) int64 in the order of pairing.

@@ -1,7 +1,7 @@
-"""N, v = Σ z and R = Σ z zᵀ of encoded records: exact integers at the speed of floating-point products.
+"""N, v = Σ z and R = Σ z zᵀ of encoded records: exact integers, computed by fast floating-point products.
 
-A float64 product is exact while every partial sum stays below 2⁵³, so records are multiplied in chunks of
-fewer than 2⁵³/K and the chunks are added up in int64, which N̄·K < 2⁶² keeps from wrapping around.
+A float64 product is exact while every partial sum stays below 2⁵³. So records are multiplied in chunks of
+fewer than 2⁵³/K, and the chunks are added in int64, which cannot overflow because N̄·K < 2⁶².
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _CHUNK_VALUES = 2**22  # values of one float64 chunk: 32 MiB
 
 
 class SecondMoments:
-    """A running sum over batches of one owner's records.
+    """Running sums over batches of one owner's records.
 
     Attributes:
         count: N_l.
@@ -40,40 +40,41 @@ class SecondMoments:
             z: (n, d) int64 with Σ z² ≤ K in every row, as `RecordEncoder` returns them.
 
         Raises:
-            UsageError: another shape or type, or a row above the bound.
-            InputError: so many records that exact 64-bit sums are no longer certain.
+            UsageError: a wrong shape or type, or a row above the bound.
+            InputError: there are so many records that 64-bit sums might not be exact.
         """
         if z.ndim != 2 or z.shape[1] != self.encoded_features or z.dtype != np.int64:
-            raise UsageError("bad-argument", f"records must be int64 of shape (n, {self.encoded_features})")
+            raise UsageError("bad-argument", f"records must be int64 with shape (n, {self.encoded_features})")
         if (self.count + len(z)) * self.record_bound >= 2**62:
             raise InputError(
-                "too-many-records", "the records pass what the manifest allows an owner to add up"
+                "too-many-records", "there are more records than the manifest allows one owner to add up"
             )
         exact_rows = (2**53 - 1) // self.record_bound
         step = max(1, min(exact_rows or len(z), _CHUNK_VALUES // self.encoded_features))
         for start in range(0, len(z), step):
             chunk = z[start : start + step]
             if not np.all(obeys_bound(chunk, self.record_bound)):
-                raise UsageError("record-bound", "a record passes the norm bound")
+                raise UsageError("record-bound", "a record exceeds the norm bound")
             if exact_rows:
                 chunk_float = chunk.astype(np.float64)
                 product = (chunk_float.T @ chunk_float).astype(np.int64)
             else:
-                # K ≥ 2⁵³: no float64 holds even one record's square. Slow, exact, and only for tiny studies.
+                # K ≥ 2⁵³: not even one record's square fits a float64. This path is slow and exact, for tiny
+                # studies only.
                 product = chunk.T @ chunk
             self.second_moment += product
             self.sum += chunk.sum(axis=0)
             self.count += len(chunk)
 
     def to_bytes(self) -> bytes:
-        """The same for the same sums, and for no others."""
+        """A unique encoding of the sums."""
         parts = (self.sum.astype(">i8"), self.second_moment.astype(">i8"))
         return self.count.to_bytes(8, "big") + b"".join(part.tobytes() for part in parts)
 
     def stream(self) -> Iterator[int]:
         """N, v₁…v_d, then the upper triangle of R by rows: the order of the joint release.
 
-        One at a time, so that a large R is never there whole as Python's integers.
+        Values come one at a time, so that a large R never exists as a whole in Python integers.
         """
         yield self.count
         yield from self.sum.tolist()

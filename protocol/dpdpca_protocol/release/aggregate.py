@@ -9,13 +9,14 @@ from dpdpca_protocol.paillier.keys import PublicKey
 
 
 def multiply_shares(shares: Iterable[Sequence[mpz]], public: PublicKey) -> list[mpz]:
-    """Products over owners, position by position.
+    """The products over all owners, position by position.
 
     Args:
-        shares: one sequence an owner, all of one length; consumed once, one in memory at a time.
+        shares: one sequence for each owner, all of the same length. Each is read once, and only one is in
+            memory at a time.
 
     Raises:
-        UsageError: no share, or shares of different lengths.
+        UsageError: there is no share, or shares have different lengths.
     """
     modulus = public.ciphertext_modulus
     product: list[mpz] | None = None
@@ -24,7 +25,7 @@ def multiply_shares(shares: Iterable[Sequence[mpz]], public: PublicKey) -> list[
             product = list(share)
         elif len(share) != len(product):
             raise UsageError(
-                "wrong-shape", f"a share has {len(share)} ciphertexts where another has {len(product)}"
+                "wrong-shape", f"a share has {len(share)} ciphertexts, but another has {len(product)}"
             )
         else:
             product = [a * b % modulus for a, b in zip(product, share, strict=True)]

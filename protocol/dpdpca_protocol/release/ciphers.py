@@ -1,7 +1,7 @@
-"""What carries the integers of a study that is run as it is written: Paillier, or nothing.
+"""The ciphers of the reference run: Paillier, or no encryption at all.
 
-`dpdpca_protocol.reference` runs over either and releases the same integers, because decryption is exact. The
-roles have faster ways: combs and workers for encryption, `release.masked` for the masked release.
+`dpdpca_protocol.reference` gives the same integers with both, because decryption is exact. The roles use
+faster code: combs and workers for encryption, `release.masked` for the masked release.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,13 @@ Ciphertext = TypeVar("Ciphertext")
 
 
 class Cipher(Protocol[Ciphertext]):
-    """An additively homomorphic cipher with one key, whose holder can prove what a ciphertext holds."""
+    """An additively homomorphic cipher with one key.
+
+    The key's holder can prove the content of a ciphertext.
+    """
 
     def encrypt(self, plain: int) -> Ciphertext:
-        """E[m], fresh."""
+        """E[m], with fresh randomness."""
 
     def add(self, left: Ciphertext, right: Ciphertext) -> Ciphertext:
         """E[x + y]."""
@@ -36,7 +39,7 @@ class Cipher(Protocol[Ciphertext]):
         """The same plaintext under fresh uniform randomness."""
 
     def prove(self, ciphertext: Ciphertext) -> int:
-        """The plaintext as its key's holder tells and proves it, the proof checked."""
+        """The plaintext, as the key's holder states and proves it. The proof is checked."""
 
     def decrypt(self, ciphertext: Ciphertext) -> int:
         """The plaintext."""
@@ -44,11 +47,11 @@ class Cipher(Protocol[Ciphertext]):
 
 @dataclass(frozen=True, slots=True)
 class Paillier:
-    """The textbook's formulas, one power each.
+    """The textbook formulas, with one power each.
 
     Args:
         secret: a study's key.
-        randomness: of encryption and re-randomisation.
+        randomness: for encryption and re-randomisation.
     """
 
     secret: SecretKey
@@ -81,7 +84,7 @@ class Paillier:
 
 
 class _Unencrypted:
-    """The integers themselves."""
+    """No encryption: ciphertexts are the integers themselves."""
 
     __slots__ = ()
 
@@ -108,4 +111,4 @@ class _Unencrypted:
 
 
 UNENCRYPTED: Cipher[int] = _Unencrypted()
-"""For studies in one process, where nobody is to be kept from anything."""
+"""For studies in one process, where no party needs protection from another."""

@@ -1,9 +1,10 @@
-"""The masked release's arithmetic at speed: T_{i,J} = N·R_{i,J} + v_i·B_J + b_i·V_J + b_i·B_J + H_{i,J}.
+"""Fast arithmetic for the masked release: T_{i,J} = N·R_{i,J} + v_i·B_J + b_i·V_J + b_i·B_J + H_{i,J}.
 
-Three powers and a re-randomiser make one ciphertext. E[v_i] is raised to every B_J of its row, so each row
-has tables of it; E[V_J] is raised to every b_i, so each block of columns has some; all powers of a ciphertext
-share their squarings. Of B_J only the β bits of each b cost anything, not the empty ones up to the slot's
-width. Signed b become unsigned by an offset, which one factor for each row and each block takes off again.
+One ciphertext takes three powers and a re-randomiser. E[v_i] is raised to every B_J of its row, so each row
+has tables of its powers. E[V_J] is raised to every b_i, so each block of columns has tables too. All powers
+for one ciphertext share their squarings. In B_J only the β bits of each b cost work, not the empty bits up to
+the slot width. An offset makes signed b unsigned. One factor for each row and each block removes the offset
+again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,29 +26,29 @@ from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release.prefetch import prefetch_results
 
 _TASK_CIPHERTEXTS = 16
-"""Ciphertexts that a worker makes at a time, at least."""
+"""The least number of ciphertexts that a worker makes at a time."""
 POOL_BYTES = 128 * 2**20
 _BLOCK_BYTES = 32 * 2**20
 _ROW_BYTES = 16 * 2**20
 _ALL_POOLS_BYTES = 512 * 2**20
-"""Tables of the pool in all processes together."""
+"""The size of the pool's tables in all processes together."""
 
 NoiseRow = Callable[[int, range], list[int]]
-"""(row, columns) → H there."""
+"""(row, columns) → H at these entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How a release is computed; its result does not depend on it.
+    """How a release is computed. The result does not depend on it.
 
     Attributes:
-        residues: uniform n-th residues made ahead, one for each ciphertext in the order of the release,
-            secret and used once. Where they end, more are made on the way:
-        pool: `pool_size` uniform n-th residues, secret and for this release alone, to take products over;
-            empty: a whole power for each ciphertext.
-        executor: processes, or None for this one.
-        workers: how many they are.
-        on_done: told how many ciphertexts are new since it was last told.
+        residues: uniform n-th residues that were made in advance, one for each ciphertext in the order of the
+            release. They are secret and used once. If they run out, more are made.
+        pool: `pool_size` uniform n-th residues, secret and for this release only. Further residues are
+            products over the pool. If it is empty, each further residue is a full power.
+        executor: processes, or None for this process.
+        workers: the number of processes.
+        on_done: called with the number of ciphertexts that are new since the last call.
     """
 
     residues: Iterable[mpz] = ()
@@ -71,17 +72,17 @@ def masked_ciphertexts(
     randomness: Randomness,
     speed: Speed,
 ) -> Iterator[mpz]:
-    """E[v′] and E[T] in the order of the release, each under a fresh uniform n-th residue, as they are done.
+    """E[v′] and E[T] in the order of the release, while they are computed, each under a fresh n-th residue.
 
     Args:
         public: the key.
-        layout: of the shares.
-        aggregate: the products over the cohort in share order; read as it is needed.
+        layout: the layout of the shares.
+        aggregate: the products over the cohort in share order; read when needed.
         count: N > 0.
         mask: b, length d.
-        noise_row: H.
-        randomness: of the re-randomisation.
-        speed: how.
+        noise_row: gives H.
+        randomness: for the re-randomisation.
+        speed: how to compute.
 
     Raises:
         UsageError: the aggregate does not fit the layout.
@@ -89,7 +90,7 @@ def masked_ciphertexts(
     remaining = iter(aggregate)
     head = list(islice(remaining, 1 + layout.d))
     if len(head) != 1 + layout.d or len(mask) != layout.d:
-        raise UsageError("wrong-shape", "aggregate and mask do not fit the layout")
+        raise UsageError("wrong-shape", "the aggregate or the mask does not fit the layout")
     sums = head[1:]
     blocks = [[sums[j] for j in layout.columns(block)] for block in range(layout.column_blocks)]
     packing = (partial(pack_ciphertexts, public, block, layout.slot_bits) for block in blocks)
@@ -105,7 +106,7 @@ def masked_ciphertexts(
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What all tasks share; hashable, so that a worker knows it again."""
+    """What all tasks share. It is hashable, so that a worker recognises it."""
 
     public: PublicKey
     layout: BlockLayout
@@ -123,7 +124,7 @@ class _Terms:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One row of T to be made: E[v_i], E[R_{i,J}] for its blocks, H there, packed, and residues if any."""
+    """The input for one row of T: E[v_i], E[R_{i,J}] for its blocks, the packed H, and residues if any."""
 
     index: int
     sum: mpz
@@ -134,7 +135,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """E[v_i] of rows from `first` on that are to be masked, with residues if any, or rows of T."""
+    """E[v_i] of the rows to mask, starting at row `first`, with residues if there are any; or rows of T."""
 
     first: int
     sums: list[mpz]
@@ -171,7 +172,7 @@ def _tasks(
 
 
 class _Maker:
-    """Makes tasks of one release; its tables are built when first needed and serve all of them."""
+    """Computes the tasks of one release. Its tables are built when first needed and serve all tasks."""
 
     def __init__(self, terms: _Terms) -> None:
         layout, element_bytes = terms.layout, terms.public.ciphertext_bytes
@@ -242,19 +243,19 @@ class _Maker:
         return ResidueProducts(terms.public, terms.pool, uses, room)
 
     def _plain(self, value: int) -> mpz:
-        """E[value] with 1 as its randomness."""
+        """E[value] with randomness 1."""
         modulus = self._terms.public.modulus
         return 1 + value % modulus * modulus
 
     def _block(self, block: int) -> tuple[SubsetTables, mpz]:
-        """Tables of E[V_J], and the factor that takes the offset of its exponents off."""
+        """The tables of E[V_J], and the factor that removes the offset of its exponents."""
         if block not in self._blocks:
             tables = self._block_shape.tables(self._terms.packed_sums[block], self._modulus)
             self._blocks[block] = tables, self._block_shape.without_offset(tables, 1, self._modulus)
         return self._blocks[block]
 
     def _exponent(self, block: int, shape: SegmentShape) -> list[list[int]]:
-        """Digits of B_J, its b made unsigned."""
+        """The digits of B_J, with its b made unsigned."""
         key = block, shape
         if key not in self._exponents:
             columns = self._terms.layout.columns(block)
@@ -280,14 +281,14 @@ def _block_shape(layout: BlockLayout, mask_bits: int, workers: int, element_byte
 def multiplications(
     public: PublicKey, layout: BlockLayout, mask_bits: int, count: int, workers: int = 1
 ) -> int:
-    """Multiplications mod n² that a masked release takes whose residues were made ahead.
+    """The multiplications mod n² in a masked release whose residues were made in advance.
 
     Args:
         public: the key.
-        layout: of the shares.
+        layout: the layout of the shares.
         mask_bits: β.
         count: N.
-        workers: processes, each of which builds the tables of all blocks.
+        workers: the number of processes. Each builds the tables of all blocks.
     """
     element_bytes = public.ciphertext_bytes
     short = _block_shape(layout, mask_bits, workers, element_bytes)
@@ -304,7 +305,7 @@ def multiplications(
 
 @lru_cache(maxsize=1)
 def _maker_here(terms: _Terms) -> _Maker:
-    """What a worker goes on with from task to task."""
+    """What a worker keeps from task to task."""
     return _Maker(terms)
 
 

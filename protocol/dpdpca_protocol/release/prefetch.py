@@ -1,4 +1,4 @@
-"""Calls that are under way while their results are used, a bounded number at a time and in order."""
+"""Runs a bounded number of calls ahead of the use of their results, in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -9,15 +9,16 @@ T = TypeVar("T")
 
 
 def prefetch_results(executor: Executor | None, window: int, calls: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """The results of `calls` in their order.
+    """The results of `calls`, in order.
 
     Args:
-        executor: where they run; None runs each when its result is asked for.
-        window: calls that are under way or waiting to be taken; arguments and results of no more are held.
+        executor: where the calls run. None runs each call when its result is needed.
+        window: the most calls that run or whose results wait to be used. It bounds the arguments and results
+            in memory.
         calls: for processes, `functools.partial` of top-level functions.
 
     Raises:
-        Exception: what the first call that failed has raised; the others are cancelled.
+        Exception: the exception of the first call that failed; the other calls are cancelled.
     """
     if executor is None:
         yield from (call() for call in calls)

@@ -1,6 +1,6 @@
-"""What leaves the proxy once: flat releases and the masked one, and how the data user opens them.
+"""The releases, flat and masked, and how the data user opens them.
 
-The functions take noise and mask as arguments; a mechanism draws the noise. Paper: Wang & Chang 2018,
+The functions take noise and mask as arguments. A mechanism draws the noise. Paper: Wang & Chang 2018,
 Algorithm 1, with the corrections that docs/spec.md lists.
 """
 
@@ -28,8 +28,8 @@ class NoisyScatter:
     Attributes:
         count: N, or the number of pairs.
         scaled_scatter: N·S̃, or 2·S̃ of pairs, d × d, symmetric, in grid² units; S̃ = S + noise.
-        sum: ṽ, length d, in grid units (joint release), or None (the others, which have no mean).
-        of_pairs: S̃ is half the second moment of differences, which has no mean to take off.
+        sum: ṽ, length d, in grid units (joint release), or None (other releases, which have no mean).
+        of_pairs: whether S̃ is half the second moment of differences, from which no mean is subtracted.
     """
 
     count: int
@@ -39,12 +39,12 @@ class NoisyScatter:
 
     @property
     def divisor(self) -> int:
-        """What `scaled_scatter` is divided by to give S̃."""
+        """The divisor of `scaled_scatter` that gives S̃."""
         return 2 if self.of_pairs else self.count
 
     @property
     def degrees(self) -> int:
-        """What S̃ is divided by to give a covariance without bias: N − 1, or the number of pairs."""
+        """The divisor of S̃ that gives an unbiased covariance: N − 1, or the number of pairs."""
         return self.count if self.of_pairs else max(self.count - 1, 1)
 
 
@@ -66,10 +66,10 @@ def open_flat_release(
     blocks: Sequence[Block],
     executor: Executor | None = None,
 ) -> dict[BlockName, list[int]]:
-    """Decrypts a flat release, over the threads of `executor` if given, and cuts it into its blocks.
+    """Decrypts a flat release, with the threads of `executor` if given, and cuts it into its blocks.
 
     Raises:
-        CryptographicError: the count is out of range, or a slot overflowed into the rest.
+        CryptographicError: the count is out of range, or a slot overflowed.
     """
     values = suite.decrypt_vector(secret, ciphertexts, value_count(blocks), executor)
     released = cut_blocks(blocks, values)
@@ -79,7 +79,7 @@ def open_flat_release(
 
 
 def flat_scatter(released: Mapping[BlockName, Sequence[int]], d: int) -> NoisyScatter:
-    """The scatter in a joint release, N·S̃ = N·R̃ − ṽ ṽᵀ, or in one of pairs, 2·S̃ = P̃."""
+    """The scatter of a joint release, N·S̃ = N·R̃ − ṽ ṽᵀ, or of a release of pairs, 2·S̃ = P̃."""
     (count,) = released[BlockName.COUNT]
     if BlockName.PAIR_MOMENT in released:
         return NoisyScatter(count, _matrix(d, released[BlockName.PAIR_MOMENT]), None, True)
@@ -96,8 +96,8 @@ def check_count_range(count: int, least: int, most: int) -> None:
     if not least <= count <= most:
         raise CryptographicError(
             "count-out-of-range",
-            f"the study holds {count} records, outside {least} to {most}",
-            "start a new study with other limits or more records",
+            f"the study holds {count} records, but {least} to {most} are allowed",
+            "start a new study with other limits or with more records",
         )
 
 
@@ -115,13 +115,16 @@ def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz)
     if not 0 < randomizer < public.modulus or raw_encrypt(public, count, randomizer) != ciphertext:
         raise CryptographicError(
             "count-proof-false",
-            f"the proof that the study holds {count} records is false",
-            "answer the count challenge of this study, with its own key",
+            f"the proof that the study holds {count} records is invalid",
+            "answer the count challenge of this study with the key of this study",
         )
 
 
 def noise_row(noise: Sequence[int] | NDArray[np.int64], d: int, i: int, columns: Iterable[int]) -> list[int]:
-    """H_ij for `columns` of row i; left of the diagonal H_ji again: fresh or no noise there would leak."""
+    """H_ij for `columns` of row i.
+
+    Left of the diagonal it repeats H_ji: fresh noise or no noise would leak.
+    """
     return [int(noise[triangle_index(d, min(i, j), max(i, j))]) for j in columns]
 
 
@@ -132,10 +135,10 @@ def open_masked_release(
     count: int,
     executor: Executor | None = None,
 ) -> NoisyScatter:
-    """Decrypts v′ and T, over the threads of `executor` if given, and forms N·S̃ = T − v′ v′ᵀ (step 5).
+    """Decrypts v′ and T, with the threads of `executor` if given, and forms N·S̃ = T − v′ v′ᵀ (step 5).
 
     Raises:
-        CryptographicError: T is not symmetric, or a slot overflowed into the rest.
+        CryptographicError: T is not symmetric, or a slot overflowed.
     """
     return unmask(layout, decrypt_many(secret, ciphertexts, executor), count)
 

@@ -1,7 +1,7 @@
-"""The narrow door to the cipher of flat releases: bounded integers in, noise added, integers out.
+"""The cipher suite of flat releases: it encrypts bounded integers, adds noise and decrypts.
 
-Nothing outside this module (and the manifest's own fields) needs to know there what a modulus or a slot is,
-so that another additively homomorphic suite can stand beside this one.
+Outside this module (and the manifest's own fields), flat releases need no moduli or slots. So another
+additively homomorphic suite can be added.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,11 +18,11 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 
 @dataclass(frozen=True, slots=True)
 class PaillierSuite:
-    """Vectors of bounded integers under one Paillier key, several to a ciphertext.
+    """Vectors of bounded integers under one Paillier key, with several integers in a ciphertext.
 
     Args:
         public: a checked key.
-        slot_bits: w; sums of a whole cohort, with their noise, stay in [−2^(w−1), 2^(w−1)).
+        slot_bits: w. Sums over a whole cohort, with their noise, are in [−2^(w−1), 2^(w−1)).
     """
 
     public: PublicKey
@@ -32,7 +32,7 @@ class PaillierSuite:
         return FlatLayout(value_count, self.slot_bits, slots_for(self.public.bits, self.slot_bits))
 
     def plaintexts(self, values: Iterable[int], value_count: int) -> Iterator[int]:
-        """What the ciphertexts of a vector hold, one at a time, for an owner that encrypts as it sends.
+        """The plaintexts of a vector, one at a time, for an owner that encrypts while it sends.
 
         Raises:
             CryptographicError: `slot-overflow` if a value does not fit.
@@ -43,18 +43,18 @@ class PaillierSuite:
     def add_plain_stream(
         self, ciphertexts: Iterable[mpz], values: Iterable[int], value_count: int
     ) -> Iterator[mpz]:
-        """Adds known values to an encrypted vector, one ciphertext at a time, with the same randomness.
+        """Adds known values to an encrypted vector, one ciphertext at a time, and keeps the randomness.
 
-        The randomness of a flat release is thus the sum of the owners' α and says nothing about the data.
+        So the randomness of a flat release is the sum of the owners' α and reveals nothing about the data.
 
         Args:
-            ciphertexts: read as they are needed.
-            values: made as they are asked for.
-            value_count: how many they are.
+            ciphertexts: read when needed.
+            values: read when needed.
+            value_count: the number of values.
 
         Raises:
             CryptographicError: `slot-overflow` if a value does not fit a slot.
-            UsageError, ValueError: at the end, if the values or the ciphertexts were more or fewer.
+            UsageError, ValueError: at the end, if the number of values or ciphertexts is wrong.
         """
         for ciphertext, plain in zip(ciphertexts, self.plaintexts(values, value_count), strict=True):
             yield add_plain(self.public, ciphertext, plain)
@@ -65,8 +65,8 @@ class PaillierSuite:
         """The `count` values of an encrypted vector.
 
         Raises:
-            UsageError: the ciphertexts are of another key, or of another number of values.
-            CryptographicError: `slot-overflow` if a rest is left above a last slot.
+            UsageError: the ciphertexts belong to another key or to another number of values.
+            CryptographicError: `slot-overflow` if something is left above a last slot.
         """
         if secret.public != self.public:
             raise UsageError("wrong-key", "the secret key does not belong to this study")

@@ -1,1 +1,1 @@
-"""From a release to components, and their way back to the owners."""
+"""From a release to components, and back to the owners."""

@@ -1,13 +1,12 @@
-"""From a decrypted noisy scatter to principal components, and to what may be said about them.
+"""Computes principal components from a decrypted noisy scatter, and figures about their quality.
 
-All of this is post-processing of a private release: it costs no budget and adds no promise. The figures that
-tell signal from noise come from the known law of the noise (its variances off the diagonal and on the sums),
-never from the data. Where noise is positive its mean is taken off first. Components are not cut at the noise
-edge; they are labelled.
+All of this is post-processing of a private release: it costs no budget and adds no privacy promise. The
+figures that separate signal from noise come from the known law of the noise (its variances off the diagonal
+and on the sums), never from the data. Components below the noise edge are kept and labelled.
 
 Units: the release arrives in grid² units. Everything in `Components` is a variance (divided by N − 1, as
-scikit-learn does) in the units of the metric that the manifest's scaling chose: for `range` the feature's
-half-range is the unit of each axis, for `common` all axes keep their original units.
+scikit-learn does) in the units of the metric that the manifest's scaling selects. With `range` the unit of
+each axis is the feature's half-range. With `common` all axes keep their original units.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.terms import EncodingTerms
 
 BELOW_THE_EDGE = "not distinguishable from noise"
-"""The words that stand beside every component below its noise edge, wherever one is shown."""
+"""The label of every component below its noise edge, wherever it is shown."""
 
 Floats = NDArray[np.float64]
 
@@ -42,11 +41,11 @@ class EncodedSpace:
     """The axes of an encoded record: x = centre + half_range · z/q.
 
     Attributes:
-        names: one per encoded feature; a categorical feature has one per level.
+        names: one for each encoded feature; a categorical feature has one for each level.
         centre: (d,) public centres in original units.
-        half_range: (d,) what one unit of the encoded feature is worth in original units; with `common`
-            scaling all of them are the largest half-range.
-        common: whether one scale serves all features, so that the metric is that of the original units.
+        half_range: (d,) the size of one unit of the encoded feature in original units. With `common` scaling
+            all of them are the largest half-range.
+        common: whether all features have one scale, so that the metric is that of the original units.
     """
 
     names: tuple[str, ...]
@@ -66,7 +65,7 @@ class EncodedSpace:
 
     @property
     def unit(self) -> float:
-        """What one encoded unit is worth on every axis of the metric."""
+        """The size of one encoded unit on each axis of the metric."""
         return float(self.half_range[0]) if self.common else 1.0
 
     @property
@@ -77,22 +76,23 @@ class EncodedSpace:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """Noisy principal components with what can be said about each, best first.
+    """Noisy principal components, best first, with quality figures for each.
 
     Attributes:
-        space: the axes; `vectors` are orthonormal in its metric.
+        space: the axes. `vectors` are orthonormal in its metric.
         count: N, or the number of pairs.
-        vectors: (k, d) one component a row; the loading of largest size in each is positive.
-        eigenvalues: (k,) of the noisy covariance, noise included: what the scree plot shows.
-        noise_edges: (k,) what noise alone reaches in 1 of 100 releases, in the direction of each component.
-        captured: (k,) estimate of the variance that each component really captures: θ̂ − g/θ̂, else 0.
-        signals: (k,) θ̂, the estimate of the true eigenvalue behind each one; 0 where there is none.
-        overlaps: (k,) predicted squared cosine with the true component, an upper estimate where
-            eigenvalues are close; 0 where there is no signal.
-        noise_scale: standard deviation of the noise on a diagonal entry of the covariance.
-        noise_edge: 2 s √d (1 + d^(−2/3)), s that of an entry off the diagonal (noise_scale/√2 for the
-            Gaussian mechanism): the edge away from the mean's direction.
-        total_variance: tr S̃/(N − 1); unbiased, may be negative where noise rules.
+        vectors: (k, d) one component in each row. The loading with the largest absolute value is positive.
+        eigenvalues: (k,) the eigenvalues of the noisy covariance, as in the scree plot.
+        noise_edges: (k,) the level that noise alone reaches in 1 of 100 releases, in the direction of each
+            component.
+        captured: (k,) the estimated variance that each component really captures: θ̂ − g/θ̂, else 0.
+        signals: (k,) θ̂, the estimate of the true eigenvalue of each component; 0 if there is no signal.
+        overlaps: (k,) the predicted squared cosine with the true component; an upper estimate if eigenvalues
+            are close; 0 if there is no signal.
+        noise_scale: the standard deviation of the noise on a diagonal entry of the covariance.
+        noise_edge: 2 s √d (1 + d^(−2/3)), the edge away from the mean's direction. s is the standard
+            deviation of an entry off the diagonal (noise_scale/√2 for the Gaussian mechanism).
+        total_variance: tr S̃/(N − 1). It is unbiased and may be negative if noise dominates.
         mean: (d,) private mean in original units (joint release), or None.
     """
 
@@ -115,29 +115,29 @@ class Components:
 
     @property
     def trusted_count(self) -> int:
-        """k̂: how many leading components stand above their noise edge."""
+        """k̂: the number of leading components above their noise edge."""
         below = np.flatnonzero(self.eigenvalues <= self.noise_edges)
         return int(below[0]) if len(below) else self.component_count
 
     @property
     def origin(self) -> Floats:
-        """(d,) what is subtracted from a row before projection: the private mean, or the public centre."""
+        """(d,) the point subtracted from rows before projection: the private mean or the public centre."""
         return self.space.centre if self.mean is None else self.mean
 
     def leading(self, count: int) -> Self:
-        """The same components without those behind the first `count`, which is at least 1."""
+        """The first `count` components; `count` is at least 1."""
         per_component = ("vectors", "eigenvalues", "noise_edges", "captured", "signals", "overlaps")
         return replace(self, **{name: getattr(self, name)[:count] for name in per_component})
 
     def label(self, index: int) -> str:
-        """What to print beside component `index` (from 0)."""
+        """The label of component `index` (from 0)."""
         return "" if index < self.trusted_count else BELOW_THE_EDGE
 
     def captured_share(self, k: int) -> tuple[float, bool]:
-        """How much of the best k components' variance the released k capture.
+        """The fraction of the variance of the best k components that the released k capture.
 
         Returns:
-            The share in [0, 1], and whether it is an estimate (k ≤ k̂) or only a lower bound (k > k̂).
+            The fraction in [0, 1], and whether it is an estimate (k ≤ k̂) or only a lower bound (k > k̂).
         """
         signals, captured = float(self.signals[:k].sum()), float(self.captured[:k].sum())
         trusted = self.trusted_count
@@ -164,11 +164,11 @@ def fit_components(
     """The leading principal components of a noisy scatter.
 
     Args:
-        noisy: as decrypted, grid units.
-        figures: those of its study; their mechanism says what the noise is, q what the grid is.
-        space: the axes; d of them.
+        noisy: the decrypted release, in grid units.
+        figures: the figures of its study. Their mechanism defines the noise, and q defines the grid.
+        space: the d axes.
         count: k in [1, d]; None for all d.
-        owners: of the cohort; needed where they drew the noise.
+        owners: how many are in the cohort; needed if they drew the noise.
 
     Returns:
         Components in the metric's units, eigenvalues descending.
@@ -178,17 +178,21 @@ def fit_components(
 
     Source: the edge, the outlier map l = θ + s²d/θ and the overlap are those of a spiked symmetric Gaussian
         matrix. The joint release subtracts ṽṽᵀ/N, which puts −(μeᵀ + eμᵀ) beside the noise, e that on v:
-        along u it raises s²d to g = s²d + var(e)·(|μ|² + d(μ·u)²). Without this, a mean far from the centre
-        makes a component out of noise that stands above the edge.
+        along u it raises s²d to g = s²d + var(e)·(|μ|² + d(μ·u)²). Without this correction, a mean far from
+        the centre would lift a component of pure noise above the edge.
     """
     d = len(space.names)
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    scatter, unit = scatter_of(noisy, figures, space, owners)
+    scatter, unit = scatter_of(noisy, figures, space)
     if scatter.shape != (d, d) or (noisy.sum is not None and len(noisy.sum) != d):
-        raise UsageError("wrong-shape", f"a scatter of {scatter.shape} does not fit {d} encoded features")
+        raise UsageError(
+            "wrong-shape", f"a scatter of shape {scatter.shape} does not fit {d} encoded features"
+        )
     k = d if count is None else count
     if not 1 <= k <= d:
-        raise UsageError("wrong-shape", f"there are {d} components, {k} were asked for", f"ask for 1 to {d}")
+        raise UsageError(
+            "wrong-shape", f"{k} components were requested, but there are {d}", f"request 1 to {d}"
+        )
     values, vectors = leading_pairs(scatter, k)
     base_energy = float(law.off_diagonal / factor**2) * d
     energy = np.full(k, base_energy)
@@ -220,27 +224,18 @@ def fit_components(
     )
 
 
-def scatter_of(
-    noisy: NoisyScatter, figures: Figures, space: EncodedSpace, owners: int | None = None
-) -> tuple[Floats, float]:
-    """S̃ in grid² units without the mean of its noise, and what one such unit is worth as a variance."""
-    law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    unit = (space.unit / figures.grid) ** 2 / noisy.degrees
-    return _without_shift(scatter_matrix(noisy), float(law.shift / factor)), unit
-
-
-def _without_shift(scatter: Floats, shift: float) -> Floats:
-    """The matrix with `shift`, the mean of positive noise, taken off its diagonal."""
-    return scatter - shift * np.eye(len(scatter)) if shift else scatter
+def scatter_of(noisy: NoisyScatter, figures: Figures, space: EncodedSpace) -> tuple[Floats, float]:
+    """S̃ in grid² units, and the variance that one such unit stands for."""
+    return scatter_matrix(noisy), (space.unit / figures.grid) ** 2 / noisy.degrees
 
 
 def leading_pairs(scatter: Floats, k: int) -> tuple[Floats, Floats]:
-    """The k largest eigenvalues, descending, and their unit vectors as rows with settled signs."""
+    """The k largest eigenvalues, descending, and their unit vectors as rows with fixed signs."""
     d = len(scatter)
     solved: tuple[Any, Any] | None = None
     if d >= _SUBSET_FROM and 4 * k <= d:
         try:
-            from scipy.linalg import eigh  # half a second to import, and only the data user has it
+            from scipy.linalg import eigh  # takes half a second to import, and only the data user has it
         except ImportError:
             pass
         else:
@@ -251,7 +246,7 @@ def leading_pairs(scatter: Floats, k: int) -> tuple[Floats, Floats]:
 
 
 def settle_signs(vectors: Floats) -> Floats:
-    """Each row times ±1 so that its loading of largest size is positive; the first one where sizes tie."""
+    """Each row times ±1, so that its largest loading by absolute value (the first of equals) is positive."""
     sizes = np.abs(vectors)
     leaders = np.argmax(sizes >= sizes.max(axis=1, keepdims=True) * _TIE, axis=1)
     signs = np.where(vectors[np.arange(len(vectors)), leaders] < 0, -1.0, 1.0)
@@ -259,9 +254,9 @@ def settle_signs(vectors: Floats) -> Floats:
 
 
 def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = None) -> None:
-    """Refuse a scatter that no set of honest records within the bound can have produced.
+    """Refuses a scatter that no set of honest records within the bound can produce.
 
-    A dishonest owner can encrypt anything; this catches what is impossible, not what is merely false.
+    A dishonest owner can encrypt anything. This check detects impossible data, not false data in general.
 
     Raises:
         CryptographicError: N is out of range, the trace is above N·K, a diagonal entry is below zero, or an
@@ -270,9 +265,9 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
     bound = noisy.count * figures.record_bound / (2 if noisy.of_pairs else 1)
     d = len(noisy.scaled_scatter)
     if not 1 <= noisy.count <= figures.most_counted:
-        raise _implausible(f"it counts {noisy.count} where the manifest allows {figures.most_counted}")
+        raise _implausible(f"it counts {noisy.count}, but the manifest allows at most {figures.most_counted}")
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
-    scatter = _without_shift(scatter_matrix(noisy), float(law.shift / factor))
+    scatter = scatter_matrix(noisy)
     tail = law.triangle_bound / factor
     spread = np.full((d, d), tail)
     if noisy.sum is not None:
@@ -281,10 +276,10 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
         spread += each * (mean[:, None] + mean[None, :]) + 3 * each * each / noisy.count
     slack = 1e-9 * (bound + tail) + 1
     if np.trace(scatter) > bound + tail * d**0.5 + slack:
-        raise _implausible("its trace is larger than records within the norm bound can make it")
+        raise _implausible("its trace is larger than records within the norm bound allow")
     diagonal = np.diag(scatter) + np.diag(spread) + slack
     if (diagonal < 0).any():
-        raise _implausible("a variance in it is negative beyond the noise")
+        raise _implausible("a variance in it is more negative than noise can explain")
     root = np.sqrt(diagonal)
     if (np.abs(scatter) > np.outer(root, root) + spread + slack).any():
         raise _implausible("a covariance in it is larger than its two variances allow")
@@ -293,6 +288,6 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
 def _implausible(what: str) -> CryptographicError:
     return CryptographicError(
         "release-implausible",
-        f"the release cannot come from honest shares: {what}",
-        "do not use it; ask the owners which of them encoded records outside the manifest's bounds",
+        f"honest shares cannot give this release: {what}",
+        "do not use the release; ask the owners which of them encoded records outside the manifest's bounds",
     )

@@ -1,6 +1,7 @@
-"""Components as bytes: what the data user seals to each owner, and keeps itself.
+"""Components as bytes.
 
-Canonical JSON; arrays are the hex of little-endian float64, so that every party has the same numbers.
+The data user seals them to each owner and keeps a copy. The format is canonical JSON. Arrays are the hex of
+little-endian float64, so that every party has the same numbers.
 """
 
 from typing import Any
@@ -19,7 +20,7 @@ _MAX_FEATURES = 1 << 20
 
 
 def encode_components(study: StudyId, components: Components) -> bytes:
-    """The one encoding of `components` of `study`."""
+    """The only encoding of the `components` of `study`."""
     space = components.space
     body: dict[str, Any] = {
         "centre": _hex(space.centre),
@@ -39,10 +40,10 @@ def encode_components(study: StudyId, components: Components) -> bytes:
 
 
 def parse_components(untrusted: bytes, study: StudyId) -> Components:
-    """The components that `untrusted` encodes, if they are those of `study`.
+    """The components in `untrusted`, if they belong to `study`.
 
     Raises:
-        MessageError: malformed, of another study, or with a number that is not finite.
+        MessageError: they are malformed, belong to another study, or contain a number that is not finite.
     """
     body = parse_canonical(untrusted)
     check_members(
@@ -56,16 +57,18 @@ def parse_components(untrusted: bytes, study: StudyId) -> Components:
         raise MessageError("malformed", "these components belong to another study")
     names = body["names"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise MessageError("malformed", "names must be a list of texts")
+        raise MessageError("malformed", "names must be a list of strings")
     if not 1 <= len(names) <= _MAX_FEATURES or type(body["common"]) is not bool:
-        raise MessageError("malformed", "components need 1 to 2²⁰ names, and common must be true or false")
+        raise MessageError(
+            "malformed", "components must have 1 to 2²⁰ names, and common must be true or false"
+        )
     d = len(names)
     k = len(body["eigenvalues"]) // 16 if isinstance(body["eigenvalues"], str) else 0
     if not 1 <= k <= d:
-        raise MessageError("malformed", f"{d} features have 1 to {d} components")
+        raise MessageError("malformed", f"{d} features must have 1 to {d} components")
     half_range = _floats(body, "half_range", d)
     if not (half_range > 0).all():
-        raise MessageError("malformed", "half ranges must be positive")
+        raise MessageError("malformed", "all half-ranges must be positive")
     arrays: dict[str, Any] = {name: _floats(body, name, k) for name in _PER_COMPONENT}
     numbers: dict[str, Any] = {name: float(_floats(body, name, 1)[0]) for name in _NUMBERS}
     return Components(
@@ -90,12 +93,12 @@ def _hex(values: Floats) -> str:
 def _floats(body: dict[str, Any], name: str, count: int) -> Floats:
     values = np.frombuffer(hex_bytes(body[name], 8 * count, name), dtype="<f8").astype(np.float64)
     if not np.isfinite(values).all():
-        raise MessageError("malformed", f"{name} holds a number that is not finite")
+        raise MessageError("malformed", f"{name} contains a number that is not finite")
     return values
 
 
 def _positive(body: dict[str, Any], name: str) -> int:
     value = body[name]
     if type(value) is not int or value < 1:
-        raise MessageError("malformed", f"{name} must be a whole number from 1")
+        raise MessageError("malformed", f"{name} must be a whole number of 1 or more")
     return value

@@ -1,1 +1,1 @@
-"""What a study is agreed to be: features, parties, the manifest, its figures and its rules."""
+"""The agreed terms of a study: features, parties, the manifest, its figures and its rules."""

@@ -1,4 +1,4 @@
-"""The features of a study: public bounds or a public list of levels, and what follows for its records."""
+"""The features of a study, each with public bounds or public levels, and what follows for its records."""
 
 import math
 import unicodedata
@@ -25,10 +25,10 @@ from dpdpca_protocol.wire.schemas import Schema, object_schema
 MAX_ENCODED_FEATURES = 10_000
 MAX_LEVELS = 1000
 MOST_WIDE = 2**14
-"""How many times wider than its scale a feature's bounds may be."""
+"""How many times the scale of a feature its half-range may be."""
 
 _LARGEST = 2**400
-"""Bounds beyond it, or half-ranges below its inverse, have variances that doubles might not hold."""
+"""Bounds above this, or half-ranges below its inverse, could have variances outside the range of doubles."""
 _NAME = 200
 _UNIT = 50
 _DESCRIPTION = 1000
@@ -60,14 +60,14 @@ _LEVELS = {"type": "array", "minItems": 1, "maxItems": MAX_LEVELS}
 FEATURE_SCHEMA = _schema(
     DECIMAL.schema, _LINE, _LEVELS | {"items": {"type": "string", "maxLength": _NAME}}, needs_kind=True
 )
-"""Of a feature in a message."""
+"""JSON Schema of a feature in a message."""
 DRAFTED_FEATURE_SCHEMA = _schema(
     DECIMAL.draft_schema,
     {"type": "string", "minLength": 1},
     _LEVELS | {"items": {"type": ["string", "integer"]}},
     needs_kind=False,
 )
-"""Of a feature as a person writes it: `kind` follows from its members."""
+"""JSON Schema of a feature as a person writes it. `kind` follows from its members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,15 @@ class Feature:
     """A column that every owner has under this name.
 
     Attributes:
-        name: column name, in NFC.
+        name: the column name, in NFC.
         kind: "numeric" or "categorical".
-        lower, upper: public bounds, lower < upper; None if categorical. From knowledge, never from the data.
-        centre: public guess of the mean, or None for the midpoint of the bounds.
-        levels: the values of a categorical feature, each one column of its own; empty if numeric.
-        unit, description: for people; None if not given.
-        scale: what one scaled unit is worth in its own unit, where that is less than the half-range, for
-            bounds that are far too wide; None for the half-range.
+        lower, upper: public bounds, lower < upper; None if categorical. They come from general knowledge,
+            never from the data.
+        centre: a public guess of the mean, or None for the midpoint of the bounds.
+        levels: the values of a categorical feature; each becomes a column. Empty if numeric.
+        unit, description: text for people; None if not given.
+        scale: the size of one scaled unit in the feature's own unit, if it is less than the half-range. It is
+            for bounds that are far too wide. None means the half-range.
     """
 
     name: str
@@ -101,7 +102,7 @@ class Feature:
 
     @property
     def width(self) -> int:
-        """Encoded columns: one, or one a level."""
+        """The number of encoded columns: one, or one for each level."""
         return len(self.levels) if self.is_categorical else 1
 
     @property
@@ -112,7 +113,7 @@ class Feature:
 
     @property
     def origin(self) -> Fraction:
-        """What is subtracted: the centre, else the midpoint; 0 for the columns of a categorical feature."""
+        """The value that is subtracted: the centre, else the midpoint; 0 for a categorical feature."""
         if self.lower is None or self.upper is None:
             return Fraction(0)
         return (self.lower + self.upper) / 2 if self.centre is None else self.centre
@@ -126,7 +127,7 @@ class Feature:
 
     @property
     def scaled_unit(self) -> Fraction:
-        """What values are divided by in the feature's own metric: the scale, else the half-range."""
+        """The divisor of values in the feature's own metric: the scale if given, else the half-range."""
         return self.half_range if self.scale is None else self.scale
 
     @classmethod
@@ -135,7 +136,7 @@ class Feature:
 
         Raises:
             MessageError: wrong shape.
-            PolicyError: bounds, centre, levels or texts that no study may have.
+            PolicyError: bounds, centre, levels or texts that are not allowed.
         """
         if not isinstance(untrusted, dict):
             malformed(where, "an object")
@@ -152,16 +153,21 @@ class Feature:
             lower = read_decimal(untrusted["lower"], f"{where}.lower")
             upper = read_decimal(untrusted["upper"], f"{where}.upper")
             if lower >= upper:
-                refused(f"{where}.lower is not below its upper", "give the range that the quantity can have")
+                refused(
+                    f"{where}.lower is not below {where}.upper",
+                    "give the range of values that the quantity can have",
+                )
             if "centre" in untrusted:
                 centre = read_decimal(untrusted["centre"], f"{where}.centre")
                 if not lower <= centre <= upper:
-                    refused(f"{where}.centre is outside the bounds")
+                    refused(f"{where}.centre is outside its bounds")
             if "scale" in untrusted:
                 scale = read_decimal(untrusted["scale"], f"{where}.scale")
                 half_range = (upper - lower) / 2
                 if not half_range / MOST_WIDE <= scale <= half_range:
-                    refused(f"{where}.scale is not between 1/{MOST_WIDE} of the half-range and all of it")
+                    refused(
+                        f"{where}.scale is not between 1/{MOST_WIDE} of the half-range and the half-range"
+                    )
         else:
             listed = read_list(untrusted["levels"], f"{where}.levels", MAX_LEVELS)
             levels = tuple(read_text(level, f"{where}.levels[{i}]", _NAME) for i, level in enumerate(listed))
@@ -195,11 +201,11 @@ def encoded_names(features: Sequence[Feature]) -> tuple[str, ...]:
 
 
 def feature_units(features: Sequence[Feature], scaling: str) -> tuple[tuple[Fraction, Fraction], ...]:
-    """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units.
+    """(subtracted value, divisor) for each of the d encoded columns, in the feature's own units.
 
     Args:
-        features: of the study.
-        scaling: "range" for a unit of its own for each feature, "common" for the largest half-range.
+        features: the features of the study.
+        scaling: "range" divides each feature by its own unit, "common" divides all by the largest half-range.
     """
     common = max(feature.half_range for feature in features)
     return tuple(
@@ -210,19 +216,21 @@ def feature_units(features: Sequence[Feature], scaling: str) -> tuple[tuple[Frac
 
 
 def check_resolution(features: Sequence[Feature], scaling: str, grid: int) -> None:
-    """That doubles, which records are read as, tell values of each feature apart as finely as the grid does.
+    """Checks that double precision can resolve the grid levels of each feature.
+
+    Records are read as doubles.
 
     Args:
-        features: of a study, or of a table at hand.
+        features: the features of a study or of a local table.
         scaling: "range" or "common".
-        grid: q; a feature has 2hq/u levels on it, h its half-range and u what it is divided by.
+        grid: q. A feature has 2hq/u levels on the grid; h is its half-range and u its divisor.
 
     Raises:
-        PolicyError: doubles have fewer steps between the bounds of a feature than the grid has levels, or the
-            bounds are so large or so close that squares leave the range of doubles. It names the feature.
+        PolicyError: there are fewer doubles between the bounds of a feature than grid levels, or the bounds
+            are so large or so close that squares leave the range of doubles. The error names the feature.
 
-    Guarantee: beside the half level that rounding costs, a value reaches the grid with an error of at most
-        one level and 3·2⁻⁵³ of all levels, so that no z lies beyond 2hq/u + 2.
+    Guarantee: besides the half level that rounding costs, a value reaches the grid with an error of at most
+        one level plus 3·2⁻⁵³ of all levels, so that no z lies beyond 2hq/u + 2.
     Source: docs/claims.md, C14.
     Tested: tests/unit/test_resolution.py, tests/properties/test_extreme_numbers.py.
     """
@@ -232,23 +240,25 @@ def check_resolution(features: Sequence[Feature], scaling: str, grid: int) -> No
             width, largest = feature.upper - feature.lower, max(abs(feature.lower), abs(feature.upper))
             steps = int(width / Fraction(math.ulp(float(largest))))
             levels = math.ceil(width * grid / units[start][1])
-            apart = f"feature {feature.name}: its bounds are {steps} steps of double precision apart, and"
+            bounds = f"the bounds of feature {feature.name} are"
             if steps < levels:
                 refused(
-                    f"{apart} the study tells {levels} levels apart between them",
-                    "measure it from a fixed value near its bounds, or give wider bounds",
+                    f"{bounds} {steps} steps of double precision apart, but the study needs {levels} levels"
+                    " between them",
+                    "measure the quantity from a fixed value near its bounds, or give wider bounds",
                 )
             if largest > _LARGEST or feature.half_range * _LARGEST < 1:
                 size = "large" if largest > 1 else "small"
-                refused(f"{apart} too {size} for variances in doubles", "give it in another unit")
+                refused(f"{bounds} too {size} for variances in double precision", "use another unit")
         start += feature.width
 
 
 def longest_norm_squared(features: Sequence[Feature], scaling: str, of_pairs: bool = False) -> Fraction:
-    """Σ u² of the longest scaled record that bounds and centres allow, or difference of two records.
+    """Σ u² of the longest scaled record, or difference of two records, that bounds and centres allow.
 
-    A feature reaches from its centre to the bound that is further away: 1 about the middle of its bounds, 2
-    about one of them. Levels of one category exclude each other: together they are 1, and √2 apart.
+    A feature reaches from its centre to the more distant bound. That distance is 1 if the centre is the
+    midpoint of the bounds, and 2 if it is one of the bounds. The levels of one category exclude each other:
+    their columns have norm 1, and two of them differ by √2.
     """
     units = feature_units(features, scaling)
     total, start = Fraction(0), 0
@@ -266,10 +276,10 @@ def longest_norm_squared(features: Sequence[Feature], scaling: str, of_pairs: bo
 def check_clip_norm(
     features: Sequence[Feature], scaling: str, clip_norm: Fraction, of_pairs: bool = False
 ) -> None:
-    """That r is not above what any record can reach: √d (2√d for pairs), or the longest record's norm.
+    """Checks that r is at most √d (2√d for pairs) or at most the norm of the longest possible record.
 
     Raises:
-        PolicyError: it is; noise would grow and nothing less would be clipped.
+        PolicyError: r is larger. That would add noise without clipping fewer records.
     """
     d = sum(feature.width for feature in features)
     usual = Fraction(4 * d if of_pairs else d)
@@ -282,7 +292,7 @@ def check_clip_norm(
             f" {'difference' if of_pairs else 'record'} that bounds and centres allow"
         )
     if of_pairs:
-        refused(f"clip_norm is above 2·√{d}, and no two records are further apart")
+        refused(f"clip_norm is above 2·√{d}, the largest distance between two records")
     refused(f"clip_norm is above √{d}, the square root of the number of encoded features")
 
 
@@ -292,5 +302,5 @@ def column_key(name: str) -> str:
 
 
 def feature_key(name: str) -> str:
-    """What the names of one feature in two studies have in common: as columns are compared, case aside."""
+    """The key by which a feature is recognised in other studies: like `column_key`, ignoring case."""
     return name_key(column_key(name))

@@ -1,6 +1,7 @@
-"""The figures that follow from a manifest's terms: ρ, noise, slots, sizes. Recomputed, never believed.
+"""The figures that follow from a manifest's terms: ρ, noise, slots and sizes.
 
-All rounding goes to the safe side: δ down, ρ, noise and slot widths up. Integers and exact rationals only.
+Every party recomputes them and never trusts the stated ones. All rounding goes to the safe side: δ is rounded
+down; ρ, noise and slot widths are rounded up. Only integers and exact rationals are used.
 """
 
 from collections.abc import Iterator
@@ -30,7 +31,6 @@ from dpdpca_protocol.privacy.mechanisms import (
     BlockGaussian,
     Gaussian,
     Guarantee,
-    GuaranteeKind,
     Mechanism,
     NoiseLaw,
     PrivacyEvent,
@@ -62,9 +62,9 @@ _SCALE_TOLERANCE = 1 + Fraction(1, 2**30)
 _SAMPLER_LIMIT = 2**63 - 1
 MAX_FRACTION_BITS = 40
 MAX_ROUNDS = 8
-"""Studies that may share one (ε, δ)."""
+"""The most studies that may share one (ε, δ)."""
 OUTSIDE_SHARE = Fraction(1, 1024)
-"""Part of a shared δ that pays for what ρ does not cover, in all rounds together."""
+"""The fraction of a shared δ that pays, in all rounds together, for what ρ does not cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +74,21 @@ class Figures:
     Attributes:
         release: what is released.
         encoded_features: d.
-        record_bound: K = ⌊(r q)²⌋ ≥ Σ z² of a record, or of a difference in a study of pairs.
+        record_bound: K = ⌊(r q)²⌋ ≥ Σ z² of a record or, in a study of pairs, of a difference.
         sum_bound: V = ⌈√K⌉; |v_i| ≤ N̄·V.
         grid: q.
         max_records: N̄.
-        mechanism: draws the noise, and says what is proved for it; `law` says how much of it there is.
-        rho: ρ that the release spends; None where nothing is proved.
-        rho_share: the part of `rho_total` that it may spend.
+        mechanism: draws the noise and says what is proved for it. `law` says how much noise there is.
+        rho: the ρ that the release spends.
+        rho_share: the fraction of `rho_total` that it may spend.
         delta_zcdp, delta_mask, delta_tails: the parts of the manifest's δ.
-        alpha_squared: a for joint; 0 for masked.
-        mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for joint.
-        slot_bits, slots: width of a slot and slots of a plaintext.
-        blocks: of a flat release, the count first; empty for a masked one.
-        value_count: values that a share carries; of a masked one N, v, and the upper triangle of R.
-        ciphertext_count, chunk_count, share_bytes: size of one share.
-        draws: how many independent draws of the noise a result carries: 2 where the data user added its own.
+        alpha_squared: a for a joint release, else 0.
+        mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for a joint release.
+        slot_bits, slots: the width of a slot, and the slots of a plaintext.
+        blocks: the blocks of a flat release, the count first; empty for a masked release.
+        value_count: the values in a share; in a masked study N, v, and the upper triangle of R.
+        ciphertext_count, chunk_count, share_bytes: the size of one share.
+        draws: how many independent draws of the noise a result contains: 2 if the data user added its own.
     """
 
     release: ReleaseKind
@@ -98,7 +98,7 @@ class Figures:
     grid: int
     max_records: int
     mechanism: Mechanism
-    rho: Fraction | None
+    rho: Fraction
     rho_share: Fraction
     delta_zcdp: Fraction
     delta_mask: Fraction
@@ -120,59 +120,61 @@ class Figures:
 
     @property
     def noise_scale(self) -> Fraction:
-        """The manifest's figure that all noise is drawn from; t for the Gaussian mechanism."""
+        """The scale of all noise, as the manifest states it; t for the Gaussian mechanism."""
         return self.mechanism.scale
 
     @property
     def rho_total(self) -> Fraction:
-        """ρ of the manifest's ε and δ: what all studies of a chain may spend together, the same in each."""
+        """The ρ of the manifest's ε and δ.
+
+        All studies of a chain have the same ρ and may spend it together.
+        """
         return zcdp_rho(self.mechanism.setting.epsilon, self.delta_zcdp)
 
     @property
     def most_counted(self) -> int:
-        """The largest count that the study allows: N̄, or ⌊N̄/2⌋ where pairs are counted."""
+        """The largest count that the study allows: N̄, or ⌊N̄/2⌋ if pairs are counted."""
         return self.max_records // 2 if self.rules.of_pairs else self.max_records
 
     @property
-    def event(self) -> PrivacyEvent | None:
-        """What a ledger books for the noise, `delta_mask` apart; None where nothing is proved."""
+    def event(self) -> PrivacyEvent:
+        """What a ledger books for the noise, without `delta_mask`."""
         return self.mechanism.event
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is proved for the whole release: the mechanism's guarantee, and in δ the mask's distance."""
+        """What is proved for the whole release: the mechanism's guarantee, with the mask's part in δ."""
         proved = self.mechanism.guarantee
-        if proved.delta is None or not self.rules.is_masked:
+        if not self.rules.is_masked:
             return proved
-        if proved.kind is GuaranteeKind.PURE:
-            # Re-randomisation is in the tails' term, which approximate mechanisms have paid already.
-            extra, kind = self.delta_mask + self.delta_tails, GuaranteeKind.APPROXIMATE
-        else:
-            extra, kind = self.delta_mask, proved.kind
-        return replace(proved, kind=kind, delta=proved.delta + extra)
+        # The tails' term covers re-randomisation. Only mechanisms with a δ have already paid for it.
+        extra = self.delta_mask + (self.delta_tails if proved.is_pure else 0)
+        return replace(proved, delta=proved.delta + extra)
 
     @property
     def noise_by(self) -> NoiseBy:
         return NoiseBy.OWNERS if isinstance(self.mechanism, SharedGaussian) else NoiseBy.PROXY
 
     def law(self, count: int, owners: int | None = None) -> NoiseLaw:
-        """Moments and bounds of the noise on what is released.
+        """Moments and bounds of the noise in the release.
 
         Args:
             count: N.
-            owners: of the cohort; needed where they draw the noise, for there is more of it with each.
+            owners: how many are in the cohort; needed if they draw the noise, because each adds noise.
         """
         if not isinstance(self.mechanism, SharedGaussian):
             return self.mechanism.law(count).times(self.draws)
         if owners is None:
-            raise UsageError("bad-argument", "how much noise owners drew depends on how many they were")
+            raise UsageError(
+                "bad-argument", "the number of owners is needed: it determines how much noise they drew"
+            )
         return self.mechanism.law_of(owners)
 
     def own_noise(self, sample: Samplers = EXACT) -> Iterator[int]:
-        """What an owner adds to its own share, value by value; zeros where others draw the noise.
+        """The noise that an owner adds to its own share, value by value; zeros if others draw the noise.
 
-        Each call draws anew: a value that was encrypted with one draw must not be encrypted with another
-        under the same share version.
+        Each call draws new noise. A value that was encrypted with one draw must not be encrypted with another
+        draw under the same share version.
 
         Args:
             sample: where the integers come from.
@@ -183,17 +185,17 @@ class Figures:
 
 
 def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
-    """All figures; t is `noise_scale` where a manifest states it, and computed where it does not.
+    """All figures of a study. t is `noise_scale` if a manifest states it, and is computed otherwise.
 
     Args:
-        terms: public terms, already within the limits of their own fields.
+        terms: public terms, each already within its own limits.
         noise_scale: t in grid units as the manifest states it, or None for a draft.
 
     Raises:
-        PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` is not the
-            recomputed one within a factor of 1 + 2⁻³⁰; both values are named.
+        PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` differs from the
+            recomputed value by more than a factor of 1 + 2⁻³⁰. The error names both values.
 
-    Guarantee: that of the mechanism; with the proved calibrations (ε, δ)-DP for one replaced record.
+    Guarantee: the guarantee of the mechanism: (ε, δ)-DP for one replaced record.
     Source: docs/claims.md, C1 to C3; docs/spec.md, section 3; docs/mechanisms.md.
     Tested: tests/unit/test_figures.py.
     """
@@ -205,10 +207,10 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         delta_of_mask(terms.encoded_features, terms.record_bound, mask_bits) if mask_bits else Fraction(0)
     )
     if terms.rho_share < 1:
-        # One δ for ρ in all rounds, so that their shares of it are of the same ρ and add up exactly.
+        # All rounds use one δ for ρ. So they divide the same ρ, and their shares of it add up exactly.
         delta_zcdp = terms.delta * (1 - OUTSIDE_SHARE)
         if MAX_ROUNDS * (delta_tails + delta_mask) > terms.delta * OUTSIDE_SHARE:
-            refused("δ does not cover the cut tails and masks of a chain of studies", "raise δ or lower ε")
+            refused("δ is too small for the tails and masks of a chain of studies", "raise δ or lower ε")
     else:
         delta_zcdp = terms.delta - delta_tails - delta_mask
         if delta_zcdp < terms.delta / 2:
@@ -224,8 +226,10 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
     slot_bits = _slot_bits(terms, blocks, widest, mask_bits)
     slots = slots_for(terms.modulus_bits, slot_bits)
     if slots < 1:
-        refused(f"a slot of {slot_bits} bits does not fit into a modulus of {terms.modulus_bits} bits")
-    d, event = terms.encoded_features, mechanism.event
+        refused(
+            f"a slot needs {slot_bits} bits, which do not fit into a modulus of {terms.modulus_bits} bits"
+        )
+    d = terms.encoded_features
     if blocks:
         values = value_count(blocks)
         ciphertext_count = FlatLayout(values, slot_bits, slots).plaintext_count
@@ -240,7 +244,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         grid=terms.grid,
         max_records=terms.max_records,
         mechanism=mechanism,
-        rho=event.rho if event else None,
+        rho=mechanism.event.rho,
         rho_share=terms.rho_share,
         delta_zcdp=delta_zcdp,
         delta_mask=delta_mask,
@@ -264,14 +268,16 @@ def _refuse_epsilon(delta: Fraction, delta_mask: Fraction) -> None:
         limit = f"epsilon must be above 0 and, with this delta, below {log(room):.1f}"
     else:
         limit = "delta is too small for any epsilon"
-    refused(f"{limit}: else less than half of δ is left for the noise itself", "raise delta or lower epsilon")
+    refused(
+        f"{limit}: otherwise less than half of δ is left for the noise itself", "raise delta or lower epsilon"
+    )
 
 
 def default_fraction_bits(encoded_features: int, clip_norm: Fraction) -> int:
     """The least f ≥ 10 with √d/(2 r 2^f) ≤ 2⁻¹⁰: rounding costs at most a thousandth of the clip norm.
 
     Raises:
-        PolicyError: the clip norm is so small that no study has a grid that fine.
+        PolicyError: the clip norm is so small that no grid is fine enough.
     """
     bits = 10
     while encoded_features * 4**10 > 4 * clip_norm**2 * 4**bits:
@@ -280,7 +286,7 @@ def default_fraction_bits(encoded_features: int, clip_norm: Fraction) -> int:
             least = encoded_features**0.5 * 2.0 ** (9 - MAX_FRACTION_BITS)
             refused(
                 f"clip_norm is below {least:.3g}, too small for the finest grid",
-                "raise it, or give narrower bounds",
+                "raise clip_norm, or give narrower bounds",
             )
     return bits
 
@@ -289,11 +295,11 @@ def _check_record_bound(terms: Terms) -> None:
     d, r = terms.encoded_features, terms.clip_norm
     if 4 * r**2 * terms.grid**2 <= d or terms.record_bound < 1:
         refused("clip_norm is no larger than the rounding error of a record", "raise fraction_bits")
-    # A pre-study adds up records, or counts them, and never their squares; but it compares these.
+    # A pre-study adds up or counts records, never their squares, but it compares the squares.
     largest = ceil_sqrt(Fraction(terms.record_bound)) if terms.blocks else terms.record_bound
     if max(terms.max_records * largest, terms.record_bound) >= 2**62:
         refused(
-            "max_records · clip_norm² · 4^fraction_bits reaches 2⁶², too much for exact 64-bit sums",
+            "max_records · clip_norm² · 4^fraction_bits reaches 2⁶², which is too much for exact 64-bit sums",
             "lower fraction_bits or max_records",
         )
 
@@ -303,7 +309,7 @@ def _mechanism(
 ) -> Mechanism:
     quantity = terms.rules.quantity
     try:
-        chosen = mechanism_for(terms.mechanism, terms.calibration, quantity)
+        chosen = mechanism_for(terms.mechanism, quantity)
         if terms.noise_by is NoiseBy.OWNERS:
             chosen = _in_shares(chosen, quantity)
         setting = Setting(
@@ -326,14 +332,14 @@ def _mechanism(
 def _in_shares(chosen: type[Mechanism], quantity: Quantity) -> type[Mechanism]:
     if quantity is Quantity.SCATTER:
         refused(
-            "noise_by owners: a masked release multiplies shares by N, so noise inside them would leave N·S "
-            "modulo N in clear",
+            "noise_by owners is not possible in a masked release, which multiplies shares by N: noise "
+            "inside the shares would leave N·S modulo N without noise",
             "use the joint release, or noise_by proxy",
         )
     if quantity is not Quantity.JOINT:
-        refused("noise_by owners is for the joint release", "use noise_by proxy")
+        refused("noise_by owners is only possible in the joint release", "use noise_by proxy")
     if chosen is not Gaussian:
-        refused("noise_by owners is proved for the gaussian mechanism alone", "use noise_by proxy")
+        refused("noise_by owners is proved only for the gaussian mechanism", "use noise_by proxy")
     return SharedGaussian
 
 
@@ -344,14 +350,14 @@ def _agreed_scale(least: Fraction, stated: Fraction | None) -> Fraction:
     if not least <= stated <= least * _SCALE_TOLERANCE:
         raise PolicyError(
             "manifest-refused",
-            f"noise_scale is {decimal_text(stated)}, and the terms give {decimal_text(published)}",
-            "make the manifest again with this version",
+            f"noise_scale is {decimal_text(stated)}, but the terms give {decimal_text(published)}",
+            "create the manifest again with this version",
         )
     return stated
 
 
 def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block, ...]:
-    """The blocks of a flat release, each with the most that records and noise can make of it."""
+    """The blocks of a flat release, each with the largest values that records and noise can give."""
     d, bound = terms.encoded_features, terms.record_bound
     root = ceil_sqrt(Fraction(bound))
 
@@ -369,22 +375,24 @@ def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block
 
 
 def _check_differences(terms: Terms) -> None:
-    """That squares of records and differences that nothing has cut yet are exact in 64 bits."""
+    """Checks that squares of records and differences before clipping are exact in 64 bits."""
     uncut = not terms.rules.clips_records
-    # A scaled value lies within 2 of the centre, and so do two values of each other; each is rounded.
+    # A scaled value is within 2 of the centre, two values are within 2 of each other, and each is rounded.
     if uncut and terms.encoded_features * (2 * terms.grid + 2) ** 2 >= 2**62:
-        refused("records before clipping pass exact 64-bit sums of squares", "lower fraction_bits")
+        refused(
+            "records before clipping are too large for exact 64-bit sums of squares", "lower fraction_bits"
+        )
 
 
 def _check_noise(terms: Terms, blocks: tuple[Block, ...], widest: NoiseLaw) -> None:
     d = terms.encoded_features
     draws = value_count(blocks) - 1 if blocks else d * (d + 1) // 2
     if max(widest.triangle_bound, *(block.tail for block in blocks), 0) >= _SAMPLER_LIMIT:
-        refused("the noise passes the 63 bits of the sampler", "lower fraction_bits or raise ε")
+        refused("the noise exceeds the 63 bits of the sampler", "lower fraction_bits or raise ε")
     if terms.noise_by is NoiseBy.OWNERS:
         draws *= terms.max_owners
     if draws > MAX_NOISE_DRAWS:
-        refused("the release takes more than 2⁴⁰ noise draws")
+        refused("the release needs more than 2⁴⁰ noise draws")
 
 
 def _mask_bits(terms: Terms) -> int:

@@ -1,8 +1,9 @@
-"""How a value stands in a message: read strictly, written in its one form, described as JSON Schema.
+"""The forms of values in messages: how each is read, written and described as JSON Schema.
 
-A form reads an untrusted JSON value. It raises `MessageError` for a wrong shape and `PolicyError` for refused
-content, as the readers of `wire.fields` do. People write drafts more freely: `tidy` brings what they wrote
-into the form of a message, and leaves what it does not know for the strict reader to refuse.
+A form reads an untrusted JSON value strictly and writes exactly one representation. It raises `MessageError`
+for a wrong shape and `PolicyError` for refused content, as the readers in `wire.fields` do. People may write
+drafts more freely: `tidy` converts their values into the form of a message. It leaves anything that it does
+not know for the strict reader to refuse.
 """
 
 import unicodedata
@@ -42,12 +43,12 @@ class Form:
     """One way to write a value.
 
     Attributes:
-        words: what the specification calls it.
+        words: its description in the specification.
         schema: JSON Schema of the form in a message.
-        read: the typed value of an untrusted JSON value that stands at a named place.
-        write: its JSON value.
-        tidy: what a person wrote, in the form of a message.
-        draft_schema: JSON Schema of what a person may write; that of messages where it is empty.
+        read: returns the typed value of an untrusted JSON value at a named place.
+        write: returns the JSON value of a typed value.
+        tidy: converts what a person wrote into the form of a message.
+        draft_schema: JSON Schema of what a person may write; if empty, `schema` applies.
     """
 
     words: str
@@ -59,7 +60,7 @@ class Form:
 
 
 def text(most: int) -> Form:
-    """One line of at most `most` characters; a draft may spread it over several."""
+    """One line of at most `most` characters. A draft may spread it over several lines."""
     return Form(
         f"text, at most {most} characters",
         {"type": "string", "minLength": 1, "maxLength": most},
@@ -79,7 +80,7 @@ def integer(least: int, most: int | None = None) -> Form:
 
 
 def choice(kind: type[StrEnum] | tuple[str, ...]) -> Form:
-    """One of some names, typed where `kind` is an enumeration."""
+    """One of some names; typed if `kind` is an enumeration."""
     names = [str(name) for name in kind]
 
     def read(value: Any, where: str) -> Any:
@@ -92,7 +93,7 @@ def choice(kind: type[StrEnum] | tuple[str, ...]) -> Form:
 def list_of(
     each: Callable[[Any, str], Any], most: int, items: Schema, words: str, drafted_items: Schema
 ) -> Form:
-    """A list of objects that know their own form; `items` and `drafted_items` describe one of them."""
+    """A list of objects that each define their own form. `items` and `drafted_items` describe one object."""
     return Form(
         words,
         {"type": "array", "maxItems": most, "items": items},
@@ -105,7 +106,7 @@ def list_of(
 
 
 def record(each: Callable[[Any, str], Any], schema: Schema, words: str) -> Form:
-    """An object that knows its own form."""
+    """An object that defines its own form."""
     return Form(words, schema, each, lambda value: value.to_body())
 
 
@@ -133,7 +134,7 @@ TIME = Form(
 
 def _read_true(value: Any, where: str) -> bool:
     if value is not True:
-        malformed(where, "true, or left out")
+        malformed(where, "true, or omitted")
     return True
 
 
@@ -141,5 +142,5 @@ FLAG = Form("`true`", {"type": "boolean", "enum": [True]}, _read_true, draft_sch
 
 
 def one_line(value: Any) -> Any:
-    """Text in NFC on one line; anything else is left for the strict reader to refuse."""
+    """Text in NFC on one line. Anything else is left for the strict reader to refuse."""
     return " ".join(unicodedata.normalize("NFC", value).split()) if isinstance(value, str) else value

@@ -1,7 +1,8 @@
 """The manifest: the immutable terms of one study.
 
-Its id is the SHA-256 of its canonical bytes, so nobody can show two parties two versions. `signed_manifest`
-reads manifests; one that was read has passed every rule of the protocol.
+A study's id is the SHA-256 of the manifest's canonical bytes, so nobody can show different versions of a
+study to two parties. `signed_manifest` reads manifests. A manifest that was read has passed every rule of the
+protocol.
 """
 
 from dataclasses import dataclass
@@ -11,7 +12,6 @@ from functools import cached_property
 from typing import Any
 
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units
@@ -27,9 +27,10 @@ from dpdpca_protocol.wire.signing import FORMAT
 
 @dataclass(frozen=True)
 class Manifest:
-    """The terms of one study; fields as the protocol names them, reals as exact rationals, times in UTC.
+    """The terms of one study.
 
-    `members` says what each field means, how a message writes it, and which value goes without saying.
+    The fields have the names of the protocol, reals are exact rationals, and times are in UTC. `members` says
+    what each field means, how a message writes it, and which default it has.
     """
 
     title: str
@@ -43,7 +44,7 @@ class Manifest:
     clip_norm: Fraction
     fraction_bits: int
     mechanism: str
-    calibration: Calibration
+    calibration: str
     release: ReleaseKind
     relation: NeighbouringRelation
     epsilon: Fraction
@@ -68,7 +69,7 @@ class Manifest:
 
     @property
     def terms(self) -> Terms:
-        """What the figures depend on."""
+        """The terms that the figures depend on."""
         return Terms(
             encoded_features=sum(feature.width for feature in self.features),
             modulus_bits=self.key.bits,
@@ -78,12 +79,12 @@ class Manifest:
 
     @property
     def rules(self) -> ReleaseRules:
-        """What its kind of release is."""
+        """The rules of its kind of release."""
         return rules_of(self.release)
 
     @cached_property
     def figures(self) -> Figures:
-        """What follows from the terms, with the manifest's own t."""
+        """The figures that follow from the terms, with the manifest's own t."""
         return figures_of(self.terms, self.noise_scale)
 
     @cached_property
@@ -97,11 +98,11 @@ class Manifest:
 
     @property
     def feature_units(self) -> tuple[tuple[Fraction, Fraction], ...]:
-        """(what is subtracted, what it is divided by) for each of the d encoded columns, in own units."""
+        """(subtracted value, divisor) for each of the d encoded columns, in the feature's own units."""
         return feature_units(self.features, self.scaling)
 
     def to_body(self) -> dict[str, Any]:
-        """The members that are signed, ready for canonical JSON."""
+        """The signed members, ready for canonical JSON."""
         body: dict[str, Any] = {"format": FORMAT}
         for member in MEMBERS:
             value = getattr(self, member.name)

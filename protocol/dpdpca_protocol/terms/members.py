@@ -1,17 +1,17 @@
 """The members of a manifest, one row each.
 
 These rows drive the strict parser, the signed body, drafts, both JSON Schemas and the table in docs/spec.md.
-What a member means for a study is in `rules` and `figures`.
+`rules` and `figures` define what a member means for a study.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Final
 
 from dpdpca_protocol.layout.blocks import PRE_STUDY_BLOCKS, BlockName
-from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Calibration
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS
 from dpdpca_protocol.privacy.sensitivity import NeighbouringRelation
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import (
@@ -61,14 +61,20 @@ from dpdpca_protocol.wire.schemas import hex_schema
 MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
 LEAST_COHORT_DISTANCE = 2
-"""Owners by which a cohort differs at least from each earlier one with a feature in common, or not at all."""
+"""A cohort must equal an earlier cohort or differ from it by at least this many owners.
+
+This holds for each earlier cohort that has a feature in common.
+"""
+
+PROVED = "proved"
+"""The only calibration: a proof says how much noise the promise needs."""
 
 _TITLE = 200
 _PURPOSE = 4000
 
 
 class Drafted(StrEnum):
-    """Who says what a member is: a person must, a person may, or software does."""
+    """Who sets a member: a person must, a person may, or software does."""
 
     MUST = "must"
     MAY = "may"
@@ -81,7 +87,7 @@ class _Required:
 
 
 REQUIRED: Final = _Required()
-"""In place of a default: a manifest without this member is refused."""
+"""Stands for "no default": a manifest without this member is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +95,14 @@ class Member:
     """One member of a manifest.
 
     Attributes:
-        name: in the message, in a draft, and of the field in `Manifest`.
+        name: its name in the message, in a draft and in `Manifest`.
         form: how its value is written.
         meaning: one line for the reader of the specification.
-        drafted: who says what it is.
-        default: the value that goes without saying; a body that says it is refused. Else `REQUIRED`.
-        in_draft: what a draft that is silent gets; None where that is left out, or depends on other members.
+        drafted: who sets it.
+        default: the value of a member that is omitted, or `REQUIRED`. A body that writes out the default is
+            refused.
+        in_draft: the value if a draft does not have the member; None if it is then omitted or depends on
+            other members.
         in_terms: whether the figures depend on it.
     """
 
@@ -111,18 +119,18 @@ class Member:
         return self.default is REQUIRED
 
     def read(self, untrusted: Mapping[str, Any]) -> Any:
-        """The typed value in a body, or the default where the body does not have it."""
+        """The typed value in a body, or the default if the body does not have the member."""
         if self.name not in untrusted:
             return self.default
         value = self.form.read(untrusted[self.name], self.name)
         if not self.is_required and value == self.default:
-            refused(f"{self.name} is {self.form.write(value)!r}, which goes without saying", "leave it out")
+            refused(f"{self.name} is {self.form.write(value)!r}, which is the default", "omit it")
         return value
 
     def tidy(self, drafted: Any) -> Any:
-        """What a person wrote, in the form of a message; None where it only says the default."""
+        """What a person wrote, in the form of a message; None if it is only the default."""
         if drafted is None:
-            malformed(self.name, "a value, or left out")
+            malformed(self.name, "a value, or omitted")
         value = self.form.tidy(drafted, self.name)
         silent = not self.is_required and value == self.form.write(self.default)
         return None if silent else value
@@ -131,7 +139,7 @@ class Member:
 def _read_relation(untrusted: Any, where: str) -> NeighbouringRelation:
     if untrusted in ("add-or-remove", "add-or-remove-one", "add-remove"):
         refused(
-            "relation add-or-remove cannot be promised: the number of records is exact in both releases",
+            "relation add-or-remove is not possible: the number of records is exact in both releases",
             "use replace-one",
         )
     return NeighbouringRelation(read_choice(untrusted, where, [*NeighbouringRelation]))
@@ -140,21 +148,21 @@ def _read_relation(untrusted: Any, where: str) -> NeighbouringRelation:
 def _read_rho_share(untrusted: Any, where: str) -> Fraction:
     share = read_decimal(untrusted, where)
     if not 0 < share < 1:
-        refused("rho_share is not between 0 and 1", "leave it out where one study spends everything")
+        refused("rho_share is not between 0 and 1", "omit it if this study spends everything")
     return share
 
 
 def _read_pre_studies(untrusted: Any, where: str) -> tuple[StudyId, ...]:
     listed = read_list(untrusted, where, MAX_ROUNDS - 1)
     if not listed:
-        malformed(where, "a list of study ids, or left out")
+        malformed(where, "a list of study ids, or omitted")
     return tuple(StudyId.parse(study) for study in listed)
 
 
 def _read_blocks(untrusted: Any, where: str) -> tuple[tuple[BlockName, Fraction], ...]:
     check_members(untrusted, where, (), PRE_STUDY_BLOCKS)
     if not untrusted:
-        malformed(where, "an object with a share for each block, or left out")
+        malformed(where, "an object with a share for each block, or omitted")
     return tuple(
         (name, read_decimal(untrusted[name], f"{where}.{name}"))
         for name in PRE_STUDY_BLOCKS
@@ -173,6 +181,21 @@ def _tidy_blocks(drafted: Any, where: str) -> dict[str, str]:
 
 def _read_distance(untrusted: Any, where: str) -> int:
     return read_integer(untrusted, where, LEAST_COHORT_DISTANCE, MAX_OWNERS)
+
+
+def _proved(names: tuple[str, ...], unproved: tuple[str, ...]) -> Form:
+    """One of `names`. `unproved` are names that only the lab knows; they are refused with the reason."""
+    known = choice(names)
+
+    def read(untrusted: Any, where: str) -> Any:
+        if untrusted in unproved:
+            refused(
+                f"{where} {untrusted} has no proof of privacy here; it exists only in the lab",
+                f"use {' or '.join(names)}; `dpdpca experiments list` names what the lab shows",
+            )
+        return known.read(untrusted, where)
+
+    return replace(known, read=read)
 
 
 _RELATION = Form("`replace-one`", {"enum": [*NeighbouringRelation]}, _read_relation, str)
@@ -230,11 +253,12 @@ _PARTICIPANTS = list_of(
     "list of `{name, ed25519}`, may be empty",
     {"anyOf": [{"type": "string", "minLength": 1}, PARTICIPANT_SCHEMA]},
 )
-_MECHANISM = choice(tuple(sorted({mechanism.name for mechanism in MECHANISMS})))
+_MECHANISM = _proved(tuple(mechanism.name for mechanism in MECHANISMS), ("mod-sulq", "wishart"))
+_CALIBRATION = _proved((PROVED,), ("as-published",))
 
 MEMBERS: tuple[Member, ...] = (
-    Member("title", text(_TITLE), "what the study is called", _MUST),
-    Member("purpose", text(_PURPOSE), "what it is for", _MUST),
+    Member("title", text(_TITLE), "the title of the study", _MUST),
+    Member("purpose", text(_PURPOSE), "the purpose of the study", _MUST),
     Member("user", record(Party.parse, PARTY_SCHEMA, "`{name, ed25519, x25519}`"), "the data user", _NEVER),
     Member(
         "proxy",
@@ -242,18 +266,18 @@ MEMBERS: tuple[Member, ...] = (
         "the proxy",
         _NEVER,
     ),
-    Member("participants", _PARTICIPANTS, "the owners that may take part; empty: any enrolled owner"),
+    Member("participants", _PARTICIPANTS, "the owners that may take part; if empty, any enrolled owner may"),
     Member("features", _FEATURES, "the columns, in the order of the encoding", _MUST),
     Member(
         "missing",
         choice(("reject", "midpoint")),
-        "a record with a missing value is dropped, or gets the centre",
+        "drop a record with a missing value, or replace the value by the centre",
         in_draft="reject",
     ),
     Member(
         "scaling",
         choice(("range", "common")),
-        "values are divided by their own half-range, or all by the largest one",
+        "divide each value by its own half-range, or all values by the largest half-range",
         in_draft="range",
     ),
     Member("clip_norm", DECIMAL, "r, the largest norm of a scaled record", _MUST, in_terms=True),
@@ -261,22 +285,25 @@ MEMBERS: tuple[Member, ...] = (
     Member("mechanism", _MECHANISM, "the law of the noise", in_draft="gaussian", in_terms=True),
     Member(
         "calibration",
-        choice(Calibration),
-        "how the noise is calibrated; left out where a proof of ours does it",
-        default=Calibration.PROVED,
-        in_terms=True,
+        _CALIBRATION,
+        "how the noise is calibrated; always the default",
+        default=PROVED,
     ),
-    Member("release", choice(ReleaseKind), "what leaves once, noisy", _MUST, in_terms=True),
+    Member("release", choice(ReleaseKind), "what is released, once and with noise", _MUST, in_terms=True),
     Member("relation", _RELATION, "which data sets are neighbours", in_draft="replace-one"),
     Member("epsilon", DECIMAL, "ε", _MUST, in_terms=True),
-    Member("delta", DECIMAL, "δ in all, below 1/N̄", in_terms=True),
+    Member("delta", DECIMAL, "the total δ, below 1/N̄", in_terms=True),
     Member("noise_by", choice(NoiseBy), "who draws the noise", in_draft="proxy", in_terms=True),
-    Member("max_colluding", integer(0, MAX_OWNERS), "owners that may work together where owners draw"),
-    Member("sum_weight", DECIMAL, "a/K in a joint study, else 0", in_terms=True),
-    Member("noise_scale", DECIMAL, "the figure that all noise is drawn from; recomputed by all", _NEVER),
-    Member("min_owners", integer(1, MAX_OWNERS), "owners without whom there is no release", in_draft=3),
-    Member("min_records", integer(1), "records without which there is no release"),
-    Member("max_records", integer(1), "N̄, the most records that the figures allow for", _MUST, in_terms=True),
+    Member(
+        "max_colluding", integer(0, MAX_OWNERS), "how many owners may collude if the owners draw the noise"
+    ),
+    Member("sum_weight", DECIMAL, "a/K, the weight of the sums in a joint study; otherwise 0", in_terms=True),
+    Member("noise_scale", DECIMAL, "the scale of all noise; every party recomputes it", _NEVER),
+    Member(
+        "min_owners", integer(1, MAX_OWNERS), "the fewest owners with whom there is a release", in_draft=3
+    ),
+    Member("min_records", integer(1), "the fewest records with which there is a release"),
+    Member("max_records", integer(1), "N̄, the most records that the study can hold", _MUST, in_terms=True),
     Member("max_owners", integer(1, MAX_OWNERS), "the most owners that may take part", in_terms=True),
     Member(
         "closing",
@@ -284,11 +311,11 @@ MEMBERS: tuple[Member, ...] = (
         "when the study closes by itself",
         in_draft="at-time",
     ),
-    Member("closes_at", TIME, "when it closes at the latest"),
+    Member("closes_at", TIME, "the latest time at which the study closes"),
     Member(
         "key", record(KeyTerms.parse, KEY_SCHEMA, "`{modulus, proof}`"), "the study's Paillier key", _NEVER
     ),
-    Member("slot_bits", integer(1), "bits of a slot; recomputed by all", _NEVER),
+    Member("slot_bits", integer(1), "the bits of a slot; every party recomputes it", _NEVER),
     Member(
         "nonnegative",
         FLAG,
@@ -299,22 +326,26 @@ MEMBERS: tuple[Member, ...] = (
     Member(
         "cohort_distance",
         _DISTANCE,
-        "owners by which the cohort differs from every earlier one with a feature in common",
+        "the fewest owners by which the cohort may differ from an earlier one with a feature in common",
         default=LEAST_COHORT_DISTANCE,
     ),
     Member(
         "rho_share",
         _SHARE,
-        "the part of a chain's ρ that this study spends",
+        "the fraction of a chain's ρ that this study spends",
         default=Fraction(1),
         in_terms=True,
     ),
     Member("pre_studies", _STUDY_IDS, "earlier rounds of the chain, oldest first", default=()),
     Member(
-        "blocks", _BLOCK_SHARES, "what a pre-study releases, with parts of its ρ", default=(), in_terms=True
+        "blocks",
+        _BLOCK_SHARES,
+        "the blocks that a pre-study releases, each with its fraction of the study's ρ",
+        default=(),
+        in_terms=True,
     ),
 )
-"""In the order in which a person reads them; in a message they stand in canonical order."""
+"""In the order in which a person reads them. In a message they are in canonical order."""
 
 
 def manifest_schema() -> dict[str, Any]:
@@ -328,10 +359,10 @@ def manifest_schema() -> dict[str, Any]:
 
 
 def draft_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a draft: what a person writes, in TOML or JSON."""
+    """JSON Schema (2020-12) of a draft, which a person writes in TOML or JSON."""
     drafted = [member for member in MEMBERS if member.drafted is not Drafted.NEVER]
     return _document(
-        "A draft: what a person writes before there is a manifest",
+        "A draft: the terms that a person writes before the manifest is made",
         {
             member.name: dict(member.form.draft_schema or member.form.schema)
             | {"description": member.meaning}

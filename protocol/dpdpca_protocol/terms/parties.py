@@ -1,4 +1,4 @@
-"""Who takes part in a study, and the study's key, as a manifest names them."""
+"""The parties and the key of a study, as a manifest names them."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -36,7 +36,7 @@ KEY_SCHEMA = object_schema(
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """An owner that a study names: raw Ed25519 key, and a name for people."""
+    """An owner that a study names: a raw Ed25519 key, and a name for people."""
 
     name: str
     ed25519: bytes
@@ -104,7 +104,10 @@ class ProxyParty:
 
 @dataclass(frozen=True, slots=True)
 class KeyTerms:
-    """The study's Paillier modulus n and the roots that prove gcd(n, φ(n)) = 1; unchecked by itself."""
+    """The study's Paillier modulus n and the roots that prove gcd(n, φ(n)) = 1.
+
+    The proof is not checked here.
+    """
 
     modulus: int
     proof: tuple[int, ...]

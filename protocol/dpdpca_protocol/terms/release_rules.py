@@ -1,4 +1,7 @@
-"""What each kind of release is, one row each. Whoever handles a release asks its row and not its name."""
+"""The properties of each kind of release, one row each.
+
+Code that handles releases reads the row instead of comparing names.
+"""
 
 from dataclasses import dataclass
 
@@ -12,15 +15,17 @@ class ReleaseRules:
     """One kind of release.
 
     Attributes:
-        kind: its name in messages. Whether it needs a count, and whether it has components, is known there.
+        kind: its name in messages. The kind also knows whether it needs a count and whether it has
+            components.
         quantity: what the noise is added to.
-        blocks: what is released, in order. Empty where it is laid out as a matrix under a mask.
+        blocks: what is released, in order. Empty if the release is a matrix under a mask.
         names_blocks: whether the manifest chooses further blocks.
         is_masked: N·S is released under a mask. The proxy learns N, and every owner must be honest.
         of_pairs: differences of two records are summed, and pairs are counted.
-        clips_records: each record is cut to the clip norm; else integers are cut, where they are summed.
+        clips_records: each record is clipped to the clip norm. Otherwise integers are clipped when they are
+            summed.
         has_mean: a private mean comes with the components.
-        weighs_sum: the manifest says how much of the noise is for the sums.
+        weighs_sum: the manifest says how much of the noise goes to the sums.
     """
 
     kind: ReleaseKind
@@ -51,5 +56,5 @@ _RULES = {rules.kind: rules for rules in _ROWS}
 
 
 def rules_of(kind: ReleaseKind) -> ReleaseRules:
-    """The row of a kind of release."""
+    """The row for a kind of release."""
     return _RULES[kind]

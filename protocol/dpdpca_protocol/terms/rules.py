@@ -1,8 +1,11 @@
-"""The rules that the terms of a manifest keep, beyond the shape of each member; `PolicyError` if not."""
+"""The rules for the terms of a manifest, beyond the shape of each member.
+
+A broken rule raises `PolicyError`.
+"""
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
-from dpdpca_protocol.privacy.mechanisms import Calibration, Gaussian, mechanism_for
+from dpdpca_protocol.privacy.mechanisms import Gaussian, mechanism_for
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.terms import NoiseBy
@@ -10,7 +13,7 @@ from dpdpca_protocol.wire.fields import check_unique, name_key, refused
 
 
 def check_rules(manifest: Manifest) -> None:
-    """That the terms are within their limits and fit each other."""
+    """Checks that the terms are within their limits and consistent with each other."""
     _check_features(manifest)
     _check_scales(manifest)
     _check_privacy(manifest)
@@ -24,27 +27,32 @@ def check_rules(manifest: Manifest) -> None:
 
 def _check_features(manifest: Manifest) -> None:
     if not manifest.features:
-        refused("features is empty")
+        refused("the list of features is empty")
     check_unique((column_key(feature.name) for feature in manifest.features), "features")
     if sum(feature.width for feature in manifest.features) > MAX_ENCODED_FEATURES:
         refused(f"the study has more than {MAX_ENCODED_FEATURES} encoded features")
     if manifest.scaling == "common" and any(feature.is_categorical for feature in manifest.features):
-        refused("scaling common divides all features by one range, which categories have not", "use range")
+        refused(
+            "scaling common divides all features by one range, but categorical features have no range",
+            "use range",
+        )
 
 
 def _check_scales(manifest: Manifest) -> None:
     if all(feature.scale is None for feature in manifest.features):
         return
     if manifest.scaling == "common":
-        refused("scaling common has one unit for all features, so none has a scale of its own", "use range")
+        refused(
+            "scaling common uses one unit for all features, so no feature may have its own scale", "use range"
+        )
     if not manifest.rules.clips_records:
-        # What nothing has cut yet is as large as the bounds allow, in units of the scale.
+        # Values that have not been clipped yet are as large as the bounds allow, in units of the scale.
         grid = 1 << manifest.fraction_bits
         reach = (2 * grid * feature.half_range / feature.scaled_unit + 2 for feature in manifest.features)
         widths = (feature.width for feature in manifest.features)
         if sum(width * each**2 for width, each in zip(widths, reach, strict=True)) >= 2**62:
             refused(
-                "records before clipping pass exact 64-bit sums of squares",
+                "records before clipping are too large for exact 64-bit sums of squares",
                 "lower fraction_bits, or raise scale",
             )
 
@@ -56,11 +64,11 @@ def _check_privacy(manifest: Manifest) -> None:
         refused("epsilon must be above 0")
     if not 0 < manifest.delta * manifest.max_records < 1:
         refused(
-            f"delta must be above 0 and below 1/max_records = {1 / manifest.max_records:.3g}: from there on "
-            "it would allow a whole record to be published"
+            f"delta must be above 0 and below 1/max_records = {1 / manifest.max_records:.3g}: a larger "
+            "delta would allow a whole record to be published"
         )
     try:
-        mechanism_for(manifest.mechanism, manifest.calibration, manifest.rules.quantity)
+        mechanism_for(manifest.mechanism, manifest.rules.quantity)
     except UsageError as error:
         refused(error.problem)
     if manifest.nonnegative:
@@ -73,49 +81,48 @@ def _check_privacy(manifest: Manifest) -> None:
     if manifest.noise_by is NoiseBy.PROXY and manifest.max_colluding != 0:
         refused("max_colluding has no meaning where the proxy draws the noise and must be 0 there")
     if manifest.noise_by is NoiseBy.OWNERS and not 1 <= manifest.max_colluding < manifest.min_owners:
-        refused("max_colluding is not between 1 and min_owners − 1, which noise_by owners asks for")
+        refused("max_colluding is not between 1 and min_owners − 1, which noise_by owners requires")
 
 
 def _check_nonnegative(manifest: Manifest) -> None:
     if not manifest.rules.is_masked:
-        refused("nonnegative lowers the noise of a masked study only", "leave it out")
-    if manifest.mechanism != Gaussian.name or manifest.calibration is not Calibration.PROVED:
-        refused("nonnegative is proved for the gaussian mechanism of our calibration alone", "leave it out")
+        refused("nonnegative only lowers the noise of a masked study", "omit it")
+    if manifest.mechanism != Gaussian.name:
+        refused("nonnegative is proved only for the gaussian mechanism", "omit it")
     for feature in manifest.features:
         if not feature.is_categorical and feature.origin != feature.lower:
             refused(
-                "nonnegative asks for the lower bound as centre of every numeric feature",
-                "write centre = lower, or leave nonnegative out",
+                "nonnegative requires the lower bound as centre of every numeric feature",
+                "write centre = lower, or omit nonnegative",
             )
 
 
 def _check_chain(manifest: Manifest) -> None:
-    ours = manifest.mechanism == Gaussian.name and manifest.calibration is Calibration.PROVED
-    if manifest.rho_share < 1 and not ours:
-        refused("rho_share is proved for the gaussian mechanism of our calibration alone", "leave it out")
+    if manifest.rho_share < 1 and manifest.mechanism != Gaussian.name:
+        refused("rho_share is proved only for the gaussian mechanism", "omit it")
     if manifest.pre_studies and manifest.rho_share == 1:
-        refused("a study with pre_studies spends what these left", "say which part: rho_share")
+        refused("a study with pre_studies spends what they left of ρ, so it needs rho_share", "add rho_share")
     check_unique(manifest.pre_studies, "pre_studies")
 
 
 def _check_pairs(manifest: Manifest) -> None:
-    """One record must not decide which others are paired."""
+    """Checks that one record cannot decide which other records are paired."""
     pairs = manifest.rules.of_pairs or any(name in OF_PAIRS for name, _ in manifest.blocks)
     if pairs and manifest.missing != "midpoint":
         refused(
-            "records are paired in this study, and a record that is dropped would pair all others anew",
+            "this study pairs records, and dropping a record would change the other pairs",
             "use missing midpoint",
         )
     if pairs and manifest.max_records < 2:
-        refused("max_records is below 2, and a pair is of two")
+        refused("max_records is below 2, but a pair needs two records")
 
 
 def _check_blocks(manifest: Manifest) -> None:
     if manifest.rules.names_blocks != bool(manifest.blocks):
-        refused("blocks are what a pre-study releases: it names some, and no other study does")
+        refused("a pre-study must name blocks, and no other study may name any")
     shares = [share for _, share in manifest.blocks]
     if shares and (min(shares) <= 0 or sum(shares) != 1):
-        refused("the shares of blocks are not all above 0 with the sum 1")
+        refused("the shares of the blocks must all be above 0 and add up to 1")
 
 
 def _check_cohort(manifest: Manifest) -> None:
@@ -130,13 +137,14 @@ def _check_cohort(manifest: Manifest) -> None:
         refused("min_records is above max_records")
     if participants and not manifest.min_owners <= len(participants) <= manifest.max_owners:
         refused(
-            f"{len(participants)} participants are named, and the study is for {manifest.min_owners}"
-            f" to {manifest.max_owners} owners",
+            f"{len(participants)} participants are named, but the study is for {manifest.min_owners} to "
+            f"{manifest.max_owners} owners",
             "name more owners, or change min_owners or max_owners",
         )
     if not participants and manifest.rules.is_masked:
         refused(
-            "a masked study needs named participants: one dishonest owner would show the sums to the user",
+            "a masked study needs named participants: a single dishonest owner could reveal the sums to "
+            "the user",
             "name the owners, or use the joint release",
         )
     if not participants and manifest.closing == "when-complete":

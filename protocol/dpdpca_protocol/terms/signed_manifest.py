@@ -1,7 +1,7 @@
-"""Manifests as they travel: read strictly, signed by the data user, opened by everybody else.
+"""Signed manifests: the data user signs them, and every other role opens them.
 
-All roles read manifests here and nowhere else. A manifest that was read keeps every rule. `open_manifest`
-also checks that its modulus is fit.
+All roles read manifests with this module only. A manifest that was read keeps every rule. `open_manifest`
+also checks its modulus.
 """
 
 from collections.abc import Collection, Mapping
@@ -26,7 +26,7 @@ KIND = "manifest"
 
 @dataclass(frozen=True, slots=True)
 class SignedManifest:
-    """A manifest whose signature, figures and modulus hold."""
+    """A manifest whose signature, figures and modulus were checked."""
 
     manifest: Manifest
     statement: Statement
@@ -35,40 +35,44 @@ class SignedManifest:
 
 
 def parse_manifest(untrusted: Mapping[str, Any]) -> Manifest:
-    """The manifest that a body describes, if it keeps every rule and its figures are the recomputed ones.
+    """The manifest in a body, if it keeps every rule and its figures equal the recomputed ones.
 
     Args:
         untrusted: parsed canonical JSON.
 
     Raises:
-        MessageError: wrong shape, unknown or missing members, a number not in its one form.
-        PolicyError: `manifest-refused`, a rule broken or a derived figure that differs.
+        MessageError: a wrong shape, an unknown or missing member, or a number that is not in its canonical
+            form.
+        PolicyError: `manifest-refused`, a rule is broken or a derived figure differs.
     """
     manifest = parse_terms(untrusted)
     if manifest.figures.slot_bits != manifest.slot_bits:
-        refused(f"slot_bits is {manifest.slot_bits}, and the terms give {manifest.figures.slot_bits}")
+        refused(f"slot_bits is {manifest.slot_bits}, but the terms give {manifest.figures.slot_bits}")
     return manifest
 
 
 def parse_terms(untrusted: Mapping[str, Any]) -> Manifest:
-    """As `parse_manifest`, for a draft: noise_scale and slot_bits, which it gets next, are not compared."""
+    """Like `parse_manifest`, for a draft.
+
+    It does not compare noise_scale and slot_bits, which are set later.
+    """
     required = ["format", *(member.name for member in MEMBERS if member.is_required)]
     check_members(untrusted, "the manifest", required, [member.name for member in MEMBERS])
     if untrusted["format"] != FORMAT or isinstance(untrusted["format"], bool):
-        raise MessageError("unsupported-version", f"this version reads manifests of format {FORMAT} only")
+        raise MessageError("unsupported-version", f"this version only reads manifests of format {FORMAT}")
     manifest = Manifest(**{member.name: member.read(untrusted) for member in MEMBERS})
     check_rules(manifest)
     return manifest
 
 
 def sign_manifest(manifest: Manifest, key: IdentityKey) -> Statement:
-    """The manifest signed by the data user that it names.
+    """The manifest, signed by the data user that it names.
 
     Raises:
-        UsageError: the key is another party's.
+        UsageError: the key belongs to another party.
     """
     if (key.public.ed25519, key.public.x25519) != (manifest.user.ed25519, manifest.user.x25519):
-        raise UsageError("wrong-key", "the manifest names another data user than this key")
+        raise UsageError("wrong-key", "the manifest names a data user with a different key")
     return sign_statement(KIND, manifest.to_body(), key)
 
 
@@ -78,29 +82,30 @@ def open_manifest(
     *,
     key_rules: KeyRules = PRODUCT_KEYS,
 ) -> SignedManifest:
-    """The manifest in a signed statement, with everything checked that one party can check alone.
+    """The manifest in a signed statement, after all checks that one party can make alone.
 
     Args:
         untrusted: statement bytes as received.
-        known_moduli: digests of moduli seen in other studies; a repeat is refused.
+        known_moduli: digests of the moduli of other studies; a repeated modulus is refused.
         key_rules: which moduli may be used.
 
     Raises:
         MessageError: not a canonical statement of a manifest.
-        AuthenticationError: not signed by the data user that it names.
-        PolicyError: a rule broken or a derived figure that differs.
+        AuthenticationError: the data user that it names did not sign it.
+        PolicyError: a rule is broken or a derived figure differs.
         CryptographicError: `unfit-modulus`.
 
-    The caller compares the proxy, the pinned user key and its own policy; this function knows neither.
+    The caller must still check the proxy, the pinned key of the user and its own policy. This function knows
+    none of them.
     """
     statement = verify_statement(KIND, untrusted)
     manifest = parse_manifest(statement.body)
     if manifest.key.bits < key_rules.least_bits:
-        refused(f"key.modulus has {manifest.key.bits} bits; {key_rules.least_bits} are the least")
+        refused(f"key.modulus has {manifest.key.bits} bits, fewer than the minimum of {key_rules.least_bits}")
     if manifest.user.ed25519 != statement.signer:
-        raise AuthenticationError("bad-signature", "the manifest is not signed by the user that it names")
+        raise AuthenticationError("bad-signature", "the user that the manifest names did not sign it")
     if canonical_json(manifest.to_body()) != statement.body_bytes:
-        raise MessageError("not-canonical", "the manifest says something in another form than its own")
+        raise MessageError("not-canonical", "the manifest is not in its canonical form")
     public_key = check_public_key(
         manifest.key.modulus,
         KeyProof(tuple(mpz(root) for root in manifest.key.proof)),

@@ -1,25 +1,27 @@
-"""What every output says about a study's noise, in words and in figures: written here and nowhere else."""
+"""What every output says about the privacy and the noise of a study.
+
+All outputs take these words and figures from here.
+"""
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import Any, Self
 
-from dpdpca_protocol.privacy.mechanisms import Calibration, Guarantee, GuaranteeKind, Quantity, SharedGaussian
+from dpdpca_protocol.privacy.mechanisms import Guarantee, Quantity, SharedGaussian
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)
 class DeltaParts:
-    """What δ is made of; the parts add up to that of the guarantee.
-
-    The manifest's own parts where its noise is calibrated by a proof; else of what is proved instead.
+    """The parts of δ. They add up to the δ of the guarantee.
 
     Attributes:
-        noise: of the mechanism itself.
-        mask: the distance that one record shows through the mask of a masked release.
-        tails: draws that are redrawn, so that none leaves its slot, and re-randomisation from a pool.
+        noise: the part for the mechanism itself.
+        mask: the statistical distance by which one record shows through the mask of a masked release.
+        tails: the part for noise that is redrawn so that it fits its slot, and for re-randomisation from a
+            pool.
     """
 
     noise: Fraction
@@ -27,53 +29,51 @@ class DeltaParts:
     tails: Fraction
 
     @classmethod
-    def of(cls, figures: Figures) -> Self | None:
-        """None where nothing is proved.
-
-        Source: docs/claims.md, C3. Tested: tests/unit/test_statements.py.
-        """
-        whole = figures.guarantee.delta
-        if whole is None:
-            return None
-        is_pure = figures.mechanism.guarantee.kind is GuaranteeKind.PURE
-        noise = Fraction(0) if is_pure else figures.mechanism.setting.delta
-        return cls(noise, figures.delta_mask, whole - noise - figures.delta_mask)
+    def of(cls, figures: Figures) -> Self:
+        """Source: docs/claims.md, C3. Tested: tests/unit/test_statements.py."""
+        mechanism = figures.mechanism
+        noise = Fraction(0) if mechanism.guarantee.is_pure else mechanism.setting.delta
+        return cls(noise, figures.delta_mask, figures.guarantee.delta - noise - figures.delta_mask)
 
 
 def privacy_statements(figures: Figures) -> tuple[str, ...]:
-    """Sentences: what is proved; what is claimed for it where the noise is as published; the parts of δ; and
-    what continuous noise would give, which is shown and never used."""
+    """Statements about privacy, for people.
+
+    They say what is proved, how δ is divided, and what continuous noise would give. The last is shown for
+    comparison and never used.
+    """
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)
-    proved = f"{mechanism.name} ({mechanism.calibration}), proved: {figures.guarantee}"
+    proved = f"proved privacy: {figures.guarantee} (mechanism {mechanism.name})"
     if isinstance(mechanism, SharedGaussian):
         shares = mechanism.setting.shares
-        proved += f"; drawn by the owners, each a part, of which any {shares} are enough"
-    said = [proved]
-    if mechanism.calibration is not Calibration.PROVED:
-        said.append(f"its paper claims {mechanism.claim}; {mechanism.reference}")
-    if parts is not None:
-        said.append(
-            f"of δ {float(parts.noise):.6g} is for the noise, {float(parts.mask):.2g} for the distance of the"
-            f" mask, {float(parts.tails):.2g} for redrawn tails and re-randomisation"
-        )
+        proved += f"; each owner draws a part of the noise, and the parts of any {shares} owners are enough"
+    said = [
+        proved,
+        f"of δ, {float(parts.noise):.6g} covers the noise, {float(parts.mask):.2g} the mask, and "
+        f"{float(parts.tails):.2g} the redrawn tails and the re-randomisation",
+    ]
     if (real := mechanism.real_epsilon) is not None:
-        continuous = f"continuous noise of this strength gives ε = {real:.4g} at the same δ"
+        continuous = f"continuous noise of this strength would give ε = {real:.4g} at the same δ"
         if (excess := _excess(figures)) is not None:
-            continuous += f", and {excess:.1%} less of it would do (analytic Gaussian; shown, never used)"
+            continuous += (
+                f"; for the requested ε the analytic Gaussian would need {excess:.1%} less noise (shown "
+                "for comparison, never used)"
+            )
         said.append(continuous)
     return tuple(said)
 
 
 def privacy_figures(figures: Figures) -> dict[str, Any]:
-    """The numbers in `privacy_statements`, for JSON. Scales are in scaled units: half-ranges are 1; in a
-    pre-study they are those of a quantity that one record moves by 1."""
+    """The numbers in `privacy_statements`, for JSON.
+
+    Scales are in scaled units, in which half-ranges are 1. In a pre-study they are the scales of a quantity
+    that one record changes by at most 1.
+    """
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)
     analytic = mechanism.analytic_scale
     unit = 1 if mechanism.setting.quantity is Quantity.PRE_STUDY else figures.grid**2
     return {
-        "delta_parts": None
-        if parts is None
-        else {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
+        "delta_parts": {"noise": float(parts.noise), "mask": float(parts.mask), "tails": float(parts.tails)},
         "noise_scale": float(mechanism.scale) / unit,
         "continuous_gaussian": None
         if mechanism.real_epsilon is None
@@ -84,24 +84,11 @@ def privacy_figures(figures: Figures) -> dict[str, Any]:
     }
 
 
-def proved_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """(ε, δ) that can be proved for a study, in a chain for all its rounds; (None, None) for none.
-
-    The manifest's where the noise is calibrated by a proof of ours, else what follows from the noise that a
-    paper's formula gives, rounded up.
-    """
-    if manifest.calibration is Calibration.PROVED:
-        return manifest.epsilon, manifest.delta
-    proved = manifest.figures.guarantee
-    if proved.epsilon is None or proved.delta is None:
-        return None, None
-    return _up(proved.epsilon, 6), _up(proved.delta, 30)
-
-
 def result_guarantee(manifest: Manifest) -> Guarantee:
-    """What is proved for whoever sees a study's result; in a chain that of all rounds.
+    """What is proved against anyone who sees the result of a study.
 
-    The terms of a later round are made of what earlier ones released, and its result shows them.
+    In a chain, it covers all rounds: the terms of a later round depend on earlier releases, and its result
+    shows them.
     """
     proved = manifest.figures.guarantee
     if manifest.rho_share == 1:
@@ -109,16 +96,16 @@ def result_guarantee(manifest: Manifest) -> Guarantee:
     return replace(proved, epsilon=manifest.epsilon, delta=manifest.delta)
 
 
-def round_privacy(manifest: Manifest) -> tuple[Fraction | None, Fraction | None]:
-    """(ε, δ) that can be proved for this study alone: in a chain less than `proved_privacy`, its total."""
+def round_privacy(manifest: Manifest) -> tuple[Fraction, Fraction]:
+    """The proved (ε, δ) of this study alone. The manifest states the total of its chain."""
+    if manifest.rho_share == 1:
+        return manifest.epsilon, manifest.delta
     proved = manifest.figures.guarantee
-    if manifest.rho_share == 1 or proved.epsilon is None or proved.delta is None:
-        return proved_privacy(manifest)
     return _up(proved.epsilon, 6), _up(proved.delta, 30)
 
 
 def _excess(figures: Figures) -> float | None:
-    """How much smaller the analytic Gaussian's scale is, as a share of ours."""
+    """How much smaller the scale of the analytic Gaussian is than ours, as a fraction of ours."""
     analytic = figures.mechanism.analytic_scale
     return None if analytic is None else 1 - analytic / float(figures.mechanism.scale)
 

@@ -1,4 +1,4 @@
-"""The public terms that the encoding of records and a study's figures depend on."""
+"""The public terms on which the encoding of records and a study's figures depend."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,29 +6,28 @@ from fractions import Fraction
 from typing import Protocol
 
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.privacy.mechanisms import Calibration
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 
 
 class NoiseBy(StrEnum):
-    """Who draws the noise: the proxy, or each owner a part of it."""
+    """Who draws the noise: the proxy, or every owner a part of it."""
 
     PROXY = "proxy"
     OWNERS = "owners"
 
 
 class EncodingTerms(Protocol):
-    """What the encoding of records depends on: these members of a manifest, or of a table without one.
+    """The terms for encoding records, from a manifest or for a table without one.
 
     Attributes:
         features: in the order of their columns.
-        missing: "reject" drops a record with a gap, "midpoint" puts the centre in.
+        missing: "reject" drops a record with a missing value, "midpoint" replaces the value by the centre.
         scaling: "range" or "common".
         clip_norm: r.
         fraction_bits: f; the grid has q = 2^f units.
-        release: what is released; pairs and pre-studies cut what they add up, the others their records.
+        release: what is released. Pairs and pre-studies clip what they add up; the others clip their records.
         nonnegative: no record may have a coordinate below 0.
     """
 
@@ -61,26 +60,27 @@ def record_bound(clip_norm: Fraction, fraction_bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the figures depend on. All of it is public.
+    """The terms on which the figures depend. All of them are public.
 
     Attributes:
         release: what is released.
         encoded_features: d, columns after one-hot encoding.
-        clip_norm: r, bound on the 2-norm of a scaled record, above √d/(2q); of a difference in a study of
-            pairs. How far up it may go is the features' business (`features.check_clip_norm`).
+        clip_norm: r, the bound on the 2-norm of a scaled record (in a study of pairs, of a difference), above
+            √d/(2q). The features limit it from above (`features.check_clip_norm`).
         fraction_bits: f; the grid has q = 2^f units.
         epsilon: ε > 0.
-        delta: δ in all, below 1/max_records.
+        delta: the total δ, below 1/max_records.
         sum_weight: a/K in (0, 2] for joint, 0 for masked.
         max_records: N̄.
         modulus_bits: bits of the Paillier modulus.
-        mechanism, calibration: name one of `dpdpca_protocol.privacy.mechanisms`.
-        noise_by: who draws.
-        assured_shares: m where owners draw: min_owners − max_colluding of them are assured.
-        max_owners: how many owners may draw.
-        nonnegative: no record has a coordinate below 0 (masked).
-        rho_share: part of the ρ of (ε, δ) that this study spends; below 1 in a chain of studies.
-        blocks: of a pre-study, each with its part of what the study spends.
+        mechanism: the name of one of `dpdpca_protocol.privacy.mechanisms`.
+        noise_by: who draws the noise.
+        assured_shares: m = min_owners − max_colluding, if the owners draw the noise: this many parts of it
+            are assured.
+        max_owners: the most owners that may draw noise.
+        nonnegative: no record has a coordinate below 0 (masked studies).
+        rho_share: the fraction of the ρ of (ε, δ) that this study spends; below 1 in a chain of studies.
+        blocks: the blocks of a pre-study, each with its fraction of what the study spends.
     """
 
     release: ReleaseKind
@@ -93,7 +93,6 @@ class Terms:
     max_records: int
     modulus_bits: int
     mechanism: str = "gaussian"
-    calibration: Calibration = Calibration.PROVED
     noise_by: NoiseBy = NoiseBy.PROXY
     assured_shares: int = 1
     max_owners: int = 1
@@ -107,7 +106,7 @@ class Terms:
 
     @property
     def block_names(self) -> tuple[BlockName, ...]:
-        """Of what is released flat, in the order in which it travels; empty for a masked release."""
+        """The names of the released blocks, in the order of sending; empty for a masked release."""
         return (*self.rules.blocks, *(name for name, _ in self.blocks))
 
     @property

@@ -1,1 +1,1 @@
-"""Bytes that can be trusted: one encoding, identifiers, signatures, sealed boxes, what HTTP messages sign."""
+"""Secure messages: the canonical encoding, identifiers, signatures, sealed boxes and signed HTTP requests."""

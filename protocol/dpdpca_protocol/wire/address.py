@@ -1,13 +1,13 @@
-"""Addresses of services: one parser for whoever announces an address and for whoever uses it.
+"""Addresses of services.
 
-A request is signed for the host and port that its sender has in mind, so both sides must write them in the
-same way. The canonical form: scheme and host in lower case; names in the ASCII form that DNS knows (IDNA,
-mapped by UTS #46 as browsers do), without a final dot; IPv4 as four decimal numbers; IPv6 in its shortest
-form, in brackets; ports as plain decimals from 1 to 65535, and the scheme's own port left out.
-
-There is no user, path, query or fragment in an address, and no IPv6 zone, which means something on one
-machine alone. Plain http is for this machine: `localhost`, 127.0.0.0/8 and ::1. Names below `localhost` do
-not count, because not every resolver keeps them on the machine.
+The party that announces an address and the party that uses it share this parser. A request is signed for the
+host and port that its sender intends, so both sides must write them in the same way. The canonical form has
+the scheme and host in lower case. Names are in the ASCII form that DNS uses (IDNA, mapped by UTS #46 as
+browsers do), without a final dot. IPv4 addresses are four decimal numbers. IPv6 addresses are in their
+shortest form, in brackets. Ports are plain decimals from 1 to 65535, and the default port of the scheme is
+omitted. An address has no user, path, query or fragment. It has no IPv6 zone, because a zone has a meaning on
+one machine only. Plain http is only allowed for this machine: `localhost`, 127.0.0.0/8 and ::1. Names below
+`localhost` do not count, because some resolvers send them to other machines.
 """
 
 import ipaddress
@@ -23,7 +23,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _MOST_CHARACTERS = 2000
 _MOST_HOST_CHARACTERS = 253
 _MOST_AUTHORITY_CHARACTERS = 255
-"""As in manifests, which name the proxy's address."""
+"""The same limit as in manifests, which name the proxy's address."""
 _EXAMPLE = "give https://HOST or https://HOST:PORT"
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?#]*)(?P<path>[^?#]*)(?P<rest>.*)")
@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a service is reached, in canonical form; made by the functions below.
+    """The address of a service, in canonical form. The functions below make it.
 
     Attributes:
         scheme: "https", or "http" on this machine.
@@ -52,7 +52,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """host[:port] as it stands in a Host header and is signed."""
+        """host[:port], as in a signed Host header."""
         is_default = self.port == _DEFAULT_PORTS[self.scheme]
         return self.bracketed_host if is_default else f"{self.bracketed_host}:{self.port}"
 
@@ -65,7 +65,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """`text`, as people type it, as the address of a service.
+    """Parses `text`, as people type it, as the address of a service.
 
     Raises:
         UsageError: `bad-address`, or `tls-required` for plain http to another machine.
@@ -77,45 +77,54 @@ def parse_address(text: str) -> Address:
 
 
 def split_address(text: str) -> tuple[Address, str]:
-    """The address at the beginning of `text`, and the path behind it. Raises like `parse_address`."""
+    """The address at the beginning of `text`, and the path after it. Raises like `parse_address`."""
     text = text.strip(" \t\r\n")
     if len(text) > _MOST_CHARACTERS or any(letter.isspace() or _is_control(letter) for letter in text):
-        _refuse("an address is one line without spaces and control characters")
+        _refuse("an address must be one line without spaces and control characters")
     if "@" in text:
-        _refuse("an address holds no user name and no password")  # which are not shown
+        _refuse(
+            "an address must not contain a user name or a password"
+        )  # the user name and password are not shown
     parts = _URL.fullmatch(text)
     scheme = parts["scheme"].lower() if parts else ""
     if parts is None or scheme not in _DEFAULT_PORTS:
-        _refuse("an address begins with https:// and a host")
+        _refuse("an address must begin with https:// and a host")
     if parts["rest"]:
         _refuse(
-            f"an address has no {'query' if parts['rest'][0] == '?' else 'fragment'} ({parts['rest'][0]})"
+            f"an address must not have a {'query' if parts['rest'][0] == '?' else 'fragment'} "
+            f"({parts['rest'][0]})"
         )
     address = _parse_host_and_port(scheme, parts["authority"])
     if scheme == "http" and not address.is_loopback:
         raise UsageError(
             "tls-required",
-            f"plain http is allowed to this machine only, and {address.bracketed_host} is another one",
-            "give an https:// address; name the CA of its certificate with --ca-file if it is your own",
+            f"plain http is only allowed to this machine, but {address.bracketed_host} is another machine",
+            "give an https:// address; if its certificate comes from your own CA, name the CA with --ca-file",
         )
     return address, parts["path"]
 
 
 def parse_authority(text: str, local_scheme: str) -> Address:
-    """`text` as host[:port], of a service whose scheme on this machine is `local_scheme`.
+    """Parses `text` as host[:port].
 
-    Beyond this machine the scheme is https, wherever TLS ends. Raises UsageError `bad-address`.
+    The scheme is `local_scheme` if the host is this machine. On other machines it is https, even if a reverse
+    proxy ends TLS. Raises UsageError `bad-address`.
     """
     if "://" in text or "/" in text:
-        _refuse("this is host[:port], without https:// and without a path", "give HOST or HOST:PORT")
+        _refuse(
+            "this value must be host[:port], without https:// and without a path", "give HOST or HOST:PORT"
+        )
     if any(letter.isspace() or _is_control(letter) for letter in text) or "@" in text:
-        _refuse("host[:port] holds no space, no control character and no user name", "give HOST or HOST:PORT")
+        _refuse(
+            "host[:port] must not contain a space, a control character or a user name",
+            "give HOST or HOST:PORT",
+        )
     address = _parse_host_and_port("https", text)
     return _parse_host_and_port(local_scheme, text) if address.is_loopback else address
 
 
 def normal_address(text: str) -> str:
-    """The canonical form of an address that was kept, or the text itself where this version refuses it."""
+    """The canonical form of a stored address, or the text itself if this version refuses it."""
     try:
         return str(parse_address(text))
     except UsageError:
@@ -134,21 +143,24 @@ def is_loopback(host: str) -> bool:
 
 
 def refuse_path(path: str) -> NoReturn:
-    """Raises the UsageError for an address with a path."""
+    """Raises a UsageError for an address with a path."""
     _refuse(
-        f"an address has no path, and this one has {printable(path, 60)}",
-        "a proxy is served at the root of its host and port: give https://HOST:PORT, without a path prefix",
+        f"an address must not have a path, but this one has {printable(path, 60)}",
+        "a proxy is always served at the root of its host and port: give https://HOST:PORT, without a "
+        "path prefix",
     )
 
 
 def _parse_host_and_port(scheme: str, text: str) -> Address:
     parts = _AUTHORITY.fullmatch(text)
     if parts is None:
-        _refuse("host and port are not to be told apart", f"{_EXAMPLE}; an IPv6 address stands in brackets")
+        _refuse(
+            "the host and the port cannot be told apart", f"{_EXAMPLE}; write an IPv6 address in brackets"
+        )
     host = _parse_host(parts["host"])
     address = Address(scheme, host, _parse_port((parts["port"] or "")[1:], _DEFAULT_PORTS[scheme]))
     if len(address.authority) > _MOST_AUTHORITY_CHARACTERS:
-        _refuse(f"host and port are longer than {_MOST_AUTHORITY_CHARACTERS} characters")
+        _refuse(f"host and port together are longer than {_MOST_AUTHORITY_CHARACTERS} characters")
     return address
 
 
@@ -165,26 +177,26 @@ def _parse_host(text: str) -> str:
         return _parse_ipv6(text[1:-1])
     name = _to_ascii(text).removesuffix(".")
     if not name:
-        _refuse("the address names no host")
+        _refuse("the address has no host")
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
         return _parse_ipv4(name)
     for label in name.split("."):
         _check_label(label, name)
     if len(name) > _MOST_HOST_CHARACTERS:
-        _refuse(f"a host name has at most {_MOST_HOST_CHARACTERS} characters")
+        _refuse(f"a host name must have at most {_MOST_HOST_CHARACTERS} characters")
     return name
 
 
 def _parse_ipv6(text: str) -> str:
     if "%" in text:
         _refuse(
-            f"[{printable(text, 60)}] has a zone (%), which means something on one machine alone",
+            f"[{printable(text, 60)}] has a zone (%), which has a meaning on one machine only",
             "give an address without a zone",
         )
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
-        _refuse(f"[{printable(text, 60)}] is no IPv6 address")
+        _refuse(f"[{printable(text, 60)}] is not an IPv6 address")
     if address.ipv4_mapped is not None:
         _refuse(f"[{text}] is the IPv4 address {address.ipv4_mapped}", f"give {address.ipv4_mapped}")
     if address.is_link_local:
@@ -197,7 +209,8 @@ def _parse_ipv4(text: str) -> str:
         address = ipaddress.IPv4Address(text)
     except ValueError:
         _refuse(
-            f"'{printable(text, 60)}' looks like an IPv4 address, and programs read it in different ways",
+            f"'{printable(text, 60)}' looks like an IPv4 address, but programs interpret it in different "
+            "ways",
             "write four decimal numbers, such as 127.0.0.1",
         )
     return _of_one_machine(address)
@@ -205,12 +218,12 @@ def _parse_ipv4(text: str) -> str:
 
 def _of_one_machine(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
     if address.is_unspecified or address.is_multicast:
-        _refuse(f"{address} is not the address of one machine", "give the address that clients use")
+        _refuse(f"{address} is not the address of a single machine", "give the address that clients use")
     return str(address)
 
 
 def _to_ascii(name: str) -> str:
-    """`name` in lower case, with labels in other scripts as DNS knows them."""
+    """`name` in lower case, with labels in other scripts in the form that DNS uses."""
     if name.isascii():
         return name.lower()
     try:
@@ -219,7 +232,7 @@ def _to_ascii(name: str) -> str:
         labels = idna.uts46_remap(name, std3_rules=False, transitional=False).split(".")
         return ".".join(label if label.isascii() else idna.alabel(label).decode() for label in labels)
     except UnicodeError:
-        _refuse(f"'{printable(name, 60)}' is no valid international host name (IDNA)")
+        _refuse(f"'{printable(name, 60)}' is not a valid international host name (IDNA)")
 
 
 def _check_label(label: str, name: str) -> None:
@@ -228,7 +241,7 @@ def _check_label(label: str, name: str) -> None:
         _refuse(f"{shown} has an empty part between two dots")
     if not _LABEL.fullmatch(label):
         _refuse(
-            f"{shown} has a part that is not made of 1 to 63 letters, digits and inner hyphens",
+            f"{shown} has a part that does not consist of 1 to 63 letters, digits and inner hyphens",
             "give the name that is in DNS",
         )
     if label.startswith("xn--"):
@@ -237,7 +250,7 @@ def _check_label(label: str, name: str) -> None:
         except UnicodeError:
             is_genuine = False
         if not is_genuine:
-            _refuse(f"{shown} has a part that begins with xn-- and encodes no valid name (IDNA)")
+            _refuse(f"{shown} has a part that begins with xn-- but does not encode a valid name (IDNA)")
 
 
 def _is_control(letter: str) -> bool:

@@ -1,6 +1,7 @@
-"""Canonical JSON (RFC 8785) in and out: a message has one encoding, anything else is refused.
+"""Reads and writes canonical JSON (RFC 8785).
 
-Only objects, arrays, strings, booleans and integers below 2⁵³ occur; reals travel as decimal strings.
+A message has exactly one encoding; everything else is refused. Only objects, arrays, strings, booleans and
+integers below 2⁵³ are used. Reals are sent as decimal strings.
 """
 
 import json
@@ -13,21 +14,24 @@ import rfc8785
 from dpdpca_protocol.errors import LimitError, MessageError
 
 MOST_GROWTH_BYTES = 96 * 1024 * 1024
-"""That a message may need in memory beyond its text, once it is parsed."""
+"""The most memory that a parsed message may need beyond its text."""
 
 _MAX_DEPTH = 16
 _BYTES_OF_A_VALUE = 300
 _BEYOND_LATIN, _BEYOND_BASIC = re.compile(rb"[\xc4-\xff]"), re.compile(rb"[\xf0-\xff]")
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""Its end may be missing: else a text without one would be searched anew from each quote in it."""
+"""The closing quote is optional.
+
+Otherwise a text without one would be searched again from each of its quotes.
+"""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def canonical_json(value: Mapping[str, Any]) -> bytes:
-    """The one encoding of `value`.
+    """The canonical encoding of `value`.
 
     Raises:
-        MessageError: a value has no canonical form (a float, a lone surrogate, an integer ≥ 2⁵³).
+        MessageError: a value has no canonical form (a float, a single surrogate, an integer ≥ 2⁵³).
     """
     try:
         _check_no_reals(value)
@@ -37,7 +41,7 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
 
 
 def named_list(name: str, encoded: Sequence[bytes]) -> bytes:
-    """A member that lists objects in their canonical form, to stand between braces."""
+    """A member that lists objects in canonical form; it goes between braces."""
     return f'"{name}":['.encode() + b",".join(encoded) + b"]"
 
 
@@ -45,14 +49,16 @@ def parse_canonical(untrusted: bytes) -> dict[str, Any]:
     """The object that `untrusted` encodes, if these bytes are its canonical form.
 
     Raises:
-        MessageError: not JSON, not an object, a duplicate member, a number that is no integer below 2⁵³,
-            or bytes that differ from the canonical form of what they say.
+        MessageError: the bytes are not JSON, not an object, contain a duplicate member or a number that is
+            not an integer below 2⁵³, or differ from the canonical form.
         LimitError: `too-large`, see `check_growth`.
     """
     value = read_object(untrusted, parse_float=_refuse_number, parse_constant=_refuse_number)
     if canonical_json(value) != untrusted:
         raise MessageError(
-            "not-canonical", "the message is not in canonical form", "encode it by RFC 8785 and send it again"
+            "not-canonical",
+            "the message is not in canonical form",
+            "encode it according to RFC 8785 and send it again",
         )
     return value
 
@@ -68,12 +74,13 @@ def read_object(
         options: those of `json.loads`.
 
     Raises:
-        MessageError: not JSON, not an object, a member named twice, or nested more than 16 levels.
+        MessageError: the text is not JSON, not an object, has a duplicate member, or is nested more than 16
+            levels deep.
         LimitError: `too-large`.
     """
     check_growth(untrusted, most_growth_bytes)
     if _nesting(untrusted) > _MAX_DEPTH:
-        raise MessageError("malformed", f"the message nests deeper than {_MAX_DEPTH} levels")
+        raise MessageError("malformed", f"the message is nested more than {_MAX_DEPTH} levels deep")
     try:
         value = json.loads(
             untrusted.decode("utf-8", errors="strict"), object_pairs_hook=unique_members, **options
@@ -86,10 +93,11 @@ def read_object(
 
 
 def check_growth(untrusted: bytes, most_bytes: int = MOST_GROWTH_BYTES) -> None:
-    """That `untrusted` does not grow as Python's objects: `[],` is three bytes of JSON and seventy of memory.
+    """Checks that `untrusted` does not need too much memory once it is parsed.
 
-    What counts is an upper bound: the largest object for each value, and texts as wide as their widest
-    letter, as a whole and once more in parts.
+    The three bytes `[],` of JSON take seventy bytes as Python objects. The check uses an upper bound: the
+    largest object for each value, and texts as wide as their widest character, counted as a whole and once
+    more in parts.
 
     Raises:
         LimitError: `too-large`.
@@ -100,13 +108,16 @@ def check_growth(untrusted: bytes, most_bytes: int = MOST_GROWTH_BYTES) -> None:
     if 2 * (width - 1) * len(untrusted) + _BYTES_OF_A_VALUE * values > most_bytes:
         raise LimitError(
             "too-large",
-            f"the message would need more than {most_bytes >> 20} MiB beside its text",
+            f"the parsed message would need more than {most_bytes >> 20} MiB beyond its text",
             "send less",
         )
 
 
 def _nesting(untrusted: bytes) -> int:
-    """How deep brackets outside of texts nest, without a parser that could run out of stack."""
+    """The depth to which brackets outside strings are nested.
+
+    It uses no parser, which could run out of stack.
+    """
     depth = deepest = 0
     for bracket in _TEXT.sub(b"", untrusted).translate(None, _NO_BRACKETS):
         if bracket in b"[{":
@@ -119,7 +130,7 @@ def _nesting(untrusted: bytes) -> int:
 
 def _check_no_reals(value: Any) -> None:
     if isinstance(value, float):
-        raise MessageError("not-canonical", "a number is not an integer; reals travel as decimal strings")
+        raise MessageError("not-canonical", "a number is not an integer; reals are sent as decimal strings")
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, list | tuple):
@@ -129,7 +140,7 @@ def _check_no_reals(value: Any) -> None:
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """For `json`'s `object_pairs_hook`: an object, or MessageError where it names a member twice."""
+    """An `object_pairs_hook` for `json`. Raises MessageError if an object names a member twice."""
     members = dict(pairs)
     if len(members) != len(pairs):
         raise MessageError("not-canonical", "an object names a member twice")
@@ -137,4 +148,4 @@ def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_number(_literal: str) -> Any:
-    raise MessageError("not-canonical", "numbers must be integers; reals travel as decimal strings")
+    raise MessageError("not-canonical", "numbers must be integers; reals are sent as decimal strings")

@@ -1,8 +1,8 @@
-"""Strict readers for the members of a message that strangers wrote.
+"""Strict readers for the members of untrusted messages.
 
-Each reader takes the untrusted value and the place it stands at, and returns a typed value or raises:
-`MessageError` when the shape is wrong, `PolicyError` when the shape is right and the content is refused.
-No error repeats the rejected text.
+Each reader takes the untrusted value and its place in the message, and returns a typed value. It raises
+`MessageError` if the shape is wrong, and `PolicyError` if the shape is right but the content is refused. No
+error repeats the rejected text.
 """
 
 import re
@@ -19,7 +19,7 @@ _DECIMAL = re.compile(r"(-?)(0|[1-9][0-9]{0,29})(?:\.([0-9]{0,39}[1-9]))?")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]{1,255}(?:/[A-Za-z0-9._~/-]{0,200})?")
 _REFUSED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# Default-ignorable and blank characters that are of no refused category (Unicode, DerivedCoreProperties).
+# Default-ignorable and blank characters outside the refused categories (Unicode, DerivedCoreProperties).
 _INVISIBLE = (
     range(0x034F, 0x0350),
     range(0x115F, 0x1161),
@@ -46,18 +46,18 @@ def refused(problem: str, next_step: str = "") -> Never:
 
 
 def check_members(untrusted: Any, where: str, required: Iterable[str], optional: Iterable[str] = ()) -> None:
-    """That `untrusted` is an object with all required and no unknown members."""
+    """Checks that `untrusted` is an object with all required members and no unknown ones."""
     if not isinstance(untrusted, Mapping):
         malformed(where, "an object")
     required = frozenset(required)
     if missing := sorted(required - untrusted.keys()):
         raise MessageError("malformed", f"{where} lacks {', '.join(missing)}")
     if unknown := untrusted.keys() - required - frozenset(optional):
-        raise MessageError("malformed", f"{where} has {len(unknown)} unknown member(s)")
+        raise MessageError("malformed", f"{where} has {len(unknown)} unknown members")
 
 
 def read_text(untrusted: Any, where: str, most: int) -> str:
-    """One line of 1 to `most` characters in NFC: nothing that could steer a terminal, hide or reorder."""
+    """One line of 1 to `most` characters in NFC, without control, invisible or reordering characters."""
     if not isinstance(untrusted, str):
         malformed(where, "text")
     if problem := text_problem(untrusted, most):
@@ -66,15 +66,15 @@ def read_text(untrusted: Any, where: str, most: int) -> str:
 
 
 def text_problem(untrusted: str, most: int) -> str:
-    """Why a text may not be shown to people as it stands, as the end of a sentence; empty if it may."""
+    """The reason why a text must not be shown to people, as the end of a sentence; empty if there is none."""
     if not untrusted:
         return "is empty"
     if len(untrusted) > most:
         return f"is longer than {most} characters"
     if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in untrusted):
-        return "holds control, formatting or unassigned characters"
+        return "contains control, formatting or unassigned characters"
     if any(ord(character) in invisible for character in untrusted for invisible in _INVISIBLE):
-        return "holds invisible characters"
+        return "contains invisible characters"
     if untrusted != untrusted.strip():
         return "begins or ends with a space"
     if not unicodedata.is_normalized("NFC", untrusted):
@@ -83,15 +83,15 @@ def text_problem(untrusted: str, most: int) -> str:
 
 
 def name_key(name: str) -> str:
-    """What two names have in common that a reader would take for one: NFKC, case folded."""
+    """A key that is equal for names that a reader could confuse: NFKC, case folded."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def real_of(value: Any, where: str) -> Fraction:
-    """The exact value of a number as people write it: TOML integer or float (as printed), or a string.
+    """The exact value of a number as people write it: a TOML integer or float (as printed), or a string.
 
     Raises:
-        MessageError: not a finite number that a manifest has room for; it names the field.
+        MessageError: it is not a finite number that a manifest can hold; the error names the field.
     """
     if isinstance(value, Fraction):
         return value
@@ -109,19 +109,19 @@ def real_of(value: Any, where: str) -> Fraction:
 
 
 def read_choice(untrusted: Any, where: str, choices: Iterable[str], not_offered: Iterable[str] = ()) -> str:
-    """One of `choices`; a name from `not_offered` gets the reason."""
+    """One of `choices`. The error for a name in `not_offered` gives the reason."""
     if not isinstance(untrusted, str):
         malformed(where, "text")
     choices = tuple(choices)
     if untrusted in tuple(not_offered):
-        refused(f"{where} {untrusted!r} is not offered by this version", f"use {' or '.join(choices)}")
+        refused(f"{where} {untrusted!r} is not available in this version", f"use {' or '.join(choices)}")
     if untrusted not in choices:
-        refused(f"{where} is none of {', '.join(choices)}")
+        refused(f"{where} must be one of {', '.join(choices)}")
     return untrusted
 
 
 def read_integer(untrusted: Any, where: str, least: int, most: int = _MAX_INTEGER) -> int:
-    """An integer in [least, most]; true and false are none."""
+    """An integer in [least, most]. true and false are not integers."""
     if not isinstance(untrusted, int) or isinstance(untrusted, bool):
         malformed(where, "an integer")
     if not least <= untrusted <= most:
@@ -130,7 +130,7 @@ def read_integer(untrusted: Any, where: str, least: int, most: int = _MAX_INTEGE
 
 
 def read_decimal(untrusted: Any, where: str) -> Fraction:
-    """The exact value of a decimal in its one form: "1", "-0.5"; no "+", no exponent, no "1.0", no "-0"."""
+    """The exact value of a decimal in its canonical form: "1", "-0.5"; not "+1", "1e3", "1.0" or "-0"."""
     match = _DECIMAL.fullmatch(untrusted) if isinstance(untrusted, str) else None
     if match is None or untrusted == "-0":
         malformed(where, "a decimal string in its shortest form, such as 1 or -0.5")
@@ -140,10 +140,10 @@ def read_decimal(untrusted: Any, where: str) -> Fraction:
 
 
 def decimal_text(value: Fraction) -> str:
-    """The one decimal form of `value`, which must have at most 40 places.
+    """The canonical decimal form of `value`, which must have at most 40 places.
 
     Raises:
-        MessageError: no finite decimal of that length is equal to it.
+        MessageError: no finite decimal of that length equals it.
     """
     scaled = abs(value) * 10**_DECIMAL_PLACES
     if scaled.denominator != 1:
@@ -155,7 +155,7 @@ def decimal_text(value: Fraction) -> str:
 
 
 def read_time(untrusted: Any, where: str) -> datetime:
-    """A time in UTC, whole seconds, in the form 2026-11-27T22:00:00Z."""
+    """A time in UTC, in whole seconds, in the form 2026-11-27T22:00:00Z."""
     if isinstance(untrusted, str) and _TIME.fullmatch(untrusted):
         try:
             return datetime.strptime(untrusted, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
@@ -165,9 +165,9 @@ def read_time(untrusted: Any, where: str) -> datetime:
 
 
 def time_text(value: datetime) -> str:
-    """The one form of an aware time, cut to whole seconds."""
+    """The canonical form of an aware time, truncated to whole seconds."""
     if value.tzinfo is None:
-        raise MessageError("malformed", "a time lacks its zone", "write it in UTC, with a Z")
+        raise MessageError("malformed", "a time has no time zone", "write it in UTC, with a Z")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
@@ -187,18 +187,21 @@ def read_list(untrusted: Any, where: str, most: int) -> list[Any]:
 
 
 def read_wide_hex(untrusted: Any, where: str, most_digits: int) -> int:
-    """A non-negative integer in lower-case hex, two digits a byte; the caller judges its length."""
+    """A non-negative integer in lower-case hex with two digits for each byte.
+
+    The caller checks its length.
+    """
     if (
         not isinstance(untrusted, str)
         or not 0 < len(untrusted) <= most_digits
         or len(untrusted) % 2
         or re.fullmatch(r"[0-9a-f]+", untrusted) is None
     ):
-        malformed(where, f"at most {most_digits} lower-case hex digits, two a byte")
+        malformed(where, f"at most {most_digits} lower-case hex digits, two for each byte")
     return int(untrusted, 16)
 
 
 def check_unique(values: Iterable[object], where: str) -> None:
     listed = list(values)
     if len(set(listed)) != len(listed):
-        refused(f"{where} repeats an entry")
+        refused(f"{where} contains an entry twice")

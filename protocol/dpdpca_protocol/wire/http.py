@@ -1,4 +1,4 @@
-"""Constants that both ends of a request must agree on."""
+"""Constants on which both ends of a request must agree."""
 
 SIGNATURE_LABEL = "sig1"
 SIGNATURE_TAG = "dpdpca"
@@ -7,10 +7,10 @@ SIGNED_COMPONENTS = ("@method", "@authority", "@path", "@query")
 SIGNED_BODY_COMPONENTS = ("content-digest", "content-type")
 NONCE_BYTES = 16
 WINDOW_SECONDS = 300
-"""How far a request's `created` may be from the verifier's clock, either way."""
+"""How far a request's `created` may be from the verifier's clock, before or after."""
 
 HEARTBEAT_SECONDS = 10.0
-"""A stream of events says at least a comment this often."""
+"""A stream of events sends something at least this often, if only a comment."""
 
 JSON_MEDIA_TYPE = "application/json"
 CHUNK_MEDIA_TYPE = "application/octet-stream"
@@ -19,10 +19,10 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 PROBLEM_TYPE_PREFIX = "urn:dpdpca:problem:"
 
 STATEMENT_LIMIT_BYTES = 64 * 1024
-"""Largest signed statement or JSON body, but for the three below."""
+"""The largest signed statement or JSON body, except for the three below."""
 MANIFEST_LIMIT_BYTES = 4 * 1024 * 1024
 """A manifest names up to thousands of features."""
 RELEASE_LIMIT_BYTES = 48 * 1024 * 1024
-"""A release without its chunks: what its owners signed, and its events."""
+"""A release without its chunks: the statements of its owners, and its events."""
 COMPONENTS_LIMIT_BYTES = 64 * 1024 * 1024
-"""Published components, one sealed copy an owner: as many of the leading ones as fit."""
+"""Published components with one sealed copy for each owner: as many of the leading components as fit."""

@@ -1,4 +1,4 @@
-"""Names of things are hashes of their bytes: 32 bytes, lower-case hex as text."""
+"""Identifiers are hashes of the identified bytes: 32 bytes, or lower-case hex as text."""
 
 import hashlib
 import re
@@ -10,13 +10,13 @@ _HEX64 = re.compile(r"[0-9a-f]{64}")
 
 
 class Digest(bytes):
-    """A SHA-256 value. Subclasses keep kinds apart; the text form is `hex()`."""
+    """A SHA-256 value. Subclasses distinguish kinds of identifiers. The text form is `hex()`."""
 
     __slots__ = ()
 
     def __new__(cls, value: bytes) -> Self:
         if len(value) != 32:
-            raise MessageError("malformed", f"{cls.__name__} has {len(value)} bytes instead of 32")
+            raise MessageError("malformed", f"a {cls.__name__} must have 32 bytes, not {len(value)}")
         return super().__new__(cls, value)
 
     @classmethod

@@ -1,8 +1,8 @@
-"""Sealing: to a party's key (HPKE), at rest under a data key, and under a passphrase.
+"""Sealing to a party's key (HPKE), at rest under a data key, and under a passphrase.
 
-HPKE is base mode, single shot: X25519, HKDF-SHA256, ChaCha20-Poly1305 (RFC 9180), empty associated data;
-a sealed message is enc ‖ ciphertext. What is sealed at rest carries a random 96-bit nonce in front, and its
-context (what it is, of which study) as associated data, so that a swapped file does not open.
+HPKE is used in base mode, single shot: X25519, HKDF-SHA256, ChaCha20-Poly1305 (RFC 9180), with empty
+associated data. A sealed message is enc ‖ ciphertext. Data sealed at rest begin with a random 96-bit nonce.
+Their context (what they are, of which study) is the associated data, so that a swapped file does not open.
 """
 
 import struct
@@ -27,82 +27,87 @@ _HPKE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 def chunk_info(study: StudyId, owner: PartyId, version: int, index: int) -> bytes:
-    """The HPKE `info` of chunk `index` of an owner's share version: it opens only in its own place.
+    """The HPKE `info` of chunk `index` of an owner's share version.
 
-    The owner is part of it, so that nobody passes another owner's sealed chunks off as its own.
+    The chunk only opens at this position. The owner is part of it, so that nobody can submit another owner's
+    sealed chunks as its own.
     """
     return f"dpdpca/chunk/v{FORMAT}".encode() + study + owner + struct.pack(">II", version, index)
 
 
 def components_info(study: StudyId) -> bytes:
-    """The HPKE `info` of components published back to one owner."""
+    """The HPKE `info` of components that are published to one owner."""
     return f"dpdpca/components/v{FORMAT}".encode() + study
 
 
 def seal(plaintext: bytes, x25519: bytes, info: bytes) -> bytes:
-    """`plaintext` readable by the holder of the raw X25519 public key alone.
+    """Seals `plaintext` so that only the holder of the raw X25519 public key's secret can read it.
 
     Raises:
-        CryptographicError: nothing can be sealed to this key (it is of low order).
+        CryptographicError: nothing can be sealed to this key, because it has low order.
     """
     try:
         return _HPKE.encrypt(plaintext, X25519PublicKey.from_public_bytes(x25519), info)
     except ValueError as error:
         raise CryptographicError(
-            "unfit-sealing-key", "an X25519 key is of low order", "ask its holder to enrol with a proper key"
+            "unfit-sealing-key", "an X25519 key has low order", "ask its holder to enrol with a valid key"
         ) from error
 
 
 def open_sealed(untrusted: bytes, key: X25519PrivateKey, info: bytes) -> bytes:
-    """What was sealed to `key` under the same `info`.
+    """Opens what was sealed to `key` with the same `info`.
 
     Raises:
-        CryptographicError: sealed to another key, for another place, or altered.
+        CryptographicError: it was sealed to another key or for another place, or it was altered.
     """
     try:
         return _HPKE.decrypt(untrusted, key, info)
-    except Exception as error:  # the library raises several kinds; all mean the same here
+    except Exception as error:  # the library raises several kinds of errors; all mean the same here
         raise CryptographicError(
             "sealed-body-does-not-open",
-            "a sealed body does not open: another key, another place, or altered on the way",
-            "fetch the recipient's key and the study again and send it once more",
+            "a sealed body does not open: it was sealed to another key or for another place, or it was "
+            "altered",
+            "fetch the recipient's key and the study again, then seal and send it again",
         ) from error
 
 
 def seal_at_rest(plaintext: bytes, key: bytes, context: bytes, randomness: Randomness) -> bytes:
-    """`plaintext` under a 32-byte data key; `context` says what it is and must be given again."""
+    """Seals `plaintext` under a 32-byte data key.
+
+    `context` says what it is and is needed again to open it.
+    """
     nonce = randomness.bytes(_NONCE_BYTES)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, context)
 
 
 def open_at_rest(sealed: bytes, key: bytes, context: bytes) -> bytes:
-    """Raises IntegrityError where stored bytes do not open under this key and context."""
+    """Raises IntegrityError if stored bytes do not open under this key and context."""
     try:
         return ChaCha20Poly1305(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], context)
     except (InvalidTag, ValueError) as error:
         raise IntegrityError(
             "state-corrupt",
             "stored bytes do not open under their key",
-            "keep a copy of the home, and put the home back from the newest backup",
+            "keep a copy of the home, then restore the home from the newest backup",
         ) from error
 
 
 def seal_with_passphrase(
     plaintext: bytes, passphrase: bytes, context: bytes, randomness: Randomness
 ) -> bytes:
-    """`plaintext` under scrypt(passphrase), salt in front (RFC 7914; N = 2¹⁶, r = 8, p = 1)."""
+    """Seals `plaintext` under scrypt(passphrase), salt in front (RFC 7914; N = 2¹⁶, r = 8, p = 1)."""
     salt = randomness.bytes(_SALT_BYTES)
     return salt + seal_at_rest(plaintext, _passphrase_key(passphrase, salt), context, randomness)
 
 
 def open_with_passphrase(sealed: bytes, passphrase: bytes, context: bytes) -> bytes:
-    """Raises AuthenticationError for a wrong passphrase (or altered bytes: they look the same)."""
+    """Raises AuthenticationError for a wrong passphrase or altered bytes, which look the same."""
     key = _passphrase_key(passphrase, sealed[:_SALT_BYTES])
     try:
         return open_at_rest(sealed[_SALT_BYTES:], key, context)
     except IntegrityError as error:
         raise AuthenticationError(
-            "wrong-passphrase", "a sealed key does not open", "give the passphrase it was made with"
+            "wrong-passphrase", "a sealed key does not open", "give the passphrase with which it was sealed"
         ) from error
 
 

@@ -1,8 +1,8 @@
 """Identity keys and signed statements.
 
-A statement is the canonical JSON object {body, kind, signature, signer}. The Ed25519 signature covers a
-domain tag made of the kind and the format version, and the canonical bytes of the body; the statement's
-digest is the SHA-256 of those body bytes. Verification raises and never returns a flag.
+A statement is the canonical JSON object {body, kind, signature, signer}. The Ed25519 signature covers the
+canonical bytes of the body and a domain tag, which consists of the kind and the format version. The
+statement's digest is the SHA-256 of the body bytes. Verification raises an error and never returns a flag.
 """
 
 from collections.abc import Mapping
@@ -19,12 +19,12 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 
 FORMAT = 1
-"""Version of every message; a breaking change raises it, and it is part of every domain tag."""
+"""The version of all messages. A breaking change raises it. It is part of every domain tag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The public half of a party: raw 32-byte keys for signing and for sealing."""
+    """A party's public keys: raw 32-byte keys for signing and for sealing."""
 
     ed25519: bytes
     x25519: bytes
@@ -36,7 +36,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class IdentityKey:
-    """The private half of a party. Its repr shows nothing."""
+    """A party's private keys. Its repr shows nothing."""
 
     ed25519: Ed25519PrivateKey
     x25519: X25519PrivateKey
@@ -55,7 +55,7 @@ class IdentityKey:
         )
 
     def to_pem(self, passphrase: bytes | None = None) -> bytes:
-        """Two PKCS#8 PEM blocks, signing key first, encrypted if a passphrase is given."""
+        """Two PKCS#8 PEM blocks, the signing key first. They are encrypted if a passphrase is given."""
         encryption: serialization.KeySerializationEncryption = (
             serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         )
@@ -76,7 +76,7 @@ class IdentityKey:
             sealing = serialization.load_pem_private_key(pem[cut:], passphrase)
         except (TypeError, ValueError) as error:
             raise AuthenticationError(
-                "wrong-passphrase", "the key file does not open", "give the passphrase it was made with"
+                "wrong-passphrase", "the key file does not open", "give the passphrase with which it was made"
             ) from error
         if not isinstance(signing, Ed25519PrivateKey) or not isinstance(sealing, X25519PrivateKey):
             raise MessageError("malformed", "the key file does not hold an Ed25519 and an X25519 key")
@@ -85,7 +85,7 @@ class IdentityKey:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A verified statement: who said what, and the bytes that prove it."""
+    """A verified statement: its signer, its content, and the bytes that prove it."""
 
     kind: str
     body: Mapping[str, Any]
@@ -106,7 +106,7 @@ def domain_tag(kind: str) -> bytes:
 
 
 def sign_statement(kind: str, body: Mapping[str, Any], key: IdentityKey) -> Statement:
-    """`body` signed as a statement of this kind."""
+    """Signs `body` as a statement of this kind."""
     payload = canonical_json(body)
     signer = key.public.ed25519
     envelope = {
@@ -124,17 +124,18 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
     Args:
         kind: what the statement must be.
         untrusted: bytes as received.
-        signer: raw Ed25519 key that must have signed; None accepts any signer, which the caller then judges.
+        signer: the raw Ed25519 key that must have signed. None accepts any signer, and the caller must then
+            check the signer.
 
     Raises:
-        MessageError: not a canonical statement of this kind.
-        AuthenticationError: signed by another key, or not at all.
+        MessageError: it is not a canonical statement of this kind.
+        AuthenticationError: another key has signed it, or none.
     """
     envelope = parse_canonical(untrusted)
     if set(envelope) != {"body", "kind", "signature", "signer"} or not isinstance(envelope["body"], dict):
-        raise MessageError("malformed", "a statement has the members body, kind, signature and signer")
+        raise MessageError("malformed", "a statement must have the members body, kind, signature and signer")
     if envelope["kind"] != kind:
-        raise MessageError("malformed", f"a {kind} statement was expected, not another kind")
+        raise MessageError("malformed", f"this must be a {kind} statement, but it is of another kind")
     claimed = hex_bytes(envelope["signer"], 32, "signer")
     signature = hex_bytes(envelope["signature"], 64, "signature")
     if signer is not None and claimed != signer:
@@ -142,53 +143,55 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
             "bad-signature",
             f"the {kind} statement is signed by {PartyId.of(claimed).hex()[:16]}…,"
             f" not by {PartyId.of(signer).hex()[:16]}…",
-            "compare the fingerprints with the other party",
+            "compare key fingerprints with the other party",
         )
-    # In canonical form the body stands between members of known length.
+    # In canonical form the body is between members of known length.
     rest = len(f',"kind":"{kind}","signature":"{signature.hex()}","signer":"{claimed.hex()}"}}')
     payload = memoryview(untrusted)[len('{"body":') : -rest]
     try:
         Ed25519PublicKey.from_public_bytes(claimed).verify(signature, b"".join((domain_tag(kind), payload)))
     except (InvalidSignature, ValueError) as error:
         raise AuthenticationError(
-            "bad-signature", f"the signature of the {kind} statement is false"
+            "bad-signature", f"the signature of the {kind} statement is invalid"
         ) from error
     return Statement(kind, envelope["body"], claimed, untrusted)
 
 
 def check_members(body: Mapping[str, Any], *names: str, optional: str | None = None) -> None:
-    """Raises MessageError unless `body` has these members, `format` besides, perhaps `optional`, no other."""
+    """Raises MessageError unless `body` has exactly these members, `format`, and possibly `optional`."""
     if (
         set(body) - {optional} != {"format", *names}
         or type(body["format"]) is not int
         or body["format"] != FORMAT
     ):
-        raise MessageError("malformed", f"the statement has the members format, {', '.join(names)}")
+        raise MessageError(
+            "malformed", f"the statement must have exactly the members format, {', '.join(names)}"
+        )
 
 
 def naming_head(body: dict[str, Any], head: Digest | None) -> dict[str, Any]:
-    """A body that names the head of its signer's log, or its ledger, where there is one to name."""
+    """The body with the head of its signer's log or ledger, if there is one."""
     return body if head is None else body | {"log": head.hex()}
 
 
 def named_head(body: Mapping[str, Any]) -> Digest | None:
-    """The head that a body names; those of earlier versions name none."""
+    """The head that a body names. Bodies of earlier versions name none."""
     return Digest.parse(body["log"]) if "log" in body else None
 
 
 def sealing_key_bytes(untrusted: Any, what: str) -> bytes:
-    """`untrusted` as a raw X25519 public key that something can be sealed to.
+    """Reads `untrusted` as a raw X25519 public key that is suitable for sealing.
 
     Raises:
-        MessageError: no 32 bytes of lower-case hex.
-        CryptographicError: `unfit-sealing-key`, of low order: everything sealed to it would be open.
+        MessageError: it is not 32 bytes of lower-case hex.
+        CryptographicError: `unfit-sealing-key`, it has low order, so anyone could open what is sealed to it.
     """
     raw = hex_bytes(untrusted, 32, what)
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(raw))
     except ValueError as error:
         raise CryptographicError(
-            "unfit-sealing-key", f"{what} is an X25519 key of low order", "make a proper key"
+            "unfit-sealing-key", f"{what} is an X25519 key with low order", "make a new key"
         ) from error
     return raw
 

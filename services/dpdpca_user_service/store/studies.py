@@ -116,7 +116,11 @@ class StudyStore:
                 select(*_LIGHT).where((studies.c.id == name) | (studies.c.study == name))
             ).one_or_none()
             if found is None:
-                raise NotFoundError("not-found", "there is no such study here", "see: dpdpca user list")
+                raise NotFoundError(
+                    "not-found",
+                    "there is no such study here",
+                    "list the studies with: dpdpca user study list",
+                )
             return _row(found)
 
     def all(self) -> list[StudyRow]:

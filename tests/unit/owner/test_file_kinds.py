@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +63,7 @@ def zipped(*names: str) -> Make:
     return make
 
 
-def tarred(mode: str) -> Make:
+def tarred(mode: Literal["w", "w:gz"]) -> Make:
     def make(path: Path) -> None:
         with tarfile.open(path, mode) as archive:
             member = tarfile.TarInfo("records.csv")
@@ -136,9 +137,9 @@ def test_a_text_may_begin_like_a_file_of_another_kind(tmp_path: Path, first: str
         (zipped("word/document.xml"), "a Word document", "ask"),
         (zipped("records.csv"), "a ZIP archive", "unpack"),
         (tarred("w"), "a tar archive", "unpack"),
-        (tarred("w:gz"), "compressed with gzip, and what is in it is a tar archive", "unpack"),
-        (bytes_of(gzip.compress(parquet_bytes())), "what is in it is a Parquet file", "unpack"),
-        (bytes_of(gzip.compress(gzip.compress(TEXT.encode()))), "what is in it is compressed", "unpack"),
+        (tarred("w:gz"), "compressed with gzip, and its content is a tar archive", "unpack"),
+        (bytes_of(gzip.compress(parquet_bytes())), "its content is a Parquet file", "unpack"),
+        (bytes_of(gzip.compress(gzip.compress(TEXT.encode()))), "its content is compressed", "unpack"),
         (bytes_of(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj"), "a PDF document", "ask for the table"),
         (bytes_of(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\n" * 20), "a PDF document", "ask for the table"),
         (bytes_of(b"\xef\xbb\xbf\n<!DOCTYPE html><html><body>age,size"), "a web page or XML", "download"),
@@ -165,8 +166,8 @@ def test_a_text_may_begin_like_a_file_of_another_kind(tmp_path: Path, first: str
             "is not text in the encoding utf-8",
             "--encoding cp1252",
         ),
-        (bytes_of(bytes(range(256)) * 8), "is no text file, nor Parquet", "export"),
-        (bytes_of(TEXT.encode() + bytes(10)), "is no text file, nor Parquet", "export"),
+        (bytes_of(bytes(range(256)) * 8), "is neither a text file nor Parquet", "export"),
+        (bytes_of(TEXT.encode() + bytes(10)), "is neither a text file nor Parquet", "export"),
         (bytes_of(gzip.compress(TEXT.encode())[:-6]), "cannot be read", "export it again"),
         (bytes_of(parquet_bytes()[:-30]), "cannot be read", "export it again"),
     ],

@@ -18,7 +18,7 @@ def test_positions_by_normalised_name() -> None:
     ("names", "slug", "words"),
     [
         (["age", "größe"], "missing-column", "column 'weight'"),
-        (["age", "größe", "weight", "age"], "duplicated-column", "more than one column 'age'"),
+        (["age", "größe", "weight", "age"], "duplicated-column", "more than one column named 'age'"),
         (["age", "age", "x"], "duplicated-column", "'age'"),
         (["Age", "größe", "weight"], "missing-column", "rename 'Age' to 'age'"),
         (["age", "größe", "wieght"], "missing-column", "rename 'wieght' to 'weight'"),

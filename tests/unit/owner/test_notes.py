@@ -1,15 +1,12 @@
 """What is unusual and yet admitted is said, once each; what is usual is not."""
 
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from owner_scene import MakeScene
 
 from dpdpca_owner import actions
-
-SceneMaker = Callable[..., Any]
 
 FEATURES = [
     {"name": "Größe", "lower": 140, "upper": 210},
@@ -25,33 +22,36 @@ FEATURES = [
         (
             "reject",
             ["age,note,Größe,id,ward", "50,x,170,1,A", "51,y,180,2,B"],
-            ["2 columns that the study does not ask for: left out", "the columns stand in another order"],
+            [
+                "2 columns left out, because the study does not ask for them",
+                "the columns are in a different order",
+            ],
         ),
         (
             "reject",
             [unicodedata.normalize("NFD", "Größe") + ",age,ward", "170,50,A", "180,51,B"],
-            ["some headers are written in another Unicode form"],
+            ["some column names differ from the manifest's in their Unicode form"],
         ),
         (
             "reject",
             ["Größe,age,ward", "170,50,A", "180,51,B", "inf,52,A", "170,,A"],
-            ["2 records with a missing value: left out"],
+            ["2 records left out, because a value is missing"],
         ),
         (
             "midpoint",
             ["Größe,age,ward", "170,50,A", "180,51,B", "-inf,52,A", "170,NaN,"],
-            ["3 missing values: the feature's centre counts in its place"],
+            ["3 missing values replaced by the centre of the feature"],
         ),
-        ("reject", ["Größe,age,ward", "170,50,A"], ["there is one record only"]),
+        ("reject", ["Größe,age,ward", "170,50,A"], ["there is only one record"]),
         (
             "reject",
             ["Größe,age,ward", "170,50,A", "180,50,A", "175,50,A"],
-            ["the same in every record: 'age', 'ward'"],
+            ["features with the same value in every record: 'age', 'ward'"],
         ),
     ],
 )
 def test_each_oddity_is_one_sentence(
-    make_scene: SceneMaker, missing: str, rows: list[str], expected: list[str]
+    make_scene: MakeScene, missing: str, rows: list[str], expected: list[str]
 ) -> None:
     scene = make_scene(features=FEATURES, missing=missing, clip_norm="1.5")
     Path(scene.location.data).write_text("\n".join(rows) + "\n", encoding="utf-8")

@@ -154,12 +154,6 @@ def test_the_detail_of_a_study_tells_who_is_in(world: ProxyWorld) -> None:
     assert known["cohort"] is None
 
 
-@pytest.mark.parametrize(("mechanism", "shown"), [("gaussian", "3."), ("wishart", "none")])
-def test_published_noise_is_listed_with_what_it_gives(world: ProxyWorld, mechanism: str, shown: str) -> None:
-    study = world.open_study(3, release="masked", calibration="as-published", mechanism=mechanism, epsilon=1)
-    assert facts(study)["epsilon"].startswith(shown)
-
-
 def test_the_stream_tells_every_state(world: ProxyWorld, noiseless: None) -> None:
     study = world.open_study(3, closing="when-complete")
     updates = world.client(world.owners[0]).events(study.study)

@@ -11,6 +11,7 @@ import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
 from starlette.types import Message
+from study_parties import Parties
 from typer.testing import CliRunner
 from user_world import DRAFT, UserWorld
 
@@ -24,7 +25,7 @@ BASE = {name: value for name, value in DRAFT.items() if name not in ("release", 
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[TestClient]:
+def client(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[TestClient]:
     """A service whose proxy does not run: none of these routes asks it."""
     folder = tmp_path_factory.mktemp("drafts")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
@@ -57,7 +58,7 @@ def test_lint_says_what_the_command_says(client: TestClient, tmp_path: Path) -> 
     draft.write_text(json.dumps(DRAFT))
     answer = client.post("/v1/drafts/lint?records=300", json=DRAFT)
     assert answer.json() == said("user", "study", "lint", str(draft), "--records", "300")
-    assert any("max_records 5,000" in line for line in answer.json()["advice"])
+    assert any("max_records = 5,000" in line for line in answer.json()["advice"])
 
 
 @pytest.mark.parametrize(
@@ -163,7 +164,7 @@ def test_a_draft_that_arrives_slowly_keeps_no_other_out(client: TestClient) -> N
 
         async def nobody_listens(_message: Message) -> None: ...
 
-        slow = asyncio.create_task(client.app(scope, body_that_does_not_come, nobody_listens))
+        slow = asyncio.ensure_future(client.app(scope, body_that_does_not_come, nobody_listens))
         await reading.wait()
         transport = httpx.ASGITransport(app=client.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=TOKEN) as other:

@@ -99,7 +99,7 @@ def test_rounds_of_a_chain_are_approved_once_and_never_pass_their_total(chain: C
     third = chain.open(release="pairs", rho_share="0.6", pre_studies=rounds, **TERMS)
     assert chain.prepare(third).is_approved
     greedy = chain.open(release="pairs", rho_share="0.61", pre_studies=rounds, **TERMS)
-    with pytest.raises(PolicyError, match=r"earlier rounds have taken 0\.4 of what was approved") as caught:
+    with pytest.raises(PolicyError, match=r"earlier rounds have taken 0\.4 of the approved total") as caught:
         chain.prepare(greedy)
     assert caught.value.slug == "chain-exceeded"
     for owner in range(3):
@@ -146,7 +146,7 @@ def test_a_pre_study_has_no_components(chain: Chain) -> None:
 def test_an_owner_with_one_record_has_no_pair(chain: Chain) -> None:
     row = chain.open(release="pairs", **TERMS)
     chain.data[0].write_text("f0,f1,f2\n0.1,0.2,0.3\n")
-    with pytest.raises(Exception, match="one record, and the study pairs records"):
+    with pytest.raises(Exception, match="one record, but the study pairs records"):
         chain.prepare(row)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from study_parties import Parties
 from user_world import DRAFT, UserWorld
 
 from dpdpca_user.results.model import Model
@@ -24,7 +25,7 @@ PROBLEM = "urn:dpdpca:problem:"
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[UserWorld]:
+def finished(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[UserWorld]:
     """A data user with one published joint study."""
     folder = tmp_path_factory.mktemp("routes")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
@@ -155,6 +156,20 @@ def test_a_bad_draft_changes_nothing(
     assert client.get("/v1/studies").json() == before
 
 
+@pytest.mark.parametrize(
+    "unproved", [{"mechanism": "wishart"}, {"mechanism": "mod-sulq"}, {"calibration": "as-published"}]
+)
+def test_a_draft_with_noise_of_the_lab_is_refused_with_the_reason(
+    client: TestClient, unproved: dict[str, str]
+) -> None:
+    before = client.get("/v1/studies").json()
+    for route in ("/v1/studies", "/v1/drafts/lint", "/v1/drafts/plan?records=5000"):
+        response = client.post(route, json=DRAFT | unproved)
+        assert (response.status_code, kind_of(response)) == (403, "manifest-refused")
+        assert "has no proof of privacy here; it exists only in the lab" in response.json()["detail"]
+    assert client.get("/v1/studies").json() == before
+
+
 def test_a_draft_for_an_unknown_proxy_is_refused(client: TestClient) -> None:
     response = client.post("/v1/studies", json=DRAFT, params={"proxy": "https://elsewhere.example"})
     assert (response.status_code, kind_of(response)) == (404, "not-enrolled")
@@ -177,7 +192,7 @@ def test_models_are_listed_and_told(client: TestClient, study: str) -> None:
     assert facts["study"] == study
     assert facts["records"] == 600
     assert facts["noise_edge"] > 0
-    assert "towards the data user" in facts["claim"]
+    assert "against the data user" in facts["claim"]
     report = client.get(f"/v1/models/{study}/report")
     assert report.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in report.headers["content-security-policy"]

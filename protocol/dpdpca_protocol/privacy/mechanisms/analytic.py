@@ -1,33 +1,11 @@
-"""Continuous Gaussian noise: the formula of the literature, and the ε that noise of a given strength spends.
+"""Continuous Gaussian noise: the ε that noise of a given strength spends.
 
-Exact for real numbers, so for comparison and display; what is promised for integers comes from ρ.
+The results are exact for real numbers, so they are only for comparison and display. Promises about integers
+come from ρ.
 """
-
-from fractions import Fraction
-
-import gmpy2
-from gmpy2 import mpfr
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import gaussian_delta
-
-
-def published_scale(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """τ = √(2 ln(1.25/δ))/ε per unit of sensitivity, rounded up.
-
-    Args:
-        epsilon: ε > 0. The formula is proved for ε < 1 only (Dwork, Roth 2014, theorem A.1).
-        delta: δ in (0, 1).
-
-    Raises:
-        UsageError: ε or δ out of range.
-    """
-    if epsilon <= 0 or not 0 < delta < 1:
-        raise UsageError("bad-argument", "ε must be above 0 and δ between 0 and 1")
-    with gmpy2.context(precision=128, round=gmpy2.RoundUp):
-        tau = gmpy2.sqrt(2 * gmpy2.log(mpfr(gmpy2.mpq(Fraction(5, 4) / delta)))) / mpfr(gmpy2.mpq(epsilon))
-        numerator, denominator = (tau * (1 + mpfr(2) ** -100)).as_integer_ratio()
-    return Fraction(int(numerator), int(denominator))
 
 
 def real_epsilon(sensitivity_over_scale: float, delta: float) -> float:
@@ -38,7 +16,7 @@ def real_epsilon(sensitivity_over_scale: float, delta: float) -> float:
         delta: δ in (0, 1).
 
     Returns:
-        ε ≥ 0, relative error about 10⁻⁹; 0 where even ε = 0 spends less than δ.
+        ε ≥ 0, relative error about 10⁻⁹; 0 if even ε = 0 spends less than δ.
 
     Source: Balle, Wang 2018, theorem 8: exact for one worst-case pair, hence for the Gaussian mechanism.
     """

@@ -1,4 +1,4 @@
-"""Gaussian noise on the blocks of a pre-study, each at its own share of ρ."""
+"""Gaussian noise on the blocks of a pre-study. Each block has its own share of ρ."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,19 +12,18 @@ from dpdpca_protocol.privacy.sensitivity import block_sensitivity_squared
 
 @dataclass(frozen=True)
 class BlockGaussian(Gaussian):
-    """`scale` is the noise of a quantity that one record moves by 1, if all of ρ were spent on it: 1/√(2ρ).
+    """`scale` is 1/√(2ρ), the noise of a quantity that one record changes by 1 and that spends all of ρ.
 
-    A block that gets the share s of ρ and moves by D has variance D²·scale²/s, so that it spends
-    D²/(2·variance) = s/(2·scale²) = s·ρ, and all blocks together, whose shares add up to 1, spend ρ.
+    A block that gets the share s of ρ and that one record changes by D has variance D²·scale²/s, so that it
+    spends D²/(2·variance) = s/(2·scale²) = s·ρ, and all blocks together, whose shares add up to 1, spend ρ.
 
     Source: docs/claims.md, C11. Tested: tests/unit/test_mechanisms_blocks.py.
     """
 
-    title = "Gaussian noise on the blocks of a pre-study"
     quantities = frozenset({Quantity.PRE_STUDY})
 
     def variance(self, name: BlockName) -> Fraction:
-        """σ² of the block; 0 where the release has none of this name."""
+        """σ² of the block; 0 if the release has no block with this name."""
         setting = self.setting
         share = dict(setting.blocks).get(name)
         if share is None:
@@ -33,9 +32,9 @@ class BlockGaussian(Gaussian):
         return moved * self.scale**2 / share
 
     def law(self, count: int) -> NoiseLaw:
-        """Of the sum alone: a pre-study has no matrix."""
+        """The law of the noise on the sum only: a pre-study has no matrix."""
         variance, none = self.variance(BlockName.SUM), Fraction(0)
-        return NoiseLaw(none, none, variance, none, 0, tail_bound(variance))
+        return NoiseLaw(none, none, variance, 0, tail_bound(variance))
 
     def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """0 for the count, then the noise of each block."""

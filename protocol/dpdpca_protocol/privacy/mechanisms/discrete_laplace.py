@@ -1,6 +1,7 @@
-"""The exact discrete Laplace distribution: OpenDP's integer sampler, and the only door to it.
+"""The exact discrete Laplace distribution.
 
-OpenDP is imported only where noise is drawn; its randomness is the operating system's.
+Only this module calls OpenDP's sampler for it. OpenDP is imported only when noise is drawn. Its randomness
+comes from the operating system.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from math import inf, nextafter
 from dpdpca_protocol.errors import UsageError
 
 LAPLACE_TAIL = 84
-"""A draw beyond 84 scales has probability 2·e⁻⁸⁴ < 2⁻¹²⁰: one in 2⁸⁰ releases of 2⁴⁰ draws has one."""
+"""A draw beyond 84 scales has probability 2·e⁻⁸⁴ < 2⁻¹²⁰: it occurs in one of 2⁸⁰ releases of 2⁴⁰ draws."""
 
 _BATCH = 100_000
 _SAMPLER_LIMIT = 2**63
@@ -21,24 +22,25 @@ def discrete_laplace(scale: Fraction, count: int) -> list[int]:
     """Independent draws of the discrete Laplace distribution, P(x) ∝ exp(−|x|/b).
 
     Args:
-        scale: b > 0, exact, in units of what the noise is added to.
+        scale: b > 0, exact, in units of the quantity to which the noise is added.
         count: how many draws.
 
     Returns:
         `count` integers; b is the smallest double that is at least `scale`.
 
     Raises:
-        UsageError: b ≤ 0, or 84 b at the 63 bits of the sampler.
+        UsageError: b ≤ 0, or 84 b exceeds the 63 bits of the sampler.
 
-    Guarantee: on integers of ℓ₁ sensitivity D, pure D/b. Nothing is redrawn, which would cost a δ: a draw
-        beyond the 64 bits saturates, and one beyond a slot overflows, both functions of the private result.
+    Guarantee: on integers of ℓ₁ sensitivity D, pure D/b. Nothing is redrawn, because that would cost a δ. A
+        draw beyond 64 bits saturates, and one beyond a slot overflows. Both are functions of the private
+        result.
     Source: Canonne, Kamath, Steinke 2020, algorithm 2; Ghosh, Roughgarden, Sundararajan 2009.
     Tested: tests/statistical/test_mechanism_noise.py.
     """
     if scale <= 0 or count < 0:
-        raise UsageError("bad-argument", "noise needs a scale above 0 and a count of 0 or more")
+        raise UsageError("bad-argument", "noise must have a scale above 0 and a count of 0 or more")
     if LAPLACE_TAIL * scale >= _SAMPLER_LIMIT:
-        raise UsageError("noise-too-large", "the noise passes the 63 bits of the sampler")
+        raise UsageError("noise-too-large", "the noise exceeds the 63 bits of the sampler")
     sample = _sampler(_double_up(scale))
     draws: list[int] = []
     while len(draws) < count:
@@ -47,14 +49,14 @@ def discrete_laplace(scale: Fraction, count: int) -> list[int]:
 
 
 def _double_up(value: Fraction) -> float:
-    """The smallest double that is at least `value`, exactly compared."""
+    """The smallest double that is at least `value`. The comparison is exact."""
     double = float(value)
     return double if Fraction(double) >= value else nextafter(double, inf)
 
 
 @lru_cache(maxsize=16)
 def _sampler(scale: float) -> Callable[[list[int]], list[int]]:
-    import opendp.prelude as dp  # takes seconds, and only the party that draws noise has it installed
+    import opendp.prelude as dp  # slow to import, and only installed where noise is drawn
 
     dp.enable_features("contrib")
     measurement: Callable[[list[int]], list[int]] = dp.m.make_laplace(

@@ -1,7 +1,6 @@
-"""Gaussian noise: ours in the Frobenius shape, and i.i.d. on the upper triangle as the literature has it.
+"""Gaussian noise in the Frobenius shape: an entry off the diagonal has half the variance of one on it.
 
-All draws are of the exact discrete Gaussian. What is proved is the same for both shapes: with D the Frobenius
-distance of neighbours, ρ = D²/(2t²), since the norm of a triangle is at most that of the whole matrix.
+All draws come from the exact discrete Gaussian. With D the Frobenius distance of neighbours, ρ = D²/(2t²).
 """
 
 import math
@@ -18,13 +17,11 @@ from dpdpca_protocol.privacy.accounting import (
 )
 from dpdpca_protocol.privacy.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.privacy.mechanisms.interface import (
-    Calibration,
     Guarantee,
     Mechanism,
     NoiseLaw,
     PrivacyEvent,
     Quantity,
-    Sensitivity,
     Setting,
     sqrt_up,
     upper_triangle,
@@ -39,8 +36,8 @@ from dpdpca_protocol.privacy.sensitivity import (
 
 
 def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
-    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² where no record has a
-    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, which are weighed by noise.
+    """D²: 2K² for R and for Σ y yᵀ over pairs; 16K² for S (times N² for N·S), and 6K² if no record has a
+    coordinate below 0; (2K+a)²/2 for (R, αv); 1 for the blocks of a pre-study, whose noise has weights.
 
     Source: docs/claims.md, C1 and C9 to C11.
     """
@@ -57,17 +54,27 @@ def frobenius_sensitivity_squared(setting: Setting) -> Fraction:
 
 
 @dataclass(frozen=True)
-class GaussianNoise(Mechanism):
-    """What all Gaussian mechanisms share. `scale` is t, the standard deviation of a diagonal entry of R or S.
+class Gaussian(Mechanism):
+    """`scale` is t, the standard deviation of a diagonal entry of R or S: t² = D²/(2ρ), rounded up.
+
+    ρ comes from (ε, δ) by the tight conversion, rounded down.
 
     Attributes:
-        off_diagonal_share: variance off the diagonal over that on it: 1/2 or 1.
+        off_diagonal_share: the variance off the diagonal divided by that on it.
+
+    Source: Dwork, Talwar, Thakurta, Zhang 2014; Wang, Chang 2018; calibration Canonne, Kamath, Steinke 2020.
     """
 
-    off_diagonal_share: ClassVar[Fraction]
+    name = "gaussian"
+    quantities = frozenset(Quantity) - {Quantity.PRE_STUDY}
+    off_diagonal_share: ClassVar[Fraction] = Fraction(1, 2)
     basis: ClassVar[str] = (
         "discrete Gaussian on integers, ρ = D²/(2t²), tight conversion (Canonne, Kamath, Steinke 2020)"
     )
+
+    @classmethod
+    def least_scale(cls, setting: Setting) -> Fraction:
+        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * setting.rho))
 
     @property
     def rho(self) -> Fraction:
@@ -76,24 +83,34 @@ class GaussianNoise(Mechanism):
 
     @property
     def event(self) -> PrivacyEvent:
-        epsilon = self.guarantee.epsilon
-        assert epsilon is not None
-        return PrivacyEvent(self.rho, None, delta_of_tails(epsilon))
+        return PrivacyEvent(self.rho, None, delta_of_tails(self.guarantee.epsilon))
 
     @property
     def real_epsilon(self) -> float:
-        """ε of continuous noise of this strength at the setting's δ: printed beside, never promised."""
+        """The ε of continuous noise of this strength at the setting's δ; for display only, never promised."""
         ratio = math.sqrt(frobenius_sensitivity_squared(self.setting)) / float(self.scale)
         return real_epsilon(ratio, float(self.setting.delta))
 
     @property
+    def analytic_scale(self) -> float | None:
+        unit = analytic_gaussian_scale(self.guarantee.epsilon, self.setting.delta)
+        return unit * math.sqrt(frobenius_sensitivity_squared(self.setting))
+
+    @property
     def guarantee(self) -> Guarantee:
-        """(ε, δ) that ρ gives by the tight conversion, at the setting's δ and with the tails on top."""
+        if self.setting.rho_share < 1:
+            return self.guarantee_of_rho
+        # The scale is rounded up, so the requested ε is proved too. People expect to read this value.
+        return self._promise(self.setting.epsilon)
+
+    @property
+    def guarantee_of_rho(self) -> Guarantee:
+        """The (ε, δ) that ρ gives by the tight conversion at the setting's δ, with the tails added to δ."""
         return self._promise(epsilon_of_rho(self.rho, self.setting.delta))
 
     def _promise(self, epsilon: Fraction) -> Guarantee:
         delta = self.setting.delta + delta_of_tails(epsilon)
-        return Guarantee.approximate(epsilon, delta, self.basis, self.assumptions)
+        return Guarantee(epsilon, delta, self.basis, self.assumptions)
 
     def law(self, count: int) -> NoiseLaw:
         variance = (self.lift(count) * self.scale) ** 2
@@ -103,7 +120,6 @@ class GaussianNoise(Mechanism):
             diagonal=variance,
             off_diagonal=variance * self.off_diagonal_share,
             sum_=sum_variance,
-            shift=Fraction(0),
             triangle_bound=tail_bound(variance),
             sum_bound=tail_bound(sum_variance),
         )
@@ -117,57 +133,13 @@ class GaussianNoise(Mechanism):
         return sample.gaussian(law.sum_, self.setting.encoded_features, law.sum_bound)
 
 
-@dataclass(frozen=True)
-class Gaussian(GaussianNoise):
-    """AG with the sensitivity that it needs, in the Frobenius shape: t on the diagonal, t/√2 off it.
-
-    The product's own mechanism: t² = D²/(2ρ), ρ from (ε, δ) by the tight conversion, rounded down.
-    """
-
-    name = "gaussian"
-    title = "Analyze Gauss, corrected"
-    reference = (
-        "Dwork, Talwar, Thakurta, Zhang 2014; Wang, Chang 2018; calibration Canonne, Kamath, Steinke 2020"
-    )
-    calibration = Calibration.PROVED
-    quantities = frozenset(Quantity) - {Quantity.PRE_STUDY}
-    off_diagonal_share = Fraction(1, 2)
-
-    @classmethod
-    def least_scale(cls, setting: Setting) -> Fraction:
-        return sqrt_up(frobenius_sensitivity_squared(setting) / (2 * setting.rho))
-
-    @property
-    def claim(self) -> Guarantee:
-        return self.guarantee
-
-    @property
-    def guarantee(self) -> Guarantee:
-        if self.setting.rho_share < 1:
-            return super().guarantee
-        # The scale is rounded up: the ε asked for is proved too, and it is what people expect to read.
-        return self._promise(self.setting.epsilon)
-
-    @property
-    def analytic_scale(self) -> float:
-        epsilon = self.guarantee.epsilon
-        assert epsilon is not None
-        unit = analytic_gaussian_scale(epsilon, self.setting.delta)
-        return unit * math.sqrt(frobenius_sensitivity_squared(self.setting))
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        squared = frobenius_sensitivity_squared(self.setting)
-        return Sensitivity("l2", squared, squared)
-
-
 def gaussian_triangle(d: int, diagonal: Fraction, off_diagonal: Fraction, sample: Samplers) -> list[int]:
-    """Independent draws of these variances as an upper triangle by rows."""
+    """Independent draws with these variances as an upper triangle by rows."""
     on = sample.gaussian(diagonal, d, tail_bound(diagonal))
     off = sample.gaussian(off_diagonal, d * (d - 1) // 2, tail_bound(off_diagonal))
     return upper_triangle(d, on, off)
 
 
 def tail_bound(variance: Fraction) -> int:
-    """⌈κσ⌉: draws beyond it are redrawn, their mass is part of δ."""
+    """⌈κσ⌉: draws beyond it are redrawn, and their probability is part of δ."""
     return ceil_sqrt(TAIL_SIGMAS**2 * variance)

@@ -1,10 +1,8 @@
-"""What a mechanism of symmetric integer noise is, and what may be said about it.
+"""The interface of mechanisms of symmetric integer noise, and what is proved for them.
 
-A mechanism adds independent integers to a sum that is already there, so a proxy can run it on ciphertexts.
-It says two things about itself: what its paper claims, and what is proved here. Only the second may be
-printed as a promise. Pure: no I/O; the samplers import OpenDP when they draw.
-
-Units are the grid's: K bounds Σ z² of a record, scales of noise on a second moment are in grid² units.
+A mechanism adds independent integers to an existing sum, so a proxy can apply it to ciphertexts. It states
+what is proved for its noise. This module does no I/O; the samplers import OpenDP when they draw. Units are
+those of the grid: K bounds Σ z² of a record, and noise scales on a second moment are in grid² units.
 """
 
 from abc import ABC, abstractmethod
@@ -24,8 +22,8 @@ class Quantity(StrEnum):
     """What the noise is added to.
 
     `SECOND_MOMENT`: R = Σ z zᵀ about a public centre. `SCATTER`: N·S = N·R − v vᵀ, the masked release.
-    `JOINT`: (N, v, R), the joint release; N stays exact. `PAIRS`: Σ y yᵀ over differences of pairs and their
-    number, which stays exact. `PRE_STUDY`: blocks of counts and sums, and N.
+    `JOINT`: (N, v, R), the joint release; N has no noise. `PAIRS`: Σ y yᵀ over differences of pairs and the
+    number of pairs, which has no noise. `PRE_STUDY`: blocks of counts and sums, and N.
     """
 
     SECOND_MOMENT = "second-moment"
@@ -36,81 +34,35 @@ class Quantity(StrEnum):
 
 
 MATRICES = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER, Quantity.JOINT})
-"""What the mechanisms of the literature are made for."""
-
-
-class Calibration(StrEnum):
-    """`PROVED`: noise from a proof of ours. `AS_PUBLISHED`: the paper's formula, whatever it gives."""
-
-    PROVED = "proved"
-    AS_PUBLISHED = "as-published"
-
-
-class GuaranteeKind(StrEnum):
-    """How strong a promise is."""
-
-    PURE = "pure"
-    APPROXIMATE = "approximate"
-    NONE = "none"
+"""The quantities that mechanisms without blocks or pairs support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """A promise about one record, or the statement that there is none.
+    """A promise about one record.
 
     Attributes:
-        kind: pure ε, (ε, δ), or none.
-        epsilon: ε, rounded up; None where there is none.
-        delta: δ, 0 if pure; None where there is none.
-        relation: who counts as neighbours.
-        basis: the proof in a line, or why there is none.
-        assumptions: what must be true of the world for it to hold.
+        epsilon: ε, rounded up.
+        delta: δ; 0 if the promise is pure ε.
+        basis: the proof in one line.
+        assumptions: the conditions under which the promise holds.
+        relation: which data sets are neighbours.
     """
 
-    kind: GuaranteeKind
-    epsilon: Fraction | None
-    delta: Fraction | None
-    relation: NeighbouringRelation
+    epsilon: Fraction
+    delta: Fraction
     basis: str
     assumptions: tuple[str, ...] = ()
+    relation: NeighbouringRelation = NeighbouringRelation.REPLACE_ONE
 
-    @classmethod
-    def pure(cls, epsilon: Fraction, basis: str, assumptions: tuple[str, ...] = ()) -> Self:
-        relation = NeighbouringRelation.REPLACE_ONE
-        return cls(GuaranteeKind.PURE, epsilon, Fraction(0), relation, basis, assumptions)
-
-    @classmethod
-    def approximate(
-        cls, epsilon: Fraction, delta: Fraction, basis: str, assumptions: tuple[str, ...] = ()
-    ) -> Self:
-        relation = NeighbouringRelation.REPLACE_ONE
-        return cls(GuaranteeKind.APPROXIMATE, epsilon, delta, relation, basis, assumptions)
-
-    @classmethod
-    def none(cls, why: str) -> Self:
-        return cls(GuaranteeKind.NONE, None, None, NeighbouringRelation.REPLACE_ONE, why)
+    @property
+    def is_pure(self) -> bool:
+        return self.delta == 0
 
     def __str__(self) -> str:
-        if self.epsilon is None or self.delta is None:
-            return f"no differential privacy: {self.basis}"
-        if self.kind is GuaranteeKind.PURE:
+        if self.is_pure:
             return f"pure ε = {float(self.epsilon):.6g}, {self.relation}"
         return f"(ε, δ) = ({float(self.epsilon):.6g}, {float(self.delta):.6g}), {self.relation}"
-
-
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """How far one replaced record moves the quantity.
-
-    Attributes:
-        norm: "l1", "l2" or "spectral"; of the upper triangle (l1) or the whole symmetric matrix.
-        squared: square of the proved bound, grid⁴ units; for a scatter that of S, times N² for N·S.
-        published_squared: square of what the paper takes.
-    """
-
-    norm: str
-    squared: Fraction
-    published_squared: Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +71,8 @@ class PrivacyEvent:
 
     Attributes:
         rho: ρ of zero-concentrated differential privacy; for pure ε it is ε²/2 (Bun, Steinke 2016).
-        pure_epsilon: ε where the mechanism is pure, else None.
-        extra_delta: δ that ρ does not cover: redrawn tails.
+        pure_epsilon: ε if the mechanism is pure, else None.
+        extra_delta: the δ that ρ does not cover: redrawn tails.
     """
 
     rho: Fraction
@@ -130,19 +82,17 @@ class PrivacyEvent:
 
 @dataclass(frozen=True, slots=True)
 class NoiseLaw:
-    """First two moments of the noise, exact: what tells signal from noise, and how wide a slot must be.
+    """The exact variances of noise with mean 0. They separate signal from noise and determine the slot width.
 
     Attributes:
-        diagonal, off_diagonal: variances of the entries.
-        sum_: variance on each coordinate of v; 0 unless joint.
-        shift: mean of a diagonal entry; 0 except where the noise is positive.
-        triangle_bound, sum_bound: passed by one draw in 2⁸⁰ over 2⁴⁰ draws at most.
+        diagonal, off_diagonal: the variances of the entries.
+        sum_: the variance on each coordinate of v; 0 unless joint.
+        triangle_bound, sum_bound: bounds that any of 2⁴⁰ draws exceeds with a probability of at most 2⁻⁸⁰.
     """
 
     diagonal: Fraction
     off_diagonal: Fraction
     sum_: Fraction
-    shift: Fraction
     triangle_bound: int
     sum_bound: int
 
@@ -152,7 +102,6 @@ class NoiseLaw:
             self.diagonal * draws,
             self.off_diagonal * draws,
             self.sum_ * draws,
-            self.shift * draws,
             self.triangle_bound * draws,
             self.sum_bound * draws,
         )
@@ -160,19 +109,22 @@ class NoiseLaw:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Public terms that a mechanism depends on.
+    """The public terms on which a mechanism depends.
 
     Attributes:
         quantity: what the noise is added to.
         encoded_features: d.
         record_bound: K ≥ Σ z² of every record, grid units².
         epsilon: ε > 0.
-        delta: δ in (0, 1) for the noise alone, without what tails and mask spend. Pure mechanisms spend none.
-        alpha_squared: a in (0, 2K], weight of v beside R in a joint release, grid units²; 0 elsewhere.
-        shares: m, of how many independent draws the noise is assured to be the sum; 1 where one party draws.
-        nonnegative: no record has a coordinate below 0; it matters to a scatter alone.
-        rho_share: part of the ρ of (ε, δ) that this release may spend; others spend the rest.
-        blocks: of a pre-study, each with its part of what the release spends; they add up to 1.
+        delta: δ in (0, 1) for the noise alone, without the parts for tails and mask. Pure mechanisms spend
+            none of it.
+        alpha_squared: a in (0, 2K], the weight of v relative to R in a joint release, grid units²; 0
+            otherwise.
+        shares: m. The noise is assured to be the sum of at least m independent draws; 1 if one party draws.
+        nonnegative: no record has a coordinate below 0. It only matters for a scatter.
+        rho_share: the fraction of the ρ of (ε, δ) that this release may spend; others spend the rest.
+        blocks: the blocks of a pre-study, each with its fraction of what the release spends. The fractions
+            add up to 1.
     """
 
     quantity: Quantity
@@ -188,7 +140,7 @@ class Setting:
 
     @property
     def rho(self) -> Fraction:
-        """ρ that this release may spend."""
+        """The ρ that this release may spend."""
         return self.rho_share * zcdp_rho(self.epsilon, self.delta)
 
     @property
@@ -207,41 +159,40 @@ class Setting:
         if joint and not 0 < self.alpha_squared <= 2 * self.record_bound:
             raise UsageError("bad-argument", "alpha_squared must lie in (0, 2K] for a joint release")
         if not joint and self.alpha_squared != 0:
-            raise UsageError("bad-argument", "alpha_squared must be 0 where v is not released")
+            raise UsageError("bad-argument", "alpha_squared must be 0 if v is not released")
         if self.nonnegative and self.quantity is not Quantity.SCATTER:
-            raise UsageError("bad-argument", "records without negative coordinates matter to a scatter alone")
+            raise UsageError("bad-argument", "nonnegative is only possible for a scatter")
         if not 0 < self.rho_share <= 1:
             raise UsageError("bad-argument", "rho_share must be above 0 and at most 1")
         if (self.quantity is Quantity.PRE_STUDY) != bool(self.blocks):
-            raise UsageError("bad-argument", "a pre-study has blocks, and nothing else has")
+            raise UsageError(
+                "bad-argument", "a pre-study must have blocks, and no other release may have any"
+            )
         shares = [share for _, share in self.blocks]
         if shares and (min(shares) <= 0 or sum(shares) != 1):
-            raise UsageError("bad-argument", "the shares of blocks must be above 0 and add up to 1")
+            raise UsageError("bad-argument", "the shares of the blocks must be above 0 and add up to 1")
         if self.shares < 1:
             raise UsageError("bad-argument", "the noise must consist of at least one share")
 
 
-HONEST_RECORDS = "every owner checks Σ z² ≤ K of its records in integers"
-PAIRED_BLINDLY = "every owner pairs its records in an order that their values have no part in"
-NOT_NEGATIVE = "every owner checks z ≥ 0 of its records in integers"
+HONEST_RECORDS = "every owner checks with integers that Σ z² ≤ K holds for its records"
+PAIRED_BLINDLY = "every owner pairs its records independently of their values"
+NOT_NEGATIVE = "every owner checks with integers that z ≥ 0 holds for its records"
 PUBLIC_COUNT = "N is public"
-MASK_APART = "a masked release adds the mask's 2√(dK)/B and 2·2⁻⁸⁰ for re-randomisation to δ"
+MASK_APART = "a masked release adds 2√(dK)/B for the mask and 2·2⁻⁸⁰ for re-randomisation to δ"
 
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
-    """One mechanism with its parameters; `calibrated` makes one from a setting.
+    """A mechanism with its parameters; `calibrated` makes one from a setting.
 
     Attributes:
         setting: the public terms.
-        scale: the one figure that noise is drawn from, grid² units; each class says what it is. A manifest
-            may state it a little above the least one, never below.
+        scale: the scale of all noise, in grid² units. Each class says what it is. A manifest may state a
+            scale slightly above the least one, never below it.
     """
 
     name: ClassVar[str]
-    title: ClassVar[str]
-    reference: ClassVar[str]
-    calibration: ClassVar[Calibration]
     quantities: ClassVar[frozenset[Quantity]]
     in_shares: ClassVar[bool] = False
 
@@ -251,16 +202,16 @@ class Mechanism(ABC):
     def __post_init__(self) -> None:
         self.check_quantity(self.setting.quantity)
         if self.setting.shares != 1 and not self.in_shares:
-            raise UsageError("bad-argument", f"{self.name} is not made to be drawn in shares")
+            raise UsageError("bad-argument", f"the noise of {self.name} cannot be drawn in shares")
         if self.scale < self.least_scale(self.setting):
-            raise UsageError("bad-argument", "the noise scale is below what the terms ask for")
+            raise UsageError("bad-argument", "the noise scale is below the one that the terms require")
 
     @classmethod
     def calibrated(cls, setting: Setting) -> Self:
         """The mechanism with the least noise that its formula gives for `setting`.
 
         Raises:
-            UsageError: the mechanism is not made for this quantity.
+            UsageError: the mechanism does not support this quantity.
         """
         cls.check_quantity(setting.quantity)
         return cls(setting, cls.least_scale(setting))
@@ -271,18 +222,13 @@ class Mechanism(ABC):
             offered = ", ".join(sorted(map(_words, cls.quantities)))
             raise UsageError(
                 "bad-argument",
-                f"mechanism {cls.name} ({cls.calibration}) is made for {offered}, not for {_words(quantity)}",
+                f"mechanism {cls.name} supports {offered}, not {_words(quantity)}",
             )
 
     @classmethod
     @abstractmethod
     def least_scale(cls, setting: Setting) -> Fraction:
-        """The scale that the formula gives, rounded up by less than 2⁻⁶⁰ of itself."""
-
-    @property
-    @abstractmethod
-    def claim(self) -> Guarantee:
-        """What the paper says; ours where the calibration is ours. Never a promise by itself."""
+        """The scale from the formula, rounded up by less than 2⁻⁶⁰ of itself."""
 
     @property
     @abstractmethod
@@ -291,47 +237,44 @@ class Mechanism(ABC):
 
     @property
     def real_epsilon(self) -> float | None:
-        """ε of continuous noise of this strength, where that is known exactly; shown, never promised."""
+        """The ε of continuous noise of this strength, if known exactly; for display only, never promised."""
         return None
 
     @property
     def analytic_scale(self) -> float | None:
-        """The least scale of continuous noise for the ε and δ that are asked for, in units of `scale`; shown
-        beside it, never used. None where there is no such figure."""
+        """The least scale of continuous noise for the requested ε and δ, in units of `scale`.
+
+        It is for display only; None if there is no such figure.
+        """
         return None
 
     @property
     @abstractmethod
-    def sensitivity(self) -> Sensitivity:
-        """How far one replaced record moves the quantity."""
-
-    @property
-    @abstractmethod
-    def event(self) -> PrivacyEvent | None:
-        """What a ledger books; None where nothing is proved and no amount would be right."""
+    def event(self) -> PrivacyEvent:
+        """What a ledger books."""
 
     @abstractmethod
     def law(self, count: int) -> NoiseLaw:
-        """Moments and bounds of the noise for N = `count` records (it matters to a scatter alone)."""
+        """Moments and bounds of the noise for N = `count` records. N only matters for a scatter."""
 
     @abstractmethod
     def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """Noise for the symmetric matrix: upper triangle by rows, d(d+1)/2 integers."""
 
     def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
-        """Noise for v: d integers. Only mechanisms that are made for a joint release have it."""
-        raise UsageError("bad-argument", f"{self.name} puts no noise on a sum")
+        """Noise for v: d integers. Only mechanisms that support a joint release have it."""
+        raise UsageError("bad-argument", f"{self.name} has no noise for a sum")
 
     def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """All noise of one release, in its order, from the operating system's randomness.
 
         Args:
-            count: N, for a scatter; any number ≥ 1 elsewhere.
-            sample: where the integers come from.
+            count: N for a scatter; otherwise any number ≥ 1.
+            sample: the source of the integers.
 
         Returns:
-            The upper triangle by rows; in front of it, but for a scatter, 0 for the count, and if joint d
-            values for v.
+            The upper triangle by rows. Except for a scatter, 0 for the count comes first, followed in a joint
+                release by d values for v.
         """
         if count < 1:
             raise UsageError("bad-argument", "there must be at least one record")
@@ -342,11 +285,11 @@ class Mechanism(ABC):
         return self.draw_triangle(count, sample)
 
     def lift(self, count: int) -> int:
-        """What the noise of a scatter is multiplied by: N where the release is N·S, else 1."""
+        """The factor of the noise of a scatter: N if the release is N·S, else 1."""
         return count if self.setting.quantity is Quantity.SCATTER else 1
 
     def factor(self, count: int) -> int:
-        """What a release is divided by to give a scatter: N if masked, 2 for pairs (E y yᵀ = 2Σ), else 1."""
+        """The divisor of a release that gives a scatter: N if masked, 2 for pairs (E y yᵀ = 2Σ), else 1."""
         return 2 if self.setting.quantity is Quantity.PAIRS else self.lift(count)
 
     @property
@@ -373,6 +316,6 @@ def sqrt_up(value: Fraction) -> Fraction:
 
 
 def upper_triangle(d: int, diagonal: list[int], others: list[int]) -> list[int]:
-    """Diagonal and off-diagonal entries as an upper triangle by rows."""
+    """Merges diagonal and off-diagonal entries into an upper triangle by rows."""
     rest = iter(others)
     return [diagonal[i] if i == j else next(rest) for i in range(d) for j in range(i, d)]

@@ -1,39 +1,36 @@
-"""Laplace noise on the upper triangle: DPPCA of Huang et al. 2021, with a sensitivity that is proved.
+"""Laplace noise on the upper triangle: DPPCA of Huang et al. 2021, with a proved sensitivity.
 
-The ℓ₁ norm that the Laplace mechanism needs is that of the entries which are released: the upper triangle.
-By Cauchy and Schwarz Σ|M_ii| + ½ Σ_{i≠j}|M_ij| ≤ √(d + d(d−1)/4)·‖M‖_F = √(d(d+3)/4)·‖M‖_F for symmetric M,
-so every Frobenius sensitivity gives an ℓ₁ one. For R it is K√(d(d+3)/2), below the (d+1)K that follows from
-|x|₁² ≤ d|x|₂² and within 5 % of the largest value that optimisation finds. The 2d of the paper is above it
-for R, but it does not cover the centred scatter.
+The Laplace mechanism needs the ℓ₁ norm of the released entries, which are the upper triangle. By Cauchy and
+Schwarz Σ|M_ii| + ½ Σ_{i≠j}|M_ij| ≤ √(d + d(d−1)/4)·‖M‖_F = √(d(d+3)/4)·‖M‖_F for symmetric M, so every
+Frobenius sensitivity gives an ℓ₁ one. For R it is K√(d(d+3)/2), below the (d+1)K that follows from |x|₁² ≤
+d|x|₂² and within 5 % of the largest value that optimisation finds.
 """
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import LAPLACE_TAIL
 from dpdpca_protocol.privacy.mechanisms.gaussian import frobenius_sensitivity_squared
 from dpdpca_protocol.privacy.mechanisms.interface import (
     MATRICES,
-    Calibration,
     Guarantee,
     Mechanism,
     NoiseLaw,
     PrivacyEvent,
     Quantity,
-    Sensitivity,
     Setting,
     sqrt_up,
 )
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 
-REFERENCE = "Huang et al. 2021 (DPPCA); sampler Canonne, Kamath, Steinke 2020"
-
 
 def l1_sensitivity(setting: Setting) -> Fraction:
-    """Bound on how far the released entries move in ℓ₁, rounded up; for a scatter that of S, times N for N·S.
+    """A bound on the ℓ₁ change of the released entries, rounded up.
 
-    For (R, αv) the smaller of two bounds: Cauchy and Schwarz over all entries, √(d(d+7)/4)·(2K+a)/√2, and the
-    sum of the parts, K√(d(d+3)/2) + 2√(a d K).
+    For a scatter it is that of S; N·S has N times as much. For (R, αv) it is the smaller of two bounds:
+    Cauchy and Schwarz over all entries, √(d(d+7)/4)·(2K+a)/√2, and the sum of the parts, K√(d(d+3)/2) + 2√(a
+    d K).
 
     Tested: tests/unit/test_mechanisms_laplace.py (optimisation over neighbours).
     """
@@ -47,24 +44,28 @@ def l1_sensitivity(setting: Setting) -> Fraction:
 
 
 @dataclass(frozen=True)
-class LaplaceNoise(Mechanism):
-    """What both calibrations share. `scale` is b: entries of R or S get b, coordinates of v get b/α."""
+class Laplace(Mechanism):
+    """`scale` is b = D₁/ε: entries of R or S get b, coordinates of v get b/α.
+
+    Source: Huang et al. 2021 (DPPCA); sampler Canonne, Kamath, Steinke 2020.
+    """
 
     name = "laplace"
+    quantities = MATRICES
+    basis: ClassVar[str] = "discrete Laplace on integers, ε = D₁/b"
+
+    @classmethod
+    def least_scale(cls, setting: Setting) -> Fraction:
+        return l1_sensitivity(setting) / setting.epsilon
 
     @property
-    def cost(self) -> Fraction:
-        """ε = D₁/b, exact up to the rounding of D₁."""
-        return l1_sensitivity(self.setting) / self.scale
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.setting.epsilon, Fraction(0), self.basis, self.assumptions)
 
     @property
     def event(self) -> PrivacyEvent:
         epsilon = self.guarantee.epsilon
-        assert epsilon is not None
         return PrivacyEvent(epsilon**2 / 2, epsilon, Fraction(0))
-
-    def promise(self, epsilon: Fraction) -> Guarantee:
-        return Guarantee.pure(epsilon, "discrete Laplace on integers, ε = D₁/b", self.assumptions)
 
     def law(self, count: int) -> NoiseLaw:
         scale = self.lift(count) * self.scale
@@ -74,7 +75,6 @@ class LaplaceNoise(Mechanism):
             diagonal=2 * scale**2,
             off_diagonal=2 * scale**2,
             sum_=2 * sum_scale**2,
-            shift=Fraction(0),
             triangle_bound=_ceil(LAPLACE_TAIL * scale),
             sum_bound=_ceil(LAPLACE_TAIL * sum_scale),
         )
@@ -89,64 +89,6 @@ class LaplaceNoise(Mechanism):
     def _sum_scale(self) -> Fraction:
         """b/α, rounded up."""
         return sqrt_up(self.scale**2 / self.setting.alpha_squared)
-
-
-@dataclass(frozen=True)
-class Laplace(LaplaceNoise):
-    """b = D₁/ε with the proved ℓ₁ sensitivity D₁."""
-
-    title = "DPPCA, corrected"
-    reference = REFERENCE
-    calibration = Calibration.PROVED
-    quantities = MATRICES
-
-    @classmethod
-    def least_scale(cls, setting: Setting) -> Fraction:
-        return l1_sensitivity(setting) / setting.epsilon
-
-    @property
-    def claim(self) -> Guarantee:
-        return self.guarantee
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.promise(self.setting.epsilon)
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        squared = l1_sensitivity(self.setting) ** 2
-        return Sensitivity("l1", squared, squared)
-
-
-@dataclass(frozen=True)
-class PublishedLaplace(LaplaceNoise):
-    """b = 2dK/ε as published (2d/(nε) on the covariance matrix of rows of norm at most 1).
-
-    On R the constant is larger than needed, so less than ε is spent; on the centred scatter what is proved
-    is a factor √(1 + 3/d) above the claim.
-    """
-
-    title = "DPPCA as published"
-    reference = REFERENCE
-    calibration = Calibration.AS_PUBLISHED
-    quantities = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
-
-    @classmethod
-    def least_scale(cls, setting: Setting) -> Fraction:
-        return 2 * setting.encoded_features * setting.record_bound / setting.epsilon
-
-    @property
-    def claim(self) -> Guarantee:
-        return Guarantee.pure(self.setting.epsilon, "as published: ℓ₁ sensitivity 2d")
-
-    @property
-    def guarantee(self) -> Guarantee:
-        return self.promise(self.cost)
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        published = Fraction(2 * self.setting.encoded_features * self.setting.record_bound) ** 2
-        return Sensitivity("l1", l1_sensitivity(self.setting) ** 2, published)
 
 
 def _ceil(value: Fraction) -> int:

@@ -1,6 +1,6 @@
-"""Where the integers of the noise come from: the exact samplers, unless a caller brings its own.
+"""The source of the noise: the exact samplers, unless a caller passes its own.
 
-An audit plays thousands of releases and draws ahead for all of them; everything else uses `EXACT`.
+An audit simulates thousands of releases and draws for all of them in advance. All other code uses `EXACT`.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """The Gaussian mechanism in shares: each owner adds its part before it encrypts, and nobody knows the sum.
 
-A sum of discrete Gaussians is not quite a discrete Gaussian; how far it is from one is paid for in ρ.
+A sum of discrete Gaussians is not exactly a discrete Gaussian. The difference is paid for in ρ.
 """
 
 from collections.abc import Iterator
@@ -14,24 +14,25 @@ from dpdpca_protocol.privacy.mechanisms.interface import NoiseLaw, Quantity, Set
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 
 LEAST_SHARE_SCALE = 4
-"""Below it the sum of the shares would be too far from a discrete Gaussian; from it on τ < m·2⁻²²⁴."""
+"""With a smaller scale the sum of the shares would be too far from a discrete Gaussian.
+
+From this scale on, τ < m·2⁻²²⁴.
+"""
 
 
 @dataclass(frozen=True)
 class SharedGaussian(Gaussian):
     """`scale` is t for the sum of m = `setting.shares` shares; each has t²/m, half of that off the diagonal.
 
-    In a cohort of L owners who all draw the noise has L/m times the variance. Those beyond m, and what
-    colluding owners know of their own draws, only post-process the sum of the m that are assured.
+    If all L owners of a cohort draw, the noise has L/m times the variance. The shares beyond m, and what
+    colluding owners know of their own draws, only post-process the sum of the m assured shares.
 
-    Guarantee: ρ = D²/(2t²) + τ(d(d+1)/2 + d), τ = 10·Σ_{k=1}^{m−1} exp(−2π²σ²k/(k+1)), σ² the least
+    Guarantee: ρ = D²/(2t²) + τ(d(d+1)/2 + d), τ = 10·Σ_{k=1}^{m−1} exp(−2π²σ²k/(k+1)), where σ² is the least
         parameter of a share.
     Source: Kairouz, Liu, Steinke 2021, proposition 14; docs/claims.md, C7.
     Tested: tests/unit/test_mechanisms_shared.py, tests/statistical/test_mechanism_noise.py.
     """
 
-    title = "Analyze Gauss, corrected, in shares"
-    reference = f"{Gaussian.reference}; Kairouz, Liu, Steinke 2021, proposition 14"
     quantities = frozenset({Quantity.JOINT})
     in_shares = True
     basis = (
@@ -41,7 +42,9 @@ class SharedGaussian(Gaussian):
 
     @classmethod
     def least_scale(cls, setting: Setting) -> Fraction:
-        """t; a little above that of one draw, for the rest of ρ pays for the sum's distance from a Gaussian.
+        """t.
+
+        It is a little above that of one draw, because part of ρ pays for the sum's distance from a Gaussian.
 
         Raises:
             UsageError: a share would have a scale below 4 grid units.
@@ -55,7 +58,7 @@ class SharedGaussian(Gaussian):
                 "raise fraction_bits",
             )
         rho = setting.rho
-        # At this t, not the final one: the term falls as t rises, so that it is never understated.
+        # τ is computed for this t, not for the final one. It falls as t rises, so it is never understated.
         left = rho - _excess(setting, whole)
         if 2 * left < rho:
             raise UsageError("bad-argument", "ε is too small for noise in shares")
@@ -67,28 +70,30 @@ class SharedGaussian(Gaussian):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        draw = f"at least {self.setting.shares} owners draw their share of the noise and tell it to nobody"
+        draw = f"at least {self.setting.shares} owners draw their share of the noise and keep it secret"
         return (*super().assumptions, draw)
 
     def law(self, count: int) -> NoiseLaw:
-        """Of the sum of m shares: what is assured."""
+        """The law of the sum of m shares, which is assured."""
         return self.law_of(self.setting.shares)
 
     def law_of(self, shares: int) -> NoiseLaw:
-        """Of the sum of `shares` shares: what a cohort of so many owners has."""
+        """The law of the sum of `shares` shares, for a cohort of that many owners."""
         variance = self.scale**2 * shares / self.setting.shares
         sum_variance = variance / self.setting.alpha_squared
         return NoiseLaw(
             diagonal=variance,
             off_diagonal=variance * self.off_diagonal_share,
             sum_=sum_variance,
-            shift=Fraction(0),
             triangle_bound=tail_bound(variance),
             sum_bound=tail_bound(sum_variance),
         )
 
     def share(self, sample: Samplers = EXACT) -> Iterator[int]:
-        """One owner's part in the order of a share: 0 for N, then v, then R by rows; drawn as it is read."""
+        """One owner's part in the order of a share: 0 for N, then v, then R by rows.
+
+        It is drawn while it is read.
+        """
         d, law = self.setting.encoded_features, self.law_of(1)
         yield 0
         yield from sample.gaussian(law.sum_, d, law.sum_bound)
@@ -98,7 +103,7 @@ class SharedGaussian(Gaussian):
             yield from sample.gaussian(law.off_diagonal, d - 1 - row, off_bound)
 
     def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
-        """The sum of m shares, for whoever plays all owners at once."""
+        """The sum of m shares, for code that simulates all owners at once."""
         shares = (self.share(sample) for _ in range(self.setting.shares))
         return [sum(parts) for parts in zip(*shares, strict=True)]
 

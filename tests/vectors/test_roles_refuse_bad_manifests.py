@@ -1,6 +1,6 @@
-"""Every unfit modulus and false proof of the zoo, in a manifest that is right otherwise, at each role.
+"""Manifests with one fault, at each role: every unfit modulus and false proof of the zoo; noise of the lab.
 
-Owner, proxy and data user refuse it by the code that they open manifests with, for the same reason.
+Owner, proxy and data user refuse them by the code that they open manifests with, for the same reason.
 """
 
 import json
@@ -82,18 +82,18 @@ def refusal(act: Callable[[], object]) -> DpdpcaError:
     return refused.value
 
 
-def test_each_role_refuses_each_bad_key_for_its_reason(
-    world: ProxyWorld, tmp_path: Path, promise: Promise, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(proof_module, "PUBLISHED_MODULI", frozenset())
-    object.__setattr__(world.proxy, "key_rules", KeyRules(2048))
+RefusedAlike = Callable[[bytes, StudyId], DpdpcaError]
+
+
+@pytest.fixture
+def refused_alike(world: ProxyWorld, tmp_path: Path) -> RefusedAlike:
+    """The one refusal that all three roles have for a manifest."""
     home = OwnerHome(make_owner_home(tmp_path / "owner", world), tmp_path / "witness")
     user, proxy = world.user.public, world.proxy.key.public
     caller = party_of(world.proxy, user.party_id)
     assert caller is not None
 
-    def refused_alike(encoded: bytes, study: StudyId) -> DpdpcaError:
-        """The one refusal that all three have for it."""
+    def refused(encoded: bytes, study: StudyId) -> DpdpcaError:
         address = StudyAddress(world.url, study)
         refusals = [
             refusal(lambda: open_study(address, home, OneManifest(encoded))),  # type: ignore[arg-type] # all it asks
@@ -103,6 +103,14 @@ def test_each_role_refuses_each_bad_key_for_its_reason(
         assert len({(error.slug, error.problem) for error in refusals}) == 1
         return refusals[0]
 
+    return refused
+
+
+def test_each_role_refuses_each_bad_key_for_its_reason(
+    world: ProxyWorld, refused_alike: RefusedAlike, promise: Promise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof_module, "PUBLISHED_MODULI", frozenset())
+    object.__setattr__(world.proxy, "key_rules", KeyRules(2048))
     for operation in ZOO:
         error = refused_alike(*manifest_of(world, operation))
         assert error.slug == "unfit-modulus", operation["name"]
@@ -115,3 +123,16 @@ def test_each_role_refuses_each_bad_key_for_its_reason(
     keys = len(ZOO) + len(ODD_LENGTHS)
     assert keys >= 20
     promise("P22", counted=f"{keys} bad keys at owner, proxy and user", result="each refused for one reason")
+
+
+@pytest.mark.parametrize(
+    ("member", "name"), [("mechanism", "wishart"), ("mechanism", "mod-sulq"), ("calibration", "as-published")]
+)
+def test_each_role_refuses_noise_without_a_proof_of_privacy(
+    world: ProxyWorld, refused_alike: RefusedAlike, member: str, name: str
+) -> None:
+    statement = sign_statement("manifest", world.manifest(3).to_body() | {member: name}, world.user)
+    error = refused_alike(statement.encoded, StudyId(statement.digest))
+    assert error.slug == "manifest-refused"
+    assert error.problem == f"{member} {name} has no proof of privacy here; it exists only in the lab"
+    assert "dpdpca experiments list" in error.next_step

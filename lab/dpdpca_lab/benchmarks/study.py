@@ -19,10 +19,10 @@ from dpdpca_cli.demo.command import Plan, owner_policy, terms_of
 from dpdpca_cli.demo.records import split, write_parts
 from dpdpca_cli.federation.processes import ChildProcesses
 from dpdpca_cli.federation.studies import Federation, StudyRun
-from dpdpca_lab.bench.commands import Against, Features, KeyBits, Owners, Release, show
-from dpdpca_lab.bench.measure import Measured, Peak, multiplication_seconds, seconds_of
-from dpdpca_lab.bench.peers import PEERS, Peer, load_peer
-from dpdpca_lab.bench.phases import Size
+from dpdpca_lab.benchmarks.commands import Against, Features, KeyBits, Owners, Release, show
+from dpdpca_lab.benchmarks.measure import Measured, Peak, multiplication_seconds, seconds_of
+from dpdpca_lab.benchmarks.peers import PEERS, Peer, load_peer
+from dpdpca_lab.benchmarks.phases import Size
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.release.masked import multiplications
 from dpdpca_protocol.study import ReleaseKind

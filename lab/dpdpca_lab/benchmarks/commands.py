@@ -31,8 +31,8 @@ def _bench(
     rounds: int,
     as_json: bool,
 ) -> None:
-    from dpdpca_lab.bench import phases
-    from dpdpca_lab.bench.peers import PEERS, load_peer
+    from dpdpca_lab.benchmarks import phases
+    from dpdpca_lab.benchmarks.peers import PEERS, load_peer
     from dpdpca_protocol.study import ReleaseKind
     from dpdpca_runtime.workers import core_count
 

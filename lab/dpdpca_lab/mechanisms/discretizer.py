@@ -1,9 +1,4 @@
-"""The paper's own calibration of Gaussian noise, and the ε that it really gives.
-
-Wang & Chang 2018 (like Imtiaz & Sarwate 2016) draw i.i.d. Gaussians on the upper triangle with
-τ = √(2 ln(1.25/δ))/ε times a sensitivity of 1. One replaced record moves R by up to √2 and the centred
-scatter by up to 4 in units of the record bound. All of it is for comparison; outputs state the real ε.
-"""
+"""The discretizer of Wang and Chang 2018, and the ε of their noise on what it gives."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,52 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpdpca_lab.mechanisms.gaussian import published_scale
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.privacy.mechanisms.analytic import published_scale, real_epsilon
-from dpdpca_protocol.privacy.mechanisms.gaussian import GaussianNoise, frobenius_sensitivity_squared
-from dpdpca_protocol.privacy.mechanisms.interface import (
-    Calibration,
-    Guarantee,
-    Quantity,
-    Sensitivity,
-    Setting,
-)
-
-__all__ = ["UNIT_ROWS", "PublishedDiscretizer", "PublishedGaussian", "published_scale", "real_epsilon"]
-
-UNIT_ROWS = "rows of norm at most 1"
+from dpdpca_protocol.privacy.mechanisms.analytic import real_epsilon
 
 _MOST = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class PublishedGaussian(GaussianNoise):
-    """AG (on R) and DPDPCA (on the centred scatter) as published: sensitivity 1, i.i.d. upper triangle.
-
-    `scale` is τK: the paper states τ for rows of norm 1, and leaves the rescaling to grid units out.
-    """
-
-    name = "gaussian"
-    title = "AG and DPDPCA as published"
-    reference = "Imtiaz, Sarwate 2016; Wang, Chang 2018, equation 5"
-    calibration = Calibration.AS_PUBLISHED
-    quantities = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
-    off_diagonal_share = Fraction(1)
-
-    @classmethod
-    def least_scale(cls, setting: Setting) -> Fraction:
-        return published_scale(setting.epsilon, setting.delta) * setting.record_bound
-
-    @property
-    def claim(self) -> Guarantee:
-        return Guarantee.approximate(
-            self.setting.epsilon, self.setting.delta, "as published: sensitivity 1", (UNIT_ROWS,)
-        )
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        published = Fraction(self.setting.record_bound**2)
-        return Sensitivity("l2", frobenius_sensitivity_squared(self.setting), published)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +25,7 @@ class PublishedDiscretizer:
         lower, upper: (d,) ends. Taken from the data, as the paper does, they are themselves a leak.
         top: T, from 1 to 2³¹ − 1; in the paper 2^e − 1.
 
-    Source: Wang, Chang 2018, equation 5. Tested: tests/unit/test_mechanisms.py, tests/unit/test_encoding.py.
+    Source: Wang, Chang 2018, equation 5. Tested: tests/unit/lab/test_published_mechanisms.py.
     """
 
     lower: NDArray[np.float64]

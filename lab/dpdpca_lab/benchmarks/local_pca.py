@@ -13,9 +13,10 @@ from fractions import Fraction
 import numpy as np
 
 from dpdpca_lab.central.entropy import Floats
+from dpdpca_lab.mechanisms import Calibration, PublishedGaussian
 from dpdpca_lab.tables import EncodedTable
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.privacy.mechanisms import Calibration, Guarantee, Quantity, Setting, mechanism_class
+from dpdpca_protocol.privacy.mechanisms import Gaussian, Guarantee, Quantity, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class LocalChain:
 
     Attributes:
         directions: (rank, d), orthonormal rows, leading first.
-        claim: what the paper of the noise says.
+        claim: what the paper of the noise says; the guarantee where the calibration is ours.
         guarantee: what is proved, towards every later owner and the public: each record is in one owner's
             second moment, owners' data are disjoint, and all that follows is post-processing.
         seconds: of each owner, one after the other.
@@ -59,7 +60,11 @@ def private_local_pca(
         raise UsageError("wrong-shape", "the chain needs one or more tables of one shape")
     d, bound = tables[0].z.shape[1], tables[0].record_bound
     setting = Setting(Quantity.SECOND_MOMENT, d, bound, epsilon, delta)
-    mechanism = mechanism_class("gaussian", calibration).calibrated(setting)
+    mechanism: Gaussian = Gaussian.calibrated(setting)
+    claim = mechanism.guarantee
+    if calibration is Calibration.AS_PUBLISHED:
+        mechanism = published = PublishedGaussian.calibrated(setting)
+        claim = published.claim
     carried, seconds = np.zeros((d, 0)), []
     vectors = np.zeros((d, 0))
     for table in tables:
@@ -71,4 +76,4 @@ def private_local_pca(
         vectors = columns[:, ::-1][:, :rank]
         carried = vectors * np.sqrt(np.maximum(values[::-1][:rank], 0.0))
         seconds.append(time.perf_counter() - begin)
-    return LocalChain(vectors.T, mechanism.claim, mechanism.guarantee, tuple(seconds))
+    return LocalChain(vectors.T, claim, mechanism.guarantee, tuple(seconds))

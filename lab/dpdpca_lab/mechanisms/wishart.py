@@ -12,21 +12,15 @@ Such a set has probability 0 on one side and that much on the other: (ε′, δ)
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
+from typing import ClassVar, Self
 
 import gmpy2
 from gmpy2 import mpfr
 
+from dpdpca_lab.mechanisms.published import NoGuarantee, Published
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import TAIL_SIGMAS, ceil_sqrt
-from dpdpca_protocol.privacy.mechanisms.interface import (
-    Calibration,
-    Guarantee,
-    Mechanism,
-    NoiseLaw,
-    Quantity,
-    Sensitivity,
-    Setting,
-    sqrt_up,
-)
+from dpdpca_protocol.privacy.mechanisms.interface import Guarantee, NoiseLaw, Quantity, Setting, sqrt_up
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 
 _TAIL_EXPONENT = 84
@@ -45,8 +39,10 @@ def impossible_probability(epsilon: Fraction, squared_norm: Fraction) -> float:
 
 
 @dataclass(frozen=True)
-class Wishart(Mechanism):
+class Wishart(Published):
     """E = Σ g gᵀ over d+1 factors; `scale` is the standard deviation √(K/(2ε)) of a factor's coordinates.
+
+    It has what a mechanism has but an event: nothing is proved, and no amount would be right in a ledger.
 
     The published law has real-valued normal factors, which no integer sampler draws. Here the factors are
     discrete Gaussians, so that E is an integer matrix, positive semidefinite, with the published mean and,
@@ -54,51 +50,50 @@ class Wishart(Mechanism):
     grid.
     """
 
-    name = "wishart"
-    title = "SN as published"
-    reference = "Imtiaz, Sarwate 2016 (retracted 2017)"
-    calibration = Calibration.AS_PUBLISHED
-    quantities = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
+    name: ClassVar[str] = "wishart"
+    quantities: ClassVar[frozenset[Quantity]] = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
+
+    setting: Setting
+    scale: Fraction
 
     @classmethod
-    def least_scale(cls, setting: Setting) -> Fraction:
-        return sqrt_up(setting.record_bound / (2 * setting.epsilon))
+    def calibrated(cls, setting: Setting) -> Self:
+        """The noise of the paper for `setting`.
+
+        Raises:
+            UsageError: it is not made for this quantity.
+        """
+        if setting.quantity not in cls.quantities:
+            raise UsageError("bad-argument", f"{cls.name} is not made for the {setting.quantity} release")
+        return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
 
     @property
     def claim(self) -> Guarantee:
-        return Guarantee.pure(self.setting.epsilon, "as published; retracted by its authors")
+        return Guarantee(self.setting.epsilon, Fraction(0), "as published; retracted by its authors")
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> NoGuarantee:
         lost = impossible_probability(self.setting.epsilon, Fraction(1))
-        return Guarantee.none(
+        return NoGuarantee(
             f"with probability 1 − exp(−ε) = {lost:.3f} an output is impossible with one record more, "
             "so that no ε with a δ below that holds"
         )
 
-    @property
-    def sensitivity(self) -> Sensitivity:
-        bound = Fraction(self.setting.record_bound**2)
-        return Sensitivity("spectral", bound, bound)
-
-    @property
-    def event(self) -> None:
-        return None
-
     def law(self, count: int) -> NoiseLaw:
+        """Variances and bounds for N = `count` records. The mean of a diagonal entry is not 0."""
         variance, factors = self._factor_variance(count), self.setting.encoded_features + 1
         root = isqrt(_TAIL_EXPONENT * factors) + 1
         return NoiseLaw(
             diagonal=2 * factors * variance**2,
             off_diagonal=factors * variance**2,
             sum_=Fraction(0),
-            shift=factors * variance,
             # No entry of a positive semidefinite matrix is larger than its largest diagonal entry.
             triangle_bound=int(variance * (factors + 2 * root + 2 * _TAIL_EXPONENT)) + 1,
             sum_bound=0,
         )
 
-    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
+    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
+        """E as an upper triangle by rows, for N = `count` records."""
         d, variance = self.setting.encoded_features, self._factor_variance(count)
         rows = d + 1
         drawn = sample.gaussian(variance, rows * d, ceil_sqrt(TAIL_SIGMAS**2 * variance))
@@ -107,4 +102,4 @@ class Wishart(Mechanism):
 
     def _factor_variance(self, count: int) -> Fraction:
         """N·E has the law of a Wishart matrix whose factors have N times the variance."""
-        return self.lift(count) * self.scale**2
+        return (count if self.setting.quantity is Quantity.SCATTER else 1) * self.scale**2

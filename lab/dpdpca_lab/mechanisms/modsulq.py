@@ -11,15 +11,9 @@ from fractions import Fraction
 import gmpy2
 from gmpy2 import mpfr
 
-from dpdpca_protocol.privacy.mechanisms.gaussian import GaussianNoise, frobenius_sensitivity_squared
-from dpdpca_protocol.privacy.mechanisms.interface import (
-    MATRICES,
-    Calibration,
-    Guarantee,
-    Sensitivity,
-    Setting,
-)
-from dpdpca_protocol.privacy.mechanisms.published import UNIT_ROWS
+from dpdpca_lab.mechanisms.gaussian import TriangleGaussian
+from dpdpca_lab.mechanisms.published import UNIT_ROWS
+from dpdpca_protocol.privacy.mechanisms.interface import MATRICES, Guarantee, Setting
 
 
 def modsulq_scale(epsilon: Fraction, delta: Fraction, encoded_features: int) -> Fraction:
@@ -37,15 +31,11 @@ def modsulq_scale(epsilon: Fraction, delta: Fraction, encoded_features: int) -> 
 
 
 @dataclass(frozen=True)
-class ModSulq(GaussianNoise):
-    """I.i.d. Gaussians on the upper triangle, standard deviation nβK; `scale` is nβK."""
+class ModSulq(TriangleGaussian):
+    """`scale` is nβK, the standard deviation of every entry of the upper triangle."""
 
     name = "mod-sulq"
-    title = "MOD-SULQ as published"
-    reference = "Chaudhuri, Sarwate, Sinha 2013, equation 5"
-    calibration = Calibration.AS_PUBLISHED
     quantities = MATRICES
-    off_diagonal_share = Fraction(1)
 
     @classmethod
     def least_scale(cls, setting: Setting) -> Fraction:
@@ -53,11 +43,5 @@ class ModSulq(GaussianNoise):
 
     @property
     def claim(self) -> Guarantee:
-        return Guarantee.approximate(
-            self.setting.epsilon, self.setting.delta, "as published, entry by entry", (UNIT_ROWS,)
-        )
-
-    @property
-    def sensitivity(self) -> Sensitivity:
-        squared = frobenius_sensitivity_squared(self.setting)
-        return Sensitivity("l2", squared, squared)
+        basis = "as published, entry by entry"
+        return Guarantee(self.setting.epsilon, self.setting.delta, basis, (UNIT_ROWS,))

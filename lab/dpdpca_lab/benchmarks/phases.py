@@ -20,7 +20,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from dpdpca_lab.bench.measure import (
+from dpdpca_lab.benchmarks.measure import (
     Measured,
     Peak,
     cpu_seconds,
@@ -28,7 +28,7 @@ from dpdpca_lab.bench.measure import (
     multiplication_seconds,
     seconds_of,
 )
-from dpdpca_lab.bench.peers import Peer, random_plain
+from dpdpca_lab.benchmarks.peers import Peer, random_plain
 from dpdpca_owner.upload import WORTH_A_WORKER
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.packing import BlockLayout
