@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from dpdpca_cli.variables import check_variables
 from dpdpca_protocol.errors import DpdpcaError, UsageError
+from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.cores import forbid_core_dumps
 
 
@@ -125,7 +126,7 @@ for _name, _part in PARTS.items():
 
 @app.command(epilog="Example: dpdpca version --json")
 def version(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the version of this installation."""
     number = installed_version("dpdpca")

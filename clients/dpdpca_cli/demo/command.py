@@ -30,6 +30,7 @@ from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.files import private_dir, write_shared
 from dpdpca_runtime.text import load_text
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
@@ -60,7 +61,7 @@ def demo(
     ] = 3,
     out: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("demo-report.html"),
     keep: Annotated[bool, typer.Option("--keep", help="Keep the parties' homes, keys and logs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as a JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run a study on this machine (masked, joint and as a chain), and compare with PCA without privacy."""
     if (data is None) != (manifest is None):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpdpca_runtime.command_options import AsJson
+
 if TYPE_CHECKING:
     from dpdpca_lab.audit.checks import Check
     from dpdpca_lab.audit.report import AuditReport
@@ -32,7 +34,7 @@ def audit(
     search: Annotated[
         int, typer.Option(min=0, help="Steps of the search for a further pair; 0 for none.")
     ] = 400,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Play the distinguishing game against a study's terms; exit status 1 if they promise too much."""
     from dpdpca_lab.audit.game import audit_manifest
