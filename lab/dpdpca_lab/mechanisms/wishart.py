@@ -63,7 +63,8 @@ class Wishart(Published):
         Raises:
             UsageError: the mechanism is not defined for this quantity.
         """
-        cls.check_quantity(setting.quantity)
+        if setting.quantity not in cls.quantities:
+            raise UsageError("bad-argument", f"{cls.name} does not support the {setting.quantity} release")
         return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
 
     @property
