@@ -18,6 +18,7 @@ import gmpy2
 from gmpy2 import mpfr
 
 from dpdpca_lab.mechanisms.published import NoGuarantee, Published
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import TAIL_SIGMAS, ceil_sqrt
 from dpdpca_protocol.privacy.mechanisms.interface import Guarantee, NoiseLaw, Quantity, Setting, sqrt_up
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
