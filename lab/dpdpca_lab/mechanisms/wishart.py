@@ -18,6 +18,7 @@ import gmpy2
 from gmpy2 import mpfr
 
 from dpdpca_lab.mechanisms.published import NoGuarantee, Published
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import TAIL_SIGMAS, ceil_sqrt
 from dpdpca_protocol.privacy.mechanisms.interface import Guarantee, NoiseLaw, Quantity, Setting, sqrt_up
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
@@ -63,7 +64,12 @@ class Wishart(Published):
         Raises:
             UsageError: the mechanism is not defined for this quantity.
         """
-        cls.check_quantity(setting.quantity)
+        if setting.quantity not in cls.quantities:
+            offered = " and ".join(cls.quantities)
+            raise UsageError(
+                "bad-argument",
+                f"mechanism {cls.name} supports {offered}, not the {setting.quantity} release",
+            )
         return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
 
     @property
