@@ -292,7 +292,7 @@ class ConsentSheet:
     def records_rules(self) -> list[str]:
         manifest = self.manifest
         missing = (
-            "a record with a missing value is left out; which records are complete is treated as public"
+            "a record with a missing value is left out; it counts as public which records are complete"
             if manifest.missing == "reject"
             else "a missing value is replaced by the feature's centre; every record counts"
         )

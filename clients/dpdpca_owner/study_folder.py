@@ -143,7 +143,7 @@ class StudyFolder:
         if self._chunks_path.exists():
             shutil.rmtree(self._chunks_path)
 
-    # Randomizers made ahead
+    # Encryptions of 0 made ahead
 
     def has_blindings(self, index: int) -> bool:
         path = self._blindings_path(index)

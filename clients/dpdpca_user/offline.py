@@ -75,7 +75,7 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     """
     untrusted = evidence.get("log")
     if not isinstance(untrusted, list):
-        raise MessageError("malformed", "the evidence lacks the log", "start this version's service")
+        raise MessageError("malformed", "the evidence lacks the log", "restart the service with this version")
     log = [LogEntry.parse(entry) for entry in untrusted]
     heads = check_chain(log)[1:]
     study, user = signed.study_id, signed.manifest.user.ed25519

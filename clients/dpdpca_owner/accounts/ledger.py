@@ -86,7 +86,7 @@ class Ledger:
         if rest:
             raise MessageError("ledger-corrupt", "the last line of the ledger is not complete")
 
-    # What it says
+    # Queries
 
     @property
     def id(self) -> Digest:
