@@ -103,7 +103,7 @@ class StudyFolder:
         if type(body["version"]) is not int or not isinstance(body["proxy"], str):
             raise IntegrityError(
                 "state-corrupt",
-                "a file of the study was not written by this program",
+                "a file of the study is damaged, or was not written by this program",
                 "restore it from a backup",
                 place=str(path),
             )

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 NOTE = (
-    "The releases were made by the code that is installed here, without encryption. An audit cannot show what a "
-    "proxy ran or how owners behaved; docs/audit.md says what else it cannot show."
+    "The releases were made by the code that is installed here, without encryption. An audit cannot show"
+    " what a proxy ran or how owners behaved; docs/audit.md says what else it cannot show."
 )
 
 
