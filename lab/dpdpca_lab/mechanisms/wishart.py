@@ -65,7 +65,11 @@ class Wishart(Published):
             UsageError: the mechanism is not defined for this quantity.
         """
         if setting.quantity not in cls.quantities:
-            raise UsageError("bad-argument", f"{cls.name} does not support the {setting.quantity} release")
+            offered = " and ".join(cls.quantities)
+            raise UsageError(
+                "bad-argument",
+                f"mechanism {cls.name} supports {offered}, not the {setting.quantity} release",
+            )
         return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
 
     @property
