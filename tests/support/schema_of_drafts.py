@@ -20,14 +20,14 @@ _refused: list[str] = []
 def drafts_are_noted() -> Iterator[None]:
     """Holds the draft of each completed manifest against the schema; those that are no JSON are left out."""
     schema, this_thread = validator_for(draft_schema()), threading.local()
-    check, parse = drafting.check_members, drafting.parse_manifest
+    check, parse = vars(drafting)["check_members"], vars(drafting)["parse_manifest"]
 
     def checking(draft: Mapping[str, Any], *rest: Any) -> None:
         this_thread.draft = draft
         check(draft, *rest)
 
     def parsing(body: Mapping[str, Any]) -> Manifest:
-        manifest = parse(body)
+        manifest: Manifest = parse(body)
         with suppress(TypeError, ValueError):  # a draft with fractions, as only tests say them
             written = plain_json(this_thread.draft)
             _refused.extend(
