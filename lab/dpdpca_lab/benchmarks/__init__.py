@@ -1,4 +1,4 @@
-"""Measurements of every phase of a study beside the floor of its multiplications and beside other libraries.
+"""Measures every phase of a study, and compares it with its bare multiplications and with other libraries.
 
-Every figure is a ratio within one run: what is compared is measured in turns, and medians are taken.
+Every figure is a ratio within one run: the things to compare are measured in turn, and medians are used.
 """
