@@ -124,7 +124,9 @@ class Exchange:
             return read_object(content, most_growth_bytes)
         except MessageError as error:
             raise MessageError(
-                error.slug, f"{self._peer.name}'s answer cannot be read: {error.problem}", "check the address"
+                error.slug,
+                f"the answer of {self._peer.name} cannot be read: {error.problem}",
+                "check the address",
             ) from error
 
     def send(self, call: Call) -> bytes:
@@ -181,7 +183,7 @@ class Exchange:
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise MessageError(
-                    "malformed", f"{self._peer.name}'s answer is compressed, which was not asked for"
+                    "malformed", f"the answer of {self._peer.name} is compressed, which was not asked for"
                 )
             # A page for people is of another site, or of a network that wants a login, whatever its status.
             is_page = response.headers.get("content-type", "").startswith("text/html")
@@ -223,7 +225,7 @@ class Exchange:
         return AuthenticationError(
             failure.slug,
             f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'}"
-            f" {self._peer.name}'s"
+            f" that of {self._peer.name}"
             f" (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} UTC),"
             f" and {WINDOW_SECONDS} s are allowed",
             "set the clock that is wrong, best by NTP, and try again",
@@ -236,7 +238,7 @@ class Exchange:
             if len(content) > limit_bytes:
                 raise LimitError(
                     "too-large",
-                    f"{self._peer.name}'s answer is larger than {limit_bytes} bytes",
+                    f"the answer of {self._peer.name} is larger than {limit_bytes} bytes",
                     "check the address",
                 )
         return bytes(content)
