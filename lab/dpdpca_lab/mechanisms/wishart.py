@@ -64,7 +64,9 @@ class Wishart(Published):
             UsageError: it is not made for this quantity.
         """
         if setting.quantity not in cls.quantities:
-            raise UsageError("bad-argument", f"{cls.name} is not made for the {setting.quantity} release")
+            raise UsageError(
+                "bad-argument", f"mechanism {cls.name} does not support the {setting.quantity} release"
+            )
         return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
 
     @property
@@ -92,7 +94,7 @@ class Wishart(Published):
             sum_bound=0,
         )
 
-    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """E as an upper triangle by rows, for N = `count` records."""
         d, variance = self.setting.encoded_features, self._factor_variance(count)
         rows = d + 1
