@@ -97,8 +97,8 @@ class Wishart(Published):
             sum_bound=0,
         )
 
-    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
-        """E for N = `count` records, as an upper triangle by rows."""
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
+        """E as an upper triangle by rows, for N = `count` records."""
         d, variance = self.setting.encoded_features, self._factor_variance(count)
         rows = d + 1
         drawn = sample.gaussian(variance, rows * d, ceil_sqrt(TAIL_SIGMAS**2 * variance))
