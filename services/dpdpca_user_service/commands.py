@@ -12,23 +12,33 @@ app = typer.Typer(help="The data user's service.")
 
 @app.callback()
 def group() -> None:
-    """Keeps this a group of commands although it has one."""
+    """Makes this a group of commands, although it has only one command."""
 
 
 @app.command(epilog="Example: dpdpca user serve --port 8450")
 def serve(
     home: Annotated[
-        Path | None, typer.Option("--home", help="The data user's folder; else DPDPCA_USER_HOME.")
+        Path | None,
+        typer.Option(
+            "--home",
+            help="The data user's folder; default: DPDPCA_USER_HOME, else the user's configuration folder.",
+        ),
     ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="Listen here; default 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port; default 8450.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen on; default: 127.0.0.1.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to listen on; default: 8450.")] = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     passphrase_file: Annotated[
-        Path | None, typer.Option("--passphrase-file", help="Seals keys at rest; one line.")
+        Path | None,
+        typer.Option(
+            "--passphrase-file",
+            help="File with a passphrase in one line; it seals the studies' keys on the disk.",
+        ),
     ] = None,
 ) -> None:
-    """Hold the secret keys, drive every study to its end, and serve models to applications."""
+    """Run the service: it holds the secret keys, runs every study to its end, and serves models."""
     from dpdpca_runtime.asgi.certificate import ServedCertificate
     from dpdpca_runtime.asgi.observe import configure_logging
     from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
@@ -61,6 +71,8 @@ def serve(
                 certificate=certificate,
             )
         ],
-        on_listening=lambda: typer.echo(f"data user {service.party.name} serves on {url}", err=True),
+        on_listening=lambda: typer.echo(
+            f"the service of data user {service.party.name} listens on {url}", err=True
+        ),
         on_hangup=trusted_authorities.cache_clear,
     )

@@ -1,4 +1,4 @@
-"""One signed request and its answer: tried again, bounded, errors given their class."""
+"""One signed request and its answer, with retries, size limits and typed errors."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,11 +46,11 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to make. Every route treats a second arrival like the first, so a call may be repeated.
+    """A request to make. All routes are idempotent, so a call may be repeated.
 
     Attributes:
-        limit_bytes: the largest body that is accepted in answer.
-        signed: False for what anybody may ask, before there is an enrolment.
+        limit_bytes: the largest accepted body of the answer.
+        signed: False for requests that need no enrolment.
     """
 
     method: str
@@ -63,7 +63,7 @@ class Call:
 
 
 class Exchange:
-    """Connections to one proxy, kept alive. Safe to share between threads."""
+    """Persistent connections to one proxy. It is thread-safe."""
 
     def __init__(
         self,
@@ -94,12 +94,12 @@ class Exchange:
         self._client.close()
 
     def send(self, call: Call) -> bytes:
-        """The body of a 2xx answer.
+        """Sends a call and returns the body of a 2xx answer.
 
         Raises:
-            DpdpcaError: the class that the proxy's problem document names.
+            DpdpcaError: the error that the proxy's problem document names.
             UnavailableError: nobody answered within the caller's patience.
-            AuthenticationError: somebody else answers, or shows a certificate that is not accepted.
+            AuthenticationError: another program answers or shows a certificate that is not accepted.
             LimitError: the answer is larger than `call.limit_bytes`.
         """
         attempts = self._patience.begin()
@@ -119,7 +119,7 @@ class Exchange:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[Iterator[str]]:
-        """The lines of an answer that does not end by itself; tried once."""
+        """The lines of an answer that does not end by itself. It is not retried."""
         try:
             with self._open(call, _STREAM_TIMEOUT) as response:
                 yield _lines(response)
@@ -144,8 +144,11 @@ class Exchange:
         response = self._client.send(request, stream=True)
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise MessageError("malformed", "the proxy's answer is compressed, which was not asked for")
-            # A page for people is of another site, or of a network that wants a login, whatever its status.
+                raise MessageError(
+                    "malformed", "the proxy's answer is compressed, although this was not requested"
+                )
+            # An HTML page comes from another site, or from a network that requires a login, whatever its
+            # status.
             if not response.is_success or response.headers.get("content-type", "").startswith("text/html"):
                 raise self._failure(response)
             yield response
@@ -163,15 +166,15 @@ class Exchange:
         if isinstance(failure, AuthenticationError) and failure.slug == "stale-request":
             failure = self._explain_clocks(failure, response.headers.get("date"))
         if failure.slug == "wrong-address":
-            asked = f"this machine asked for {self._peer.address.authority}"
+            asked = f"this machine used the address {self._peer.address.authority}"
             failure = AuthenticationError(
-                failure.slug, f"{asked}, and the proxy says: {failure.problem}", failure.next_step
+                failure.slug, f"{asked}; the proxy answered: {failure.problem}", failure.next_step
             )
         failure = explain_answer(failure, self._peer)
         return _PassingError(failure) if response.status_code in _PASSING else failure
 
     def _explain_clocks(self, failure: AuthenticationError, date: str | None) -> AuthenticationError:
-        """Both times and their difference, where the proxy told its own."""
+        """Adds both times and their difference, if the proxy sent its time."""
         try:
             theirs = parsedate_to_datetime(date or "").astimezone(UTC)
         except ValueError:
@@ -182,31 +185,32 @@ class Exchange:
             return failure
         return AuthenticationError(
             failure.slug,
-            f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'} the proxy's"
-            f" (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} UTC),"
-            f" and {WINDOW_SECONDS} s are allowed",
-            "set the clock that is wrong, best by NTP, and try again",
+            f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'} the "
+            f"proxy's (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} UTC), but at "
+            f"most {WINDOW_SECONDS} s are allowed",
+            "correct the wrong clock, preferably with NTP, and try again",
         )
 
     def _without_events(self, error: httpx.TransportError) -> UnavailableError:
-        """Of a stream that is silent, or ends otherwise than by the proxy's will."""
+        """The error for a stream that is silent or that broke off."""
         if isinstance(error, httpx.ReadTimeout):
             return UnavailableError(
                 "no-events",
-                f"{self.url} is silent, where a proxy says something every {HEARTBEAT_SECONDS:.0f} s",
-                "something before the proxy holds events back: in nginx proxy_buffering must be off for them;"
-                " until then ask for the study itself",
+                f"{self.url} sends no events, although a proxy sends something every "
+                f"{HEARTBEAT_SECONDS:.0f} s",
+                "a reverse proxy delays the events; for nginx, the operator must set proxy_buffering "
+                "off; until then, poll the study instead",
             )
         return UnavailableError(
             "no-events",
-            f"{self.url} broke its events off",
-            "listen again; something before the proxy must bear a silence of"
-            f" {HEARTBEAT_SECONDS:.0f} s and more: in nginx proxy_read_timeout",
+            f"the event stream of {self.url} broke off",
+            "listen again; if this persists, a reverse proxy must allow a silence of more than "
+            f"{HEARTBEAT_SECONDS:.0f} s (nginx: proxy_read_timeout)",
         )
 
 
 class _PassingError(Exception):
-    """An answer that says to come back later; never leaves this file."""
+    """An answer that asks to try again later. It is only used in this file."""
 
     def __init__(self, failure: DpdpcaError) -> None:
         super().__init__(failure.slug)
@@ -219,13 +223,15 @@ def _read(response: httpx.Response, limit_bytes: int) -> bytes:
         content += piece
         if len(content) > limit_bytes:
             raise LimitError(
-                "too-large", f"the proxy's answer is larger than {limit_bytes} bytes", "check the address"
+                "too-large",
+                f"the proxy's answer is larger than the limit of {limit_bytes} bytes",
+                "check the address",
             )
     return bytes(content)
 
 
 def _lines(response: httpx.Response) -> Iterator[str]:
-    """The lines of a stream, none longer than a statement may be (httpx itself would wait for ever)."""
+    """The lines of a stream. Lines longer than a statement are refused (httpx would wait forever)."""
     rest = b""
     for piece in response.iter_bytes():
         *whole, rest = (rest + piece).split(b"\n")
