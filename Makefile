@@ -20,7 +20,7 @@ test-system: .venv/dev.stamp ## a browser, nginx and a container engine; .ci/run
 	$(BIN)/pytest -m system
 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
-	$(BIN)/python benchmarks/growth.py short
+	$(BIN)/python -m dpdpca_lab.benchmarks.growth short
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
@@ -41,7 +41,7 @@ vectors: .venv/dev.stamp ## written anew, byte for byte the same
 	$(BIN)/python tests/vectors/generate.py
 
 clean:
-	rm -rf .venv .venv-audit .venv-docs .cache build demo-report.html
+	rm -rf .venv .venv-audit .venv-docs .venv-generated-client .cache build demo-report.html
 
 # The lock is installed with its hashes, then the project itself without looking for anything more.
 .venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python
@@ -49,7 +49,7 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-# The auditor and the generator of the documentation have environments of their own, apart from the product's.
+# The auditor and the generators of documentation and clients have environments of their own.
 .venv-%/stamp: requirements/%.txt
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found; name one with make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv-$*

@@ -1,7 +1,6 @@
 """Builders for a small study. Keys are made once a session and small: their size is the point elsewhere."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,16 +8,16 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from proxy_world import ProxyWorld
+from study_parties import MakeManifest, Parties
 
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
-from dpdpca_protocol.paillier.proof import KeyProof, prove_key
+from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 
-pytest_plugins = ["promises"]
+pytest_plugins = ["declared_problems", "promises"]
 
 # A slow machine is no fault of the code: time is measured in benchmarks, never asserted here.
 settings.register_profile("dpdpca", deadline=None)
@@ -26,34 +25,6 @@ settings.load_profile("dpdpca")
 
 TOY_BITS = 512
 CLOSES_AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Parties:
-    """Everyone in the small study, with private keys."""
-
-    user: IdentityKey
-    proxy: IdentityKey
-    owners: tuple[IdentityKey, ...]
-    secret: SecretKey
-    proof: KeyProof
-
-    @property
-    def user_party(self) -> Party:
-        return Party("Institute", self.user.public.ed25519, self.user.public.x25519)
-
-    @property
-    def proxy_party(self) -> ProxyParty:
-        return ProxyParty(
-            "Relay", "http://127.0.0.1:8080", self.proxy.public.ed25519, self.proxy.public.x25519
-        )
-
-    @property
-    def participants(self) -> tuple[Participant, ...]:
-        return tuple(
-            Participant(f"Hospital {letter}", owner.public.ed25519)
-            for letter, owner in zip("ABC", self.owners, strict=True)
-        )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -102,7 +73,7 @@ def draft() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def make_manifest(parties: Parties, draft: dict[str, Any]) -> Callable[..., Manifest]:
+def make_manifest(parties: Parties, draft: dict[str, Any]) -> MakeManifest:
     """make_manifest(**changes of the draft), with the three owners named; None takes a member out."""
 
     def make(**changes: Any) -> Manifest:

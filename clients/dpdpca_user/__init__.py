@@ -1,6 +1,6 @@
 """The data user's side: estimators for Python, the model file, the report, and the commands.
 
-`FederatedPCA` and `DPPCA` are loaded when first named, so that the commands start without scikit-learn.
+`FederatedPCA` and `DPPCA` are loaded on first use, so that the commands start without loading scikit-learn.
 """
 
 from typing import TYPE_CHECKING, Any

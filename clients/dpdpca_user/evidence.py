@@ -1,8 +1,8 @@
-"""What a data user checks about a release, online when it arrives and offline ever after.
+"""What a data user checks about a release: online when it arrives, and offline at any later time.
 
-Nothing that a proxy sends is believed: each step below refuses with its own error, and the caller gets a
-release whose every statement is signed by whom it should be and fits the others. What the numbers mean is
-checked after decryption (`dpdpca_protocol.result.components.check_scatter`).
+Nothing that a proxy sends is trusted. Each step below refuses with its own error. The caller gets a release
+in which every statement is signed by the right party and agrees with the others. The decrypted numbers are
+checked later (`dpdpca_protocol.result.components.check_scatter`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,13 +30,13 @@ from dpdpca_protocol.wire.signing import Statement, verify_statement
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRelease:
-    """A release whose paper trail holds.
+    """A release whose signed statements have been verified.
 
     Attributes:
         statement: the proxy's release statement.
-        release: what it says.
-        shares: the cohort's share statements by owner, each signed by its owner.
-        events: the transcript, oldest first.
+        release: its content.
+        shares: the share statements of the cohort by owner, each signed by its owner.
+        events: the transcript, oldest event first.
     """
 
     statement: Statement
@@ -53,11 +53,11 @@ def verify_manifest(
     *,
     key_rules: KeyRules = PRODUCT_KEYS,
 ) -> SignedManifest:
-    """The manifest under this id, if this data user signed it and it names the pinned proxy.
+    """The manifest with this id, if this data user signed it and it names the pinned proxy.
 
     Raises:
-        MessageError, PolicyError, CryptographicError: as `open_manifest`; or another study's manifest.
-        AuthenticationError: it names another data user or proxy.
+        MessageError, PolicyError, CryptographicError: as `open_manifest`, or it belongs to another study.
+        AuthenticationError: it names another data user or another proxy.
     """
     signed = open_manifest(untrusted, key_rules=key_rules)
     if signed.study_id != study:
@@ -67,16 +67,16 @@ def verify_manifest(
     if signed.manifest.proxy.ed25519 not in proxy:
         raise AuthenticationError(
             "proxy-key-changed",
-            "the manifest names another proxy key than the pinned one",
+            "the manifest names a proxy key that is not the pinned one",
             "compare the proxy's twelve words with its operator",
         )
     return signed
 
 
 def verify_challenge(untrusted: bytes, signed: SignedManifest) -> tuple[CountChallenge, Statement]:
-    """The count challenge of this study, signed by its proxy, over a ciphertext that may be decrypted.
+    """The count challenge of this study, if its proxy signed it and its ciphertext is safe to decrypt.
 
-    Whether the cohort in it is the one of the release is checked when there is a release.
+    Whether its cohort is that of the release is checked later, when there is a release.
     """
     statement = verify_statement("count-challenge", untrusted, signed.manifest.proxy.ed25519)
     challenge = CountChallenge.parse(statement, signed.public_key.ciphertext_bytes)
@@ -94,31 +94,33 @@ def verify_release(
     challenge: bytes | None,
     answer: bytes | None,
 ) -> VerifiedRelease:
-    """Check the paper trail of a release, in this order:
+    """Check the signed statements of a release, in this order:
 
-    1. the release statement is signed by the manifest's proxy, for this study and kind of release;
-    2. its cohort digest is that of the owners it lists, none twice, as many as the manifest allows;
-    3. each listed owner has a share statement of that version and digest, signed by it, of this study, with
-       as many chunks as the manifest makes, and is one of the named participants if there are any; no two
-       of them have a chunk in common;
-    4. masked: the count challenge is of this cohort, and N is what this data user answered to it;
-    5. the transcript is an unbroken chain signed by the proxy: it begins with this manifest, its receipts
-       before closing are exactly those of the cohort, and it names this release; masked: it names that
+    1. The manifest's proxy signed the release statement, for this study and this kind of release.
+    2. Its cohort digest is that of the owners it lists. No owner is listed twice, and their number is one
+    that
+       the manifest allows.
+    3. Each listed owner signed a share statement for this study, with the listed version and digest and with
+       the number of chunks that the manifest requires. If the manifest names participants, the owner is one
+       of them. No two owners have a chunk in common.
+    4. Masked only: the count challenge is for this cohort, and N is what this data user answered.
+    5. The transcript is an unbroken chain that the proxy signed. It begins with this manifest, its receipts
+       before closing are exactly those of the cohort, and it names this release. Masked only: it names that
        challenge and that answer.
 
     Args:
         signed: a verified manifest.
         release, shares, transcript: untrusted statements.
-        challenge, answer: the count challenge as verified before, and this user's own answer; masked only.
+        challenge, answer: the verified count challenge and this data user's own answer; masked only.
 
     Raises:
-        MessageError, AuthenticationError, CryptographicError, PolicyError: the step that does not hold.
+        MessageError, AuthenticationError, CryptographicError, PolicyError: from the step that fails.
     """
     manifest = signed.manifest
     statement = verify_statement("release", release, manifest.proxy.ed25519)
     said = ReleaseStatement.parse(statement)
     if said.study != signed.study_id or str(said.release) != str(manifest.release):
-        raise MessageError("wrong-study", "the release is of another study, or of another kind")
+        raise MessageError("wrong-study", "the release belongs to another study, or is of another kind")
     _check_cohort(said, manifest)
     by_owner = _verify_shares(shares, said, signed)
     counted = _check_count(said, signed, challenge, answer) if said.release.needs_count else None
@@ -127,20 +129,20 @@ def verify_release(
     if counted is not None:
         _check_count_event(events, *counted)
     if len(said.chunk_digests) != chunk_count(released_count(manifest)):
-        raise MessageError("malformed", "the release has another number of chunks than the manifest makes")
+        raise MessageError("malformed", "the number of chunks in the release does not match the manifest")
     return VerifiedRelease(statement, said, by_owner, events)
 
 
 def released_count(manifest: Manifest) -> int:
-    """Ciphertexts of a release: those of a share, without E[N] in a masked one."""
+    """The number of ciphertexts in a release: that of a share, less one for E[N] if masked."""
     return manifest.figures.ciphertext_count - manifest.rules.is_masked
 
 
 def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: ReleaseStatement) -> None:
-    """Refuses a chunk that is not the one that the proxy signed, or that none may decrypt.
+    """Refuse a chunk that is not the one that the proxy signed, or that is not safe to decrypt.
 
     Raises:
-        MessageError: of another length than the manifest gives chunk `index`.
+        MessageError: its length is not that of chunk `index` according to the manifest.
         CryptographicError: `chunk-differs`, or as `check_ciphertexts`.
     """
     if Digest.of(chunk) != release.chunk_digests[index]:
@@ -154,13 +156,13 @@ def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: Relea
 
 def _check_cohort(said: ReleaseStatement, manifest: Manifest) -> None:
     if said.cohort_digest != cohort_digest(said.cohort):
-        raise CryptographicError("cohort-differs", "the cohort digest is not that of the owners listed")
+        raise CryptographicError("cohort-differs", "the cohort digest is not that of the listed owners")
     if len({member.owner for member in said.cohort}) != len(said.cohort):
         raise CryptographicError("cohort-differs", "the release lists an owner twice")
     if not manifest.min_owners <= len(said.cohort) <= manifest.max_owners:
         raise PolicyError(
             "cohort-too-small",
-            f"the release is of {len(said.cohort)} owners, the manifest asks for"
+            f"the release has {len(said.cohort)} owners, but the manifest requires"
             f" {manifest.min_owners} to {manifest.max_owners}",
         )
 
@@ -180,14 +182,16 @@ def _verify_shares(
         if share.study != signed.study_id:
             raise MessageError("wrong-study", "a share statement in the release belongs to another study")
         if named and owner not in named:
-            raise PolicyError("cohort-differs", "the release holds an owner that the manifest does not name")
+            raise PolicyError(
+                "cohort-differs", "the release includes an owner that the manifest does not name"
+            )
         if len(share.chunk_digests) != manifest.figures.chunk_count:
-            raise MessageError("malformed", "a share has another number of chunks than the manifest makes")
+            raise MessageError("malformed", "the number of chunks in a share does not match the manifest")
         if any(holders.setdefault(digest, owner) != owner for digest in share.chunk_digests):
-            # Fresh encryptions are never equal: one of the two is a copy, and counts a share twice.
+            # Fresh encryptions are never equal, so one is a copy and counts the other owner's data twice.
             raise CryptographicError(
                 "chunk-of-another-owner",
-                "two owners of the release have a chunk in common: one of them copied the other",
+                "two owners of the release have a chunk in common: one of them copied it from the other",
                 "keep this release as evidence; ask the proxy's operator",
             )
         members.add(CohortMember(owner, share.version, statement.digest))
@@ -204,31 +208,31 @@ def _verify_shares(
 def _check_count(
     said: ReleaseStatement, signed: SignedManifest, challenge: bytes | None, answer: bytes | None
 ) -> tuple[Digest, Digest]:
-    """The digests of the challenge and of the answer that the release rests on."""
+    """The digests of the challenge and of the answer on which the release is based."""
     if challenge is None or answer is None:
-        raise MessageError("malformed", "a masked release without a count that this data user answered")
+        raise MessageError(
+            "malformed", "the release is masked, but this data user has answered no count for it"
+        )
     asked, statement = verify_challenge(challenge, signed)
     user = signed.manifest.user.ed25519
     answered = verify_statement("count-answer", answer, user)
     told = CountAnswer.parse(answered, signed.public_key.modulus_bytes)
     if told.study != signed.study_id or told.challenge != statement.digest:
-        raise CryptographicError("count-differs", "the count answer is not to this study's challenge")
+        raise CryptographicError("count-differs", "the count answer does not answer this study's challenge")
     if asked.cohort != said.cohort_digest:
-        raise CryptographicError(
-            "cohort-differs", "the count was asked about another cohort than was released"
-        )
+        raise CryptographicError("cohort-differs", "the cohort of the count is not that of the release")
     if told.records != said.records:
         raise CryptographicError(
-            "count-differs", f"{told.records} records were proved, and the release says {said.records}"
+            "count-differs", f"{told.records} records were proved, but the release says {said.records}"
         )
     return statement.digest, answered.digest
 
 
 def verify_closing(untrusted: Sequence[bytes], signed: SignedManifest) -> Digest:
-    """The digest of the cohort that a signed transcript says was frozen when the study closed.
+    """The digest of the cohort that was fixed when the study closed, from the signed transcript.
 
     Raises:
-        MessageError, AuthenticationError: the transcript is broken or forged, or does not say it.
+        MessageError, AuthenticationError: the transcript is broken or forged, or has no such digest.
     """
     events = verify_transcript(untrusted, signed.study_id, signed.manifest.proxy.ed25519)
     return Digest.parse(_last(events, "closed").detail.get("cohort", ""))
@@ -238,7 +242,7 @@ def _last(events: Sequence[Event], kind: str) -> Event:
     for event in reversed(events):
         if event.kind == kind:
             return event
-    raise _broken(f"it holds no {kind} event")
+    raise _broken(f"it contains no {kind} event")
 
 
 def _check_events(
@@ -248,21 +252,21 @@ def _check_events(
         raise _broken("it does not begin with this manifest")
     closed = _last(events, "closed")
     if closed.detail.get("cohort") != said.cohort_digest.hex():
-        raise _broken("another cohort was frozen when the study closed")
+        raise _broken("the cohort was different when the study closed")
     if members_by_receipts(events) != frozenset(said.cohort):
-        raise _broken("the receipts before closing are not those of the cohort")
+        raise _broken("its receipts before closing are not those of the cohort")
     if events[-1].kind != "release":
         raise _broken("it does not end with the release")
     if events[-1].detail.get("statement") != statement.digest.hex():
         raise _broken("it names another release")
     if not said.release.needs_count and any(event.kind == "count" for event in events):
-        raise _broken("it has a count, and only masked studies have one")
+        raise _broken("it contains a count, but only masked studies have one")
 
 
 def _check_count_event(events: Sequence[Event], challenge: Digest, answer: Digest) -> None:
     detail = _last(events, "count").detail
     if (detail.get("challenge"), detail.get("answer")) != (challenge.hex(), answer.hex()):
-        raise _broken("it names another count than this data user answered")
+        raise _broken("it does not name the count that this data user answered")
 
 
 def _broken(what: str) -> CryptographicError:

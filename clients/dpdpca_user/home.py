@@ -1,11 +1,11 @@
 """The data user's home folder: identity keys, the service's bearer token, and the proxies it is enrolled at.
 
-    identity.pem   Ed25519 and X25519 keys, 0600, under a passphrase if one was given; former ones beside it
-    token          bearer token of the service, 0600
+    identity.pem   Ed25519 and X25519 keys, mode 0600, encrypted if a passphrase was given
+    token          bearer token of the service, mode 0600
     profile.json   the name that owners see
     proxies.json   address, name and pinned keys of each proxy
 
-Every file is written whole or not at all.
+Replaced keys are in files beside `identity.pem`. Every file is written completely or not at all.
 """
 
 import json
@@ -35,18 +35,18 @@ from dpdpca_runtime.words import fingerprint_words
 
 PASSPHRASE_VARIABLE = "DPDPCA_USER_PASSPHRASE_FILE"  # noqa: S105  # the name of a variable, not a secret
 DATABASE_FILE = "user.sqlite3"
-"""Of the service."""
+"""The database of the service."""
 _TOKEN_BYTES = 32
 _SHORTEST_TOKEN = 8
-"""Of a token that somebody may have put there by hand; our own have 43 letters."""
+"""Minimum length of a token that somebody wrote by hand; ours have 43 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnrolledProxy:
-    """A proxy with the keys that were pinned when the data user enrolled, or that rotations led to since.
+    """A proxy with its pinned keys: those from enrolment, or those to which rotations have led since.
 
     Attributes:
-        former: Ed25519 keys that it has given up: studies keep the one that they began with.
+        former: replaced Ed25519 keys. A study keeps the key that it began with.
     """
 
     url: str
@@ -61,7 +61,7 @@ class EnrolledProxy:
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """All its Ed25519 keys, the present one first."""
+        """All its Ed25519 keys, the current one first."""
         return tuple(bytes.fromhex(key) for key in (self.ed25519, *self.former))
 
     @property
@@ -80,17 +80,17 @@ class UserHome:
         return cls(home_folder("user", option, environment))
 
     def create(self, name: str, passphrase: bytes | None) -> IdentityKey:
-        """Make keys, token and profile.
+        """Create keys, token and profile.
 
         Raises:
-            ConflictError: there are keys already; they are kept.
+            ConflictError: the folder already has keys; they are kept.
         """
         read_text(name, "the name", 200)
         self.key_files.check_unused()
         private_dir(self.folder)
         write_private(self.folder / "token", secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
         write_private(self.folder / "profile.json", json.dumps({"name": name}).encode())
-        # The key last: an interrupted init leaves nothing that looks finished.
+        # The keys are written last, so that an interrupted init never looks finished.
         return self.key_files.create(passphrase)
 
     @property
@@ -118,7 +118,7 @@ class UserHome:
     def rotate(
         self, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]
     ) -> IdentityKeys:
-        """Give the keys up for new ones; see `IdentityFiles.rotate`."""
+        """Replace the keys by new ones; see `IdentityFiles.rotate`."""
         self._check_made()
         return self.key_files.rotate("user", passphrase, now, announce)
 
@@ -137,25 +137,27 @@ class UserHome:
         return Party(self.name(), key.public.ed25519, key.public.x25519)
 
     def proxies(self) -> tuple[EnrolledProxy, ...]:
-        """The proxies by their canonical addresses; those that were met under several spellings once.
+        """The proxies, each once, even if it was enrolled under several spellings of its address.
 
         Raises:
-            AuthenticationError: `proxy-pinned-twice`, the keys of two spellings differ.
+            AuthenticationError: `proxy-pinned-twice`, two spellings of an address have different keys.
         """
         return tuple(self.proxy(address) for address in self._pins.addresses())
 
     def proxy(self, url: str | None) -> EnrolledProxy:
-        """The proxy at `url`, or the only one.
+        """The proxy at `url`, or the only one if `url` is None.
 
         Raises:
-            NotFoundError: none is enrolled there.
-            PolicyError: there are several and none was named.
+            NotFoundError: this data user is not enrolled there.
+            PolicyError: there are several proxies and none was named.
             AuthenticationError: `proxy-pinned-twice`, several keys are pinned for one address.
         """
         known = self._pins.addresses()
         if url is None and len(known) > 1:
             raise PolicyError(
-                "several-proxies", f"{len(known)} proxies are known", "name one with --proxy URL"
+                "several-proxies",
+                f"this data user is enrolled at {len(known)} proxies",
+                "choose one with --proxy URL",
             )
         address = next(iter(known), None) if url is None else url
         pinned = None if address is None else self.find_proxy(address)
@@ -174,7 +176,7 @@ class UserHome:
         return self._pins.first_key(ed25519)
 
     def pin_proxy(self, proxy: EnrolledProxy) -> None:
-        """Remember a proxy by its canonical address.
+        """Pin a proxy under its canonical address.
 
         Raises:
             AuthenticationError: another key is pinned for this address.
@@ -186,10 +188,10 @@ class UserHome:
     def follow_proxy(
         self, proxy: EnrolledProxy, card: ProxyCard, rotations: Sequence[bytes]
     ) -> EnrolledProxy:
-        """The proxy with the key in `card`, if rotations lead to it from the pinned one; it is pinned then.
+        """Pin the key in `card` if rotation statements lead to it from the pinned key, and return the proxy.
 
         Raises:
-            AuthenticationError: nothing leads to it, or it was given up before.
+            AuthenticationError: no statements lead to it, or it was replaced before.
         """
         given_up = self._pins.given_up(proxy, card.identity, rotations)
         if not given_up:
@@ -239,7 +241,7 @@ class _ProxyFile(ProxyPins[EnrolledProxy]):
             return [_enrolled(entry) for entry in json.loads(read_private(self._path))["proxies"]]
 
     def save(self, proxy: EnrolledProxy) -> None:
-        """In the place of every entry of its address."""
+        """Save this entry in place of all entries for its address."""
         others = [known for known in self.entries() if known.url != proxy.url]
         body = {"proxies": [asdict(known) for known in (*others, proxy)]}
         write_private(self._path, json.dumps(body, indent=1).encode())
@@ -257,24 +259,24 @@ class _ProxyFile(ProxyPins[EnrolledProxy]):
 def _enrolled(entry: Mapping[str, Any]) -> EnrolledProxy:
     former = tuple(entry.get("former", ()))
     pin = EnrolledProxy(**{**entry, "former": former, "url": normal_address(entry["url"])})
-    _ = pin.identity, pin.keys  # a key that is no hex is damage, and is seen here
+    _ = pin.identity, pin.keys  # raises if a key is not valid hex
     return pin
 
 
 @contextmanager
 def _as_written(path: Path) -> Iterator[None]:
-    """What does not read back as it was written is damage."""
+    """Turns the errors of parsing a damaged file into IntegrityError."""
     try:
         yield
     except (AttributeError, KeyError, MessageError, TypeError, ValueError) as error:
         raise IntegrityError(
             "state-corrupt",
-            "a file of the home is not what this program wrote",
-            "put it back from a backup",
+            "a file of the home was not written by this program",
+            "restore it from a backup",
             place=str(path),
         ) from error
 
 
 def passphrase_of(home: UserHome, file: Path | None) -> bytes | None:
-    """The passphrase of the keys in `home`; asked for where they need one and no file is named."""
+    """The passphrase of the keys in `home`; a person is asked if one is needed and no file is named."""
     return unlock(home.key_files, file, PASSPHRASE_VARIABLE)

@@ -1,4 +1,4 @@
-"""`dpdpca user verify`: the evidence that the service holds, checked again by whoever asks, step by step."""
+"""`dpdpca user verify`: checks the evidence that the service has stored again, step by step."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,23 +23,23 @@ def verify_evidence(
     *,
     key_rules: KeyRules = PRODUCT_KEYS,
 ) -> Iterator[str]:
-    """Yields a sentence for each thing that holds.
+    """Check the evidence and yield a sentence for each check that succeeds.
 
     Args:
-        study: whose evidence it should be.
-        evidence: statements as the service gives them; untrusted.
-        chunk: gives chunk k of the release; untrusted.
-        proxy: the pinned raw Ed25519 keys of the proxy: a study keeps the one that it began with.
-        user: this data user's own, likewise.
+        study: the study to which the evidence should belong.
+        evidence: statements as the service sends them; untrusted.
+        chunk: returns chunk k of the release; untrusted.
+        proxy: the pinned raw Ed25519 keys of the proxy. A study keeps the key that it began with.
+        user: this data user's own raw Ed25519 keys, likewise.
         key_rules: which moduli are accepted.
 
     Raises:
         ConflictError: there is no release yet.
-        DpdpcaError: the first thing that does not hold.
+        DpdpcaError: the first check that fails.
     """
     signed = verify_manifest(canonical_json(evidence["manifest"]), study, proxy, user, key_rules=key_rules)
-    yield "the manifest is signed by this data user, its figures are right and its key is fit"
-    yield "it names the pinned proxy"
+    yield "this data user signed the manifest, its figures are correct, and its key is suitable"
+    yield "the manifest names the pinned proxy"
     bundle = evidence.get("release")
     if bundle is None:
         raise ConflictError("not-ready", "the study has no release yet", "try again when it is released")
@@ -54,21 +54,25 @@ def verify_evidence(
         _optional(evidence.get("answer")),
     )
     owners = len(verified.shares)
-    yield f"the release is signed by the proxy, and its cohort digest is that of its {owners} owners"
-    yield f"{owners} share statements are signed by these owners, and fit the manifest"
+    yield f"the proxy signed the release, and its cohort digest is that of its {owners} owners"
+    yield f"the {owners} share statements are signed by these owners and match the manifest"
     if verified.release.records is not None:
-        yield f"this data user proved {verified.release.records} records to the proxy, for this cohort"
+        yield f"this data user proved to the proxy that this cohort has {verified.release.records} records"
     events = len(verified.events)
     yield f"the transcript of {events} events is an unbroken signed chain with the cohort's receipts"
     for index in range(len(verified.release.chunk_digests)):
         content = chunk(index)
         check_chunk(content, index, signed, verified.release)
-    yield f"{len(verified.release.chunk_digests)} chunks have the signed digests and hold fit ciphertexts"
+    yield f"{len(verified.release.chunk_digests)} chunks have the signed digests and hold valid ciphertexts"
     yield _check_log(evidence, signed, verified)
 
 
 def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: VerifiedRelease) -> str:
-    """That this data user's own log is whole, holds the study, and is the one whose heads it has signed."""
+    """Check that this data user's own log is complete, contains the study, and was not written anew.
+
+    The statements of the study may name heads of the log, signed by this data user; the log must contain
+    them.
+    """
     untrusted = evidence.get("log")
     if not isinstance(untrusted, list):
         raise MessageError("malformed", "the evidence lacks the log", "start this version's service")
@@ -93,35 +97,41 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
         if evidence.get("state") == "published":
             due.add(("published", statement.digest))
     elif evidence.get("state") == "published":
-        raise MessageError("malformed", "the study is published, and the evidence has no components")
+        raise MessageError("malformed", "the study is published, but the evidence has no components")
     told = {(entry.kind, entry.subject) for entry in log}
     if ("known", study) not in told and not due <= told:
-        raise _broken_log("it lacks what this data user has done in this study")
+        raise _broken_log("it lacks entries about what this data user did in this study")
     course = _course(str(evidence.get("state")), signed.manifest.release.needs_count)
     signed_heads = [head for head in named if head is not None]
     if not set(signed_heads) <= set(heads):
-        raise _broken_log("it is not the one whose head was signed in this study: it was written anew")
+        raise _broken_log("it was written anew: it lacks a head that was signed in this study")
     found = [entry.kind for entry in log if entry.subject in subjects]
-    if found[:1] == ["known"]:  # begun before there was a log
+    if found[:1] == ["known"]:  # the study began before there was a log
         found = found[1:]
         course = course[len(course) - len(found) :]
     if found != course:
-        raise _broken_log(f"it tells another course than that of a study that is {evidence.get('state')}")
-    how = f"{len(signed_heads)} of its heads are signed in it" if signed_heads else "nothing signed names it"
-    return f"the service's log is an unbroken chain of {len(log)} entries that holds this study; {how}"
+        raise _broken_log(f"its entries are not those of a study that is {evidence.get('state')}")
+    how = (
+        f"statements of the study name {len(signed_heads)} of its heads"
+        if signed_heads
+        else "no signed statement of the study names the log"
+    )
+    return f"the service's log is an unbroken chain of {len(log)} entries and contains this study; {how}"
 
 
 def _course(state: str, is_masked: bool) -> list[str]:
-    """What the log tells of a study with a release that is now in `state`, in order."""
+    """The kinds of entries, in order, that the log must have for a released study that is now in `state`."""
     course = ["signed", "open", *(["counted"] if is_masked else []), "released"]
     after = {"released": [], "fitted": ["fitted"], "published": ["fitted", "published"], "failed": ["failed"]}
     if state not in after:
-        raise _broken_log(f"a study that is {state} has no release, and there is one")
+        raise _broken_log(f"a study that is {state} has no release, but there is one")
     return course + after[state]
 
 
 def _broken_log(what: str) -> IntegrityError:
-    return IntegrityError("log-broken", f"of the log: {what}", "put the newest copy of the database back")
+    return IntegrityError(
+        "log-broken", f"the log of the service is invalid: {what}", "restore the newest copy of the database"
+    )
 
 
 def _optional(statement: Any) -> bytes | None:

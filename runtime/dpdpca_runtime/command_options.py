@@ -17,6 +17,8 @@ InvitationFile = Annotated[
     Path | None,
     typer.Option("--invitation-file", help="File that contains the invitation; default: standard input."),
 ]
+ProxyUrl = Annotated[str, typer.Argument(metavar="URL", help="Address of the proxy.")]
 KeyUnseen = Annotated[bool, typer.Option("--yes", help="Accept the proxy's key without comparing its words.")]
 TlsCert = Annotated[Path | None, typer.Option("--tls-cert", help="PEM file with the certificate chain.")]
 TlsKey = Annotated[Path | None, typer.Option("--tls-key", help="PEM file with the private key.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]

@@ -1,11 +1,11 @@
 """`dpdpca user serve`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dpdpca_runtime.command_options import TlsCert, TlsKey
+from dpdpca_user.commands.parts import Home, Passphrase
 
 app = typer.Typer(help="The data user's service.")
 
@@ -17,26 +17,14 @@ def group() -> None:
 
 @app.command(epilog="Example: dpdpca user serve --port 8450")
 def serve(
-    home: Annotated[
-        Path | None,
-        typer.Option(
-            "--home",
-            help="The data user's folder; default: DPDPCA_USER_HOME, else the user's configuration folder.",
-        ),
-    ] = None,
+    home: Home = None,
     host: Annotated[
         str | None, typer.Option("--host", help="Address to listen on; default: 127.0.0.1.")
     ] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port to listen on; default: 8450.")] = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
-    passphrase_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--passphrase-file",
-            help="File with a passphrase in one line; it seals the studies' keys on the disk.",
-        ),
-    ] = None,
+    passphrase_file: Passphrase = None,
 ) -> None:
     """Run the service: it holds the secret keys, runs every study to its end, and serves models."""
     from dpdpca_runtime.asgi.certificate import ServedCertificate

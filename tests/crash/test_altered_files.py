@@ -371,6 +371,7 @@ def test_a_log_that_changed_is_an_older_database_or_the_same(
     home, expected, answer = drawn(study, tmp_path / "crashed", crashed=True)
     wal = home / "proxy.sqlite3-wal"
     content = wal.read_bytes()
+    changes: list[tuple[str, Callable[[bytes], bytes | None]]]
     changes = [("proxy.sqlite3-wal", turned(at)) for at in wal_places(content)]
     changes += [("proxy.sqlite3-wal", shortened(to)) for to in (0.1, 0.5, 0.9, 0.999)]
     changes += [(name, change) for name in WAL_FILES for change in ALTERATIONS.values()]

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import Any
 
 import pytest
 from promises import Promise
@@ -13,6 +12,7 @@ from proxy_process import ProcessWorld, started_world
 from proxy_world import values_of, wait_for
 from quick_folder import quick_folder
 from store_checks import row_of
+from study_parties import Parties
 
 from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.messages.study_messages import StudyAct
@@ -23,7 +23,7 @@ _MOST_DELAY_SECONDS = 0.02
 
 
 @pytest.fixture
-def world(parties: Any) -> Iterator[ProcessWorld]:
+def world(parties: Parties) -> Iterator[ProcessWorld]:
     with quick_folder() as folder, started_world(folder, parties, processes=2) as world:
         yield world
 

@@ -18,6 +18,7 @@ from proxy_process import DeadProxyError, ProcessWorld, started_world
 from proxy_world import PATIENCE_SECONDS, OpenStudy, values_of, wait_for
 from quick_folder import quick_folder
 from store_checks import check_store, check_sum, row_of, wait_on_disk
+from study_parties import Parties
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.messages.study_messages import SealedComponents
@@ -240,7 +241,7 @@ class Enrol(Act):
 
 
 @pytest.fixture
-def world(parties: Any) -> Iterator[ProcessWorld]:
+def world(parties: Parties) -> Iterator[ProcessWorld]:
     with quick_folder() as folder, started_world(folder, parties) as world:
         yield world
 
@@ -323,7 +324,7 @@ def check_store_if_there(act: Act) -> None:
 
 
 BY_DAY = [(Chunk, DIE), (Chunk, POWER), (Complete, DIE), (Release, DIE)]
-ALL = [
+ALL: list[tuple[type[Act], str]] = [
     (make, mode)
     for make in (
         Chunk,

@@ -4,20 +4,20 @@ import resource
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from promises import Promise
 from proxy_process import ProcessWorld, started_world
 from proxy_world import OpenStudy, dump, slug, values_of, wait_for
+from study_parties import Parties
 
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.retry import Patience
 
 
 @pytest.fixture
-def world(tmp_path: Path, parties: Any) -> Iterator[ProcessWorld]:
+def world(tmp_path: Path, parties: Parties) -> Iterator[ProcessWorld]:
     with started_world(tmp_path, parties, patience=Patience(seconds=0.0)) as world:
         yield world
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 from promises import Promise
@@ -20,6 +19,7 @@ from proxy_process import ProcessWorld, RoundRobin
 from proxy_world import OpenStudy, Values, unlike_before
 from quick_folder import quick_folder
 from store_checks import check_rows, check_store, check_sum, row_of, wait_on_disk
+from study_parties import Parties
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, UnavailableError
 from dpdpca_protocol.messages.share import CohortMember, Receipt
@@ -125,7 +125,7 @@ def storm(world: ProcessWorld, source: random.Random) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one", "two"])
-def world(parties: Any, request: pytest.FixtureRequest) -> Iterator[ProcessWorld]:
+def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessWorld]:
     owners = [IdentityKey.generate() for _ in range(OWNERS)]
     with quick_folder() as folder:
         world = RoundRobin(folder / "proxy", parties.user, owners, parties.secret, parties.proof)

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from promises import Promise
 from proxy_process import RoundRobin, released_noise
 from proxy_world import PATIENCE_SECONDS, OpenStudy, values_of, wait_for
+from study_parties import Parties
 
 from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.wire.identifiers import Digest
@@ -21,7 +21,7 @@ STUDIES = 4
 
 
 @pytest.fixture
-def world(tmp_path: Path, parties: Any) -> Iterator[RoundRobin]:
+def world(tmp_path: Path, parties: Parties) -> Iterator[RoundRobin]:
     world = RoundRobin(
         tmp_path / "proxy",
         parties.user,
@@ -52,7 +52,8 @@ def holds(study: OpenStudy) -> bool:
 
 
 def test_whole_studies_by_round_robin(world: RoundRobin, promise: Promise) -> None:
-    draws, digests, owners = set(), 0, 0
+    draws: set[str] = set()
+    digests, owners = 0, 0
     for number in range(STUDIES):
         if number:
             world.with_new_key()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dpdpca_cli.demo.records import bundled_draft
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.terms.statements import privacy_statements
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
@@ -19,7 +20,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)`")
 SECTIONS = dict(re.findall(r"^## (C\d+)\. [^\n]*\n(.*?)(?=^## )", PAGE, re.DOTALL | re.MULTILINE))
 
 
-def test_every_row_of_the_claims_names_its_tests():
+def test_every_row_of_the_claims_names_its_tests() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("|")]
     claims = rows[2 : next(i for i, row in enumerate(rows[2:], 2) if row.startswith("| quantity"))]
     assert len(claims) == 7
@@ -28,20 +29,20 @@ def test_every_row_of_the_claims_names_its_tests():
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_statement_names_its_tests(section):
+def test_every_statement_names_its_tests(section: str) -> None:
     assert NAMED.search(SECTIONS[section])
 
 
-def test_statements_stand_in_the_order_of_their_numbers():
+def test_statements_stand_in_the_order_of_their_numbers() -> None:
     numbers = [int(section[1:]) for section in SECTIONS]
     assert numbers == sorted(set(numbers))
 
 
-def test_every_named_test_exists():
+def test_every_named_test_exists() -> None:
     assert all((ROOT / name).is_file() for name in NAMED.findall(PAGE))
 
 
-def demo_study(release):
+def demo_study(release: str) -> Manifest:
     draft = parse_draft(bundled_draft().encode(), TOML_MEDIA_TYPE) | {"release": release}
     user, proxy = (
         Party("U", b"\x01" * 32, b"\x02" * 32),
@@ -50,13 +51,18 @@ def demo_study(release):
     return lint(draft, user, proxy, datetime(2030, 1, 1, tzinfo=UTC), 3072)
 
 
-def test_the_page_on_trust_has_the_statement_that_the_program_prints():
+def test_the_page_on_trust_has_the_statement_that_the_program_prints() -> None:
     """Of the demo's own draft, word by word, and nothing else as if it were printed."""
     quoted = {line[2:] for line in TRUST.splitlines() if line.startswith("> ")}
     joint, masked = (demo_study(release) for release in ("joint", "masked"))
     printed = set()
     for manifest in (joint, masked):
-        model = Model(manifest.study_id, manifest, None, None)
+        model = Model(
+            manifest.study_id,
+            manifest,
+            None,  # type: ignore[arg-type] # no statement needs components
+            None,  # type: ignore[arg-type] # nor where they came from
+        )
         printed |= {claim(model), *assumptions(model)}
     printed |= set(privacy_statements(joint.figures))
     assert quoted == printed

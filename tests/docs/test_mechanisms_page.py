@@ -11,26 +11,26 @@ from dpdpca_lab.central.exponential import exponential_components
 from dpdpca_lab.central.gibbs import gibbs_components
 from dpdpca_lab.central.power import power_components
 from dpdpca_lab.mechanisms import PUBLISHED, NoGuarantee
-from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import MECHANISMS, Mechanism, Quantity, Setting
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
 
 
-def row_of(start):
+def row_of(start: str) -> str:
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| {start}")]
     return row
 
 
 @pytest.mark.parametrize("mechanism", [*MECHANISMS, *PUBLISHED])
-def test_every_mechanism_has_its_row(mechanism):
+def test_every_mechanism_has_its_row(mechanism: type[Mechanism]) -> None:
     row = row_of(f"`{mechanism.name}`, {'as-published' if mechanism in PUBLISHED else 'proved'} |")
     fitted = mechanism.calibrated(Setting(Quantity.SECOND_MOMENT, 64, 2**40, Fraction(1), Fraction(1, 10**6)))
     assert ("**none**" in row) == isinstance(fitted.guarantee, NoGuarantee)
     assert ("(v, R)" in row) == (Quantity.JOINT in mechanism.quantities)
 
 
-def test_central_mechanisms_have_their_rows():
+def test_central_mechanisms_have_their_rows() -> None:
     moment = np.eye(3)
     results = [
         exponential_components(moment, 4, Fraction(1), 1),
@@ -43,7 +43,7 @@ def test_central_mechanisms_have_their_rows():
         assert result.sampling.partition(":")[0] in row
 
 
-def test_every_named_test_exists():
+def test_every_named_test_exists() -> None:
     named = re.findall(r"`(tests/[\w/]+\.py)`", PAGE)
     assert len(named) == 10
     assert all((ROOT / name).is_file() for name in named)

@@ -4,7 +4,6 @@ import base64
 import io
 import sqlite3
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pyarrow.parquet
 import pyarrow.parquet.encryption as encryption
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from study_parties import MakeManifest
 
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
@@ -47,7 +47,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_files(tmp_path: Path, make_manifest: Callable[..., Manifest], name: str) -> None:
+def test_text_files(tmp_path: Path, make_manifest: MakeManifest, name: str) -> None:
     content, words = TEXTS[name]
     (tmp_path / "records.csv").write_text(content, encoding="utf-8")
     refused(tmp_path / "records.csv", make_manifest(max_records=100_000), words)
@@ -160,13 +160,13 @@ BINARIES = {
 
 
 @pytest.mark.parametrize("name", BINARIES)
-def test_binary_files(tmp_path: Path, make_manifest: Callable[..., Manifest], name: str) -> None:
+def test_binary_files(tmp_path: Path, make_manifest: MakeManifest, name: str) -> None:
     content, words = BINARIES[name]
     (tmp_path / "records").write_bytes(content)
     refused(tmp_path / "records", make_manifest(), words)
 
 
-def test_no_file_and_a_folder(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_no_file_and_a_folder(tmp_path: Path, make_manifest: MakeManifest) -> None:
     refused(tmp_path / "nothing", make_manifest(), "there is no file")
     refused(tmp_path, make_manifest(), "is not a file")
 
@@ -183,28 +183,26 @@ def test_no_file_and_a_folder(tmp_path: Path, make_manifest: Callable[..., Manif
         (f"{SECRET}", "SELECT 1", "SQLAlchemy does not understand"),
     ],
 )
-def test_queries(
-    tmp_path: Path, make_manifest: Callable[..., Manifest], url: str, query: str, words: str
-) -> None:
+def test_queries(tmp_path: Path, make_manifest: MakeManifest, url: str, query: str, words: str) -> None:
     sqlite3.connect(tmp_path / "db").close()
     refused(url.format(db=tmp_path / "db"), make_manifest(), words, query)
     with sqlite3.connect(tmp_path / "db") as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
 
 
-def test_an_unknown_level_is_not_repeated(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_an_unknown_level_is_not_repeated(tmp_path: Path, make_manifest: MakeManifest) -> None:
     sex = {"name": "sex", "kind": "categorical", "levels": ["f", "m"]}
     manifest = make_manifest(features=[sex, {"name": "age", "lower": 0, "upper": 100}])
     (tmp_path / "r.csv").write_text(f"sex,age\nf,1\n{SECRET},2\n", encoding="utf-8")
     refused(tmp_path / "r.csv", manifest, "'sex' .*record 2")
 
 
-def test_more_records_than_the_study_takes(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_more_records_than_the_study_takes(tmp_path: Path, make_manifest: MakeManifest) -> None:
     (tmp_path / "r.csv").write_text(HEADER + "1,2,3\n" * 11, encoding="utf-8")
     refused(tmp_path / "r.csv", make_manifest(max_records=10, min_records=1), "more records than the 10")
 
 
-def test_no_complete_record(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_no_complete_record(tmp_path: Path, make_manifest: MakeManifest) -> None:
     (tmp_path / "r.csv").write_text(HEADER + "1,,3\n,2,3\n", encoding="utf-8")
     refused(tmp_path / "r.csv", make_manifest(missing="reject"), "all 2 records")
 
@@ -221,7 +219,7 @@ def test_no_complete_record(tmp_path: Path, make_manifest: Callable[..., Manifes
 )
 def test_what_the_protocol_admits_passes(
     tmp_path: Path,
-    make_manifest: Callable[..., Manifest],
+    make_manifest: MakeManifest,
     content: str,
     missing: str,
     records: int,
@@ -234,7 +232,7 @@ def test_what_the_protocol_admits_passes(
     assert (contribution.report.records, contribution.sums.count) == (records, kept)
 
 
-def test_one_feature(tmp_path: Path, make_manifest: Callable[..., Manifest]) -> None:
+def test_one_feature(tmp_path: Path, make_manifest: MakeManifest) -> None:
     (tmp_path / "r.csv").write_text("age\n50\n60\n", encoding="utf-8")
     manifest = make_manifest(features=[{"name": "age", "lower": 0, "upper": 100}])
     assert read_contribution(DataLocation(str(tmp_path / "r.csv")), manifest, KEY).sums.count == 2

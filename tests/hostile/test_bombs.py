@@ -59,7 +59,7 @@ def parquet_bomb() -> bytes:
 
     sink = pa.BufferOutputStream()
     pyarrow.parquet.write_table(pa.table({"f0": np.zeros(5_000_000)}), sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 JSON_BOMBS = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from proxy_world import ProxyWorld
+from study_parties import Parties
 from user_world import UserWorld
 
 from dpdpca_protocol.errors import DpdpcaError
@@ -68,7 +69,7 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[Case]:
+def case(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[Case]:
     folder: Path = tmp_path_factory.mktemp("contrary")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
     world.start()

@@ -2,11 +2,12 @@
 neither do those under a second noise that it does not know."""
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.layout.blocks import BlockName
@@ -96,7 +97,7 @@ def test_what_passes_through_the_proxy_opens_for_owners_alone() -> None:
         open_sealed(sealed[owners[1].public.party_id], owners[0].x25519, info)
 
 
-def pre_study_sum(make_manifest: Callable[..., Manifest]) -> tuple[Manifest, list[int], list[int]]:
+def pre_study_sum(make_manifest: MakeManifest) -> tuple[Manifest, list[int], list[int]]:
     """A pre-study's manifest, its exact sum, and the noise that the proxy drew for it."""
     manifest = make_manifest(release="pre-study", blocks={"sum": "1"})
     return manifest, [123_456, -7_890, 0], manifest.figures.mechanism.draw(1)[1:]
@@ -110,7 +111,7 @@ def denoised(manifest: Manifest, released: Mapping[BlockName, list[int]], own: l
 
 
 def test_centres_out_of_the_first_noise_alone_would_give_the_proxy_the_exact_sum(
-    make_manifest: Callable[..., Manifest],
+    make_manifest: MakeManifest,
 ) -> None:
     manifest, total, own = pre_study_sum(make_manifest)
     noisy = [value + noise for value, noise in zip(total, own, strict=True)]
@@ -118,7 +119,7 @@ def test_centres_out_of_the_first_noise_alone_would_give_the_proxy_the_exact_sum
     assert found == pytest.approx(total, abs=1e-3)
 
 
-def test_the_data_users_own_noise_hides_it(make_manifest: Callable[..., Manifest]) -> None:
+def test_the_data_users_own_noise_hides_it(make_manifest: MakeManifest) -> None:
     manifest, total, own = pre_study_sum(make_manifest)
     noisy = [value + noise for value, noise in zip(total, own, strict=True)]
     released = with_own_noise({BlockName.COUNT: [N], BlockName.SUM: noisy}, manifest.figures)

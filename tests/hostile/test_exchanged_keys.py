@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from chain_world import Chain
 from federation.world import tree
 from promises import Promise
 from proxy_world import ProxyWorld, dump
+from study_parties import Parties
 from user_world import UserWorld
 
 from dpdpca_cli import main as cli
@@ -57,7 +57,7 @@ class Acted:
 
 
 @pytest.fixture(scope="module")
-def begun(parties: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Chain, StudyRow]]:
+def begun(parties: Parties, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Chain, StudyRow]]:
     """The first owner has joined the one study that there is."""
     folder = tmp_path_factory.mktemp("begun")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)

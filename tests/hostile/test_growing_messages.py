@@ -15,6 +15,7 @@ from promises import Promise
 from proxy_process import started_world
 from proxy_world import slug
 from quick_folder import quick_folder
+from study_parties import Parties
 
 from dpdpca_protocol.errors import DpdpcaError, LimitError, MessageError
 from dpdpca_protocol.wire.http import MANIFEST_LIMIT_BYTES, RELEASE_LIMIT_BYTES
@@ -136,7 +137,7 @@ def signed(body: bytes) -> bytes:
     return b'{"body":%s,"kind":"%s","signature":"%s","signer":"%s"}' % (body, kind, signature, signer)
 
 
-def test_signed_messages_that_grow_are_refused_in_bounded_memory(parties: Any, promise: Promise) -> None:
+def test_signed_messages_that_grow_are_refused_in_bounded_memory(parties: Parties, promise: Promise) -> None:
     def bodies(size: int) -> dict[str, bytes]:
         room = size - 300
         return {

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from malformed import Forge, Malformed
@@ -17,6 +16,7 @@ from promises import Promise
 from proxy_process import ProcessWorld, started_world
 from proxy_world import dump, values_of, wait_for
 from quick_folder import quick_folder
+from study_parties import Parties
 
 _WARM = 2_000
 _SENDERS = 4
@@ -26,7 +26,7 @@ _DRIFT = 1.05
 
 
 @pytest.fixture
-def world(parties: Any) -> Iterator[ProcessWorld]:
+def world(parties: Parties) -> Iterator[ProcessWorld]:
     with quick_folder() as folder, started_world(folder, parties) as world:
         yield world
 

@@ -8,7 +8,7 @@ from proxy_world import ProxyWorld, dump, refused
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.terms.parties import Participant, Party
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 
@@ -74,7 +74,7 @@ def test_joint_studies_name_owners_by_the_same_rule(world: ProxyWorld) -> None:
     ],
 )
 def test_the_data_user_is_who_the_operator_says(
-    world: ProxyWorld, change: Callable[..., object], problem: str
+    world: ProxyWorld, change: Callable[[Party], Party], problem: str
 ) -> None:
     manifest = world.manifest(3)
     assert problem in refusal(world, replace(manifest, user=change(manifest.user)))

@@ -6,6 +6,9 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.strategies._internal.core import DataObject
+from numpy.typing import NDArray
+from study_parties import MakeManifest
 
 from dpdpca_protocol.records.encoding import RecordEncoder, obeys_bound
 from dpdpca_protocol.records.scatter import SecondMoments
@@ -28,13 +31,13 @@ awkward_floats = st.one_of(
 )
 
 
-def exact_norm_squared(row):
+def exact_norm_squared(row: NDArray[np.int64] | list[int]) -> int:
     return sum(int(z) ** 2 for z in row)
 
 
 @SHARED
 @given(data=st.data())
-def test_every_record_obeys_the_bound_in_integers(data, make_manifest):
+def test_every_record_obeys_the_bound_in_integers(data: DataObject, make_manifest: MakeManifest) -> None:
     d = data.draw(st.integers(1, 5))
     clip_norm = data.draw(st.sampled_from(["0.02", "0.3", "0.7071067811865475", "0.999999999999", "1"]))
     manifest = make_manifest(
@@ -70,7 +73,7 @@ def test_every_record_obeys_the_bound_in_integers(data, make_manifest):
     bits=st.integers(1, 30),
     data=st.data(),
 )
-def test_second_moments_are_the_brute_force_integers(d, bits, data):
+def test_second_moments_are_the_brute_force_integers(d: int, bits: int, data: DataObject) -> None:
     side = st.integers(-(2**bits), 2**bits)
     rows = data.draw(st.lists(st.lists(side, min_size=d, max_size=d), min_size=1, max_size=6))
     bound = max(1, max(exact_norm_squared(row) for row in rows))
@@ -94,7 +97,7 @@ def test_second_moments_are_the_brute_force_integers(d, bits, data):
     rows=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3), min_size=1, max_size=5),
     bound=st.integers(1, 2**62 - 1),
 )
-def test_the_integer_check_is_exact(rows, bound):
+def test_the_integer_check_is_exact(rows: list[list[int]], bound: int) -> None:
     rows.append([math.isqrt(bound), 0, 0])
     assert obeys_bound(np.array(rows, dtype=np.int64), bound).tolist() == [
         exact_norm_squared(row) <= bound for row in rows

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
@@ -37,7 +38,7 @@ def features(draw: st.DrawFn) -> list[dict[str, Any]]:
         lower = draw(st.sampled_from([sign * anchor, -width / 2, -width]))
         body: dict[str, Any] = {"name": f"f{index}", "lower": lower, "upper": lower + width}
         if draw(st.booleans()):
-            body["centre"] = lower + width * draw(st.sampled_from([0, Fraction(1, 4), 1]))
+            body["centre"] = lower + width * draw(st.sampled_from([Fraction(0), Fraction(1, 4), Fraction(1)]))
         if draw(st.sampled_from([False, False, True])):
             body["scale"] = (
                 width / 2 * draw(st.sampled_from([Fraction(1, 2**14), Fraction(1, 10), Fraction(1)]))
@@ -73,7 +74,7 @@ def drafts(draw: st.DrawFn) -> dict[str, Any]:
 @SHARED
 @given(changes=drafts())
 def test_a_manifest_is_refused_or_encodes_every_value_as_exactly_as_it_says(
-    changes: dict[str, Any], make_manifest: Any
+    changes: dict[str, Any], make_manifest: MakeManifest
 ) -> None:
     manifest: Manifest | None = None
     said = ""
@@ -103,7 +104,7 @@ def test_a_manifest_is_refused_or_encodes_every_value_as_exactly_as_it_says(
     longest = [sum(entry * entry for entry in record) for record in exact]
     if manifest.release in ("joint", "masked"):
         assert all(sum(int(x) ** 2 for x in record) <= figures.record_bound for record in z)
-        room = max(manifest.clip_norm * q - Fraction(math.isqrt(len(space.names)) + 1, 2), 0) - 2
+        room = max(manifest.clip_norm * q - Fraction(math.isqrt(len(space.names)) + 1, 2), Fraction(0)) - 2
         kept = [norm <= room**2 and room > 0 for norm in longest]
     else:
         kept = [True] * len(exact)
@@ -141,7 +142,7 @@ class Watched(DPPCA):
     """Notes when it comes to the noise, which is the real one."""
 
     @property
-    def _noise(self) -> Samplers:
+    def _noise(self) -> Samplers:  # type: ignore[override] # each notes its own
         return Samplers(gaussian=self._drawn)
 
     def _drawn(self, variance: Fraction, count: int, bound: int) -> list[int]:
@@ -154,7 +155,7 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], Any]:
     d, n = draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 60]))
     pairs = [sorted((draw(signed), draw(signed))) for _ in range(d)]
     usual = [(-1.0, 1.0)] * d
-    bounds = draw(st.sampled_from([pairs, usual]))
+    bounds: list[Any] = draw(st.sampled_from([pairs, usual]))
     arguments: dict[str, Any] = {"bounds": bounds, "scaling": draw(st.sampled_from(["range", "common"]))}
     for name in ("epsilon", "delta", "clip_norm", "sum_weight"):
         if draw(st.integers(0, 5)) == 5:
@@ -184,6 +185,7 @@ def test_dppca_refuses_before_the_noise_or_fits_finite_numbers(fit: tuple[dict[s
         return
     event("fitted")
     reliability = estimator.reliability_
+    assert reliability is not None
     fitted = {name: value for name, value in vars(estimator).items() if name.endswith("_")}
     fitted |= {name: getattr(reliability, name) for name in reliability.__dataclass_fields__}
     for name, value in fitted.items():

@@ -27,6 +27,7 @@ from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, Values, slug, unlike_before, values_of, wait_for
 from quick_folder import quick_folder
 from store_checks import check_rows, check_store, check_sum, row_of, wait_on_disk
+from study_parties import Parties
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.messages.share import Receipt, Withdrawal
@@ -219,6 +220,7 @@ class Disorder(RuleBasedStateMachine):
     @precondition(lambda self: self.challenge is not None)
     @rule(lie=st.sampled_from([0, 0, 0, 1, -1, 7]), lost=LOST)
     def count(self, lie: int, lost: str) -> None:
+        assert self.challenge is not None
         challenge = verify_statement("count-challenge", self.challenge, self.world.proxy_key)
         answer = self.study.count_answer(challenge, lie)
         told = self.ask(
@@ -353,7 +355,7 @@ class Disorder(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def world(parties: Any) -> Iterator[ProxyWorld]:
+def world(parties: Parties) -> Iterator[ProxyWorld]:
     with quick_folder() as folder:
         world = ProxyWorld(
             folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof

@@ -4,24 +4,28 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from present import present
+from study_parties import MakeManifest
 
 from dpdpca_lab.audit.flat import FlatRelease, flat_pairs
 from dpdpca_lab.audit.game import audit, audit_manifest
+from dpdpca_lab.audit.releases import Totals, Views
 from dpdpca_lab.audit.report import Claim
+from dpdpca_protocol.terms.manifest import Manifest
 
 from .alpha import level
 from .test_audit_releases import DELTA, FEATURES, HONEST_RUNS, LEAK_RUNS, RECORDS, failed, weaker
 
 
 @pytest.fixture(scope="module")
-def pairs(make_manifest):
+def pairs(make_manifest: MakeManifest) -> Manifest:
     return make_manifest(
         release="pairs", features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS, min_records=RECORDS
     )
 
 
 @pytest.fixture(scope="module")
-def blocks(make_manifest):
+def blocks(make_manifest: MakeManifest) -> Manifest:
     """A pre-study with every block, each at a quarter of ρ."""
     shares = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
     return make_manifest(
@@ -29,25 +33,27 @@ def blocks(make_manifest):
     )
 
 
-def test_pairs_hold_what_they_claim(pairs):
+def test_pairs_hold_what_they_claim(pairs: Manifest) -> None:
     report = audit_manifest(pairs, HONEST_RUNS, alpha=level())
     assert report.holds, report.facts()
     assert 0.2 < report.epsilon <= 2
-    assert max(pair.distance for pair in report.pairs) > 0.99 * report.claim.shift
+    assert max(pair.distance for pair in report.pairs) > 0.99 * present(report.claim.shift)
 
 
 @pytest.mark.nightly
-def test_every_block_of_a_pre_study_spends_its_share_and_no_more(blocks):
+def test_every_block_of_a_pre_study_spends_its_share_and_no_more(blocks: Manifest) -> None:
     report = audit_manifest(blocks, HONEST_RUNS, alpha=level())
     assert report.holds, report.facts()
     # The known worst case of each block alone reaches √(2ρ/4), half of what all of them may.
     known = [pair.distance for pair in report.pairs if "search" not in pair.name]
     assert len(known) == 4
-    assert all(0.49 * report.claim.shift < distance <= report.claim.shift for distance in known)
+    assert all(
+        0.49 * present(report.claim.shift) < distance <= present(report.claim.shift) for distance in known
+    )
 
 
 @pytest.mark.parametrize("name", ["norms", "pair-norms", "sum", "octaves"])
-def test_one_block_alone_holds_what_it_claims(make_manifest, name):
+def test_one_block_alone_holds_what_it_claims(make_manifest: MakeManifest, name: str) -> None:
     manifest = make_manifest(
         release="pre-study",
         blocks={name: "1"},
@@ -59,12 +65,12 @@ def test_one_block_alone_holds_what_it_claims(make_manifest, name):
     release = FlatRelease(manifest.figures, 2)
     report = audit(release, flat_pairs(manifest, release, RECORDS), Claim.of(manifest), 2_000, alpha=level())
     assert report.holds, report.facts()
-    assert report.pairs[0].distance > 0.98 * report.claim.shift
+    assert report.pairs[0].distance > 0.98 * present(report.claim.shift)
     assert report.pairs[0].encoded == (name != "pair-norms")
 
 
 @pytest.mark.parametrize("kind", ["pairs", pytest.param("blocks", marks=pytest.mark.nightly)])
-def test_blocks_with_half_their_noise_are_refuted(request, kind):
+def test_blocks_with_half_their_noise_are_refuted(request: pytest.FixtureRequest, kind: str) -> None:
     manifest = request.getfixturevalue(kind)
     weak = FlatRelease(weaker(manifest.figures, Fraction(1, 2)), 2)
     honest = FlatRelease(manifest.figures, 2)
@@ -74,9 +80,9 @@ def test_blocks_with_half_their_noise_are_refuted(request, kind):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("bare", [0, -1])
-def test_a_bin_without_noise_is_found(blocks, bare):
+def test_a_bin_without_noise_is_found(blocks: Manifest, bare: int) -> None:
     class Bare(FlatRelease):
-        def play(self, totals, runs):
+        def play(self, totals: Totals, runs: int) -> Views:
             views = super().play(totals, runs)
             values = views.values.copy()
             values[:, bare] = self.truth(totals)[bare]

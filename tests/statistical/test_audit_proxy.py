@@ -6,22 +6,29 @@ of the diagonal, at the scale of N·S, under a mask of the stated range.
 """
 
 import secrets
+from pathlib import Path
 
 import numpy as np
 import pytest
+from gmpy2 import mpz
+from present import present
 from streamed import encrypted
+from study_parties import MakeManifest
 
 from dpdpca_lab.audit.game import ALPHA, audit
 from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
-from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Views, integers
+from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, Views, integers
 from dpdpca_lab.audit.report import Claim
 from dpdpca_protocol.layout.packing import unpack
 from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_proxy import worker
 from dpdpca_proxy.store.files import FileStore, product_name, release_name
+from dpdpca_proxy.study_files import StudyFiles
 
 from .alpha import level
 
@@ -32,21 +39,21 @@ FEATURES = [{"name": f"x{i}", "lower": -1, "upper": 1} for i in range(2)]
 class Proxy:
     """The worker's part of a proxy, with a folder of its own; it keeps nothing between releases."""
 
-    def __init__(self, root, secret):
+    def __init__(self, root: Path, secret: SecretKey) -> None:
         self.secret = secret
         self.files = FileStore(root)
-        self.place = worker.StudyFiles(
+        self.place = StudyFiles(
             root, StudyId.of(b"audit"), int(secret.public.modulus), secrets.token_bytes(32)
         )
 
-    def store(self, ciphertexts):
+    def store(self, ciphertexts: list[mpz]) -> str:
         """The name of the products."""
         content = encode_chunk(ciphertexts, self.secret.public)
         product = product_name(self.place.study, 0, Digest.of(content))
         self.place.write(product, content)
         return product
 
-    def release(self, figures, records, product):
+    def release(self, figures: Figures, records: int | None, product: str) -> list[int]:
         """The plaintexts of a release of these products, noise and mask drawn afresh."""
         token = worker.draw(self.place, figures, records)
         folder, _ = worker.make_release(self.place, figures, records, [product], token)
@@ -57,11 +64,11 @@ class Proxy:
 
 
 class MaskedThroughTheProxy(MaskedRelease):
-    def __init__(self, figures, proxy):
+    def __init__(self, figures: Figures, proxy: Proxy) -> None:
         super().__init__(figures)
         self.proxy = proxy
 
-    def play(self, totals, runs):
+    def play(self, totals: Totals, runs: int) -> Views:
         suite = PaillierSuite(self.proxy.secret.public, self.figures.slot_bits)
         encryptor = Encryptor(suite.public, self.layout.ciphertext_count)
         share = list(self.layout.pack_share(totals.count, totals.sum, totals.second_moment))
@@ -77,17 +84,17 @@ class MaskedThroughTheProxy(MaskedRelease):
                     held.update(
                         {(i, j): t - sums[i] * sums[j] for j, t in zip(columns, entries, strict=True)}
                     )
-            values.append([held[c.entry] for c in self.coordinates(totals.count)])
+            values.append([held[present(c.entry)] for c in self.coordinates(totals.count)])
             veiled.append(sums)
         return Views(integers(values), integers(veiled))
 
 
 class JointThroughTheProxy(JointRelease):
-    def __init__(self, figures, proxy):
+    def __init__(self, figures: Figures, proxy: Proxy) -> None:
         super().__init__(figures)
         self.proxy = proxy
 
-    def play(self, totals, runs):
+    def play(self, totals: Totals, runs: int) -> Views:
         suite = PaillierSuite(self.proxy.secret.public, self.figures.slot_bits)
         plain = [totals.count, *self.truth(totals)]
         product = self.proxy.store(encrypted(suite, plain))
@@ -107,8 +114,13 @@ class JointThroughTheProxy(JointRelease):
     ("kind", "through"), [("masked", MaskedThroughTheProxy), ("joint", JointThroughTheProxy)]
 )
 def test_what_the_proxy_releases_is_what_the_games_play(
-    kind, through, runs, make_manifest, toy_key, tmp_path
-):
+    kind: str,
+    through: type[MaskedThroughTheProxy | JointThroughTheProxy],
+    runs: int,
+    make_manifest: MakeManifest,
+    toy_key: SecretKey,
+    tmp_path: Path,
+) -> None:
     manifest = make_manifest(
         release=kind, features=FEATURES, epsilon=2, delta="0.04", max_records=RECORDS, min_records=RECORDS
     )

@@ -4,19 +4,34 @@ The faults live here: each is the audited release with one method changed, under
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from present import present
+from promises import Promise
+from study_parties import MakeManifest
 
 from dpdpca_lab.audit.game import ALPHA, audit, audit_manifest, whole_checks
 from dpdpca_lab.audit.mechanisms import MechanismRelease
 from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
-from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, integers, release_of
-from dpdpca_lab.audit.report import Claim
+from dpdpca_lab.audit.releases import (
+    Integers,
+    JointRelease,
+    MaskedRelease,
+    Release,
+    Totals,
+    integers,
+    release_of,
+)
+from dpdpca_lab.audit.report import AuditReport, Claim
 from dpdpca_lab.mechanisms import Wishart
-from dpdpca_protocol.privacy.mechanisms import Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import Quantity, Setting, SharedGaussian
+from dpdpca_protocol.terms.figures import Figures
+from dpdpca_protocol.terms.manifest import Manifest
 
 from .alpha import level
 
@@ -29,21 +44,21 @@ FEATURES = [{"name": "age", "lower": 0, "upper": 100}, {"name": "weight", "lower
 
 
 @pytest.fixture(scope="module")
-def masked(make_manifest):
+def masked(make_manifest: MakeManifest) -> Manifest:
     return make_manifest(
         release="masked", features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS, min_records=RECORDS
     )
 
 
 @pytest.fixture(scope="module")
-def joint(make_manifest):
+def joint(make_manifest: MakeManifest) -> Manifest:
     return make_manifest(
         release="joint", features=FEATURES, epsilon=2, delta=DELTA, max_records=RECORDS, min_records=RECORDS
     )
 
 
 @pytest.fixture(scope="module")
-def owners(make_manifest):
+def owners(make_manifest: MakeManifest) -> Manifest:
     """A joint study of three owners, two of whom are assured; they draw the noise."""
     return make_manifest(
         release="joint",
@@ -56,13 +71,20 @@ def owners(make_manifest):
     )
 
 
-def against(manifest, release, runs, claim=None, alpha=None, most_pairs=2):
+def against(
+    manifest: Manifest,
+    release: Release,
+    runs: int,
+    claim: Claim | None = None,
+    alpha: float | None = None,
+    most_pairs: int = 2,
+) -> AuditReport:
     """The audit of a release that is not what `manifest` says, on the pairs of `manifest`."""
     pairs = worst_pairs(manifest, arena_of(manifest), RECORDS)[:most_pairs]
     return audit(release, pairs, claim or Claim.of(manifest), runs, alpha=alpha or level())
 
 
-def failed(report):
+def failed(report: AuditReport) -> set[str]:
     return {check.name for _, check in report.failed}
 
 
@@ -70,13 +92,15 @@ def failed(report):
 
 
 @pytest.mark.parametrize("kind", ["masked", "joint", "owners"])
-def test_the_release_holds_what_it_claims(kind, request, promise):
+def test_the_release_holds_what_it_claims(
+    kind: str, request: pytest.FixtureRequest, promise: Promise
+) -> None:
     manifest = request.getfixturevalue(kind)
     report = audit_manifest(manifest, HONEST_RUNS, alpha=level())
     assert report.holds, report.facts()
     # and the audit is no formality: so few runs show 0.55 ± 0.05
     assert 0.2 < report.epsilon <= 2
-    assert max(pair.distance for pair in report.pairs) > 0.89 * report.claim.shift  # (N − 1)/N of it
+    assert max(pair.distance for pair in report.pairs) > 0.89 * present(report.claim.shift)  # (N − 1)/N of it
     assert all(pair.runs == HONEST_RUNS for pair in report.pairs)
     promise(
         "P15",
@@ -88,22 +112,25 @@ def test_the_release_holds_what_it_claims(kind, request, promise):
 # --- less noise -------------------------------------------------------------------------------------------
 
 
-def weaker(figures, factor):
+def weaker(figures: Figures, factor: Fraction) -> Figures:
     """The figures of a study whose mechanism states, and draws, `factor` times the noise that it needs."""
 
-    class Weaker(type(figures.mechanism)):
+    kind: Any = type(figures.mechanism)
+
+    class Weaker(kind):  # type: ignore[misc] # which class it is, the study says
         @classmethod
-        def least_scale(cls, setting):
-            return super().least_scale(setting) * factor
+        def least_scale(cls, setting: Setting) -> Fraction:
+            needed: Fraction = super().least_scale(setting)
+            return needed * factor
 
     return replace(figures, mechanism=Weaker.calibrated(figures.mechanism.setting))
 
 
-def with_noise_of(release, factor):
+def with_noise_of(release: JointRelease | MaskedRelease, factor: Fraction) -> JointRelease | MaskedRelease:
     """`release` with the noise of a weaker mechanism, of which it says nothing."""
     release.mechanism = type(release)(weaker(release.figures, factor), release.d).mechanism
     stated = type(release)(release.figures, release.d).mechanism
-    release.stated = stated.law
+    vars(release)["stated"] = stated.law
     return release
 
 
@@ -111,7 +138,9 @@ def with_noise_of(release, factor):
     ("kind", "release"),
     [("masked", MaskedRelease), pytest.param("joint", JointRelease, marks=pytest.mark.nightly)],
 )
-def test_half_the_noise_is_refuted(kind, release, request, promise):
+def test_half_the_noise_is_refuted(
+    kind: str, release: type[JointRelease | MaskedRelease], request: pytest.FixtureRequest, promise: Promise
+) -> None:
     manifest = request.getfixturevalue(kind)
     fault = with_noise_of(release(manifest.figures), Fraction(1, 2))
     report = against(manifest, fault, HALF_RUNS, alpha=ALPHA, most_pairs=1)
@@ -123,22 +152,24 @@ def test_half_the_noise_is_refuted(kind, release, request, promise):
 class OneShareMissing(JointRelease):
     """One owner more than may collude brings no noise."""
 
-    def draw_noise(self, count, runs):
-        return integers(list(self.mechanism.share(self.sample)) for _ in range(runs))
+    def draw_noise(self, count: int, runs: int) -> Integers:
+        assert isinstance(self.mechanism, SharedGaussian)
+        mechanism = self.mechanism
+        return integers(list(mechanism.share(self.sample)) for _ in range(runs))
 
 
-def test_a_share_of_the_owners_noise_that_is_missing_is_seen(owners):
+def test_a_share_of_the_owners_noise_that_is_missing_is_seen(owners: Manifest) -> None:
     report = against(owners, OneShareMissing(owners.figures), LEAK_RUNS)
     assert failed(report) >= {"noise has the stated deviation"}
 
 
-def test_nine_tenths_of_the_noise_are_seen_by_their_deviation_not_by_the_bound(masked):
+def test_nine_tenths_of_the_noise_are_seen_by_their_deviation_not_by_the_bound(masked: Manifest) -> None:
     report = against(masked, with_noise_of(MaskedRelease(masked.figures), Fraction(9, 10)), 3000)
     assert not report.is_refuted
     assert failed(report) == {"noise has the stated deviation"}
 
 
-def test_sensitivity_one_for_the_centred_scatter_is_refuted(masked):
+def test_sensitivity_one_for_the_centred_scatter_is_refuted(masked: Manifest) -> None:
     """The paper's constant: the mechanism says itself that its noise is a quarter, and draws that."""
     report = against(masked, MaskedRelease(weaker(masked.figures, Fraction(1, 4))), 2000)
     assert report.is_refuted
@@ -151,11 +182,12 @@ def test_sensitivity_one_for_the_centred_scatter_is_refuted(masked):
 class NoiseOnScatter(MaskedRelease):
     """Noise on S instead of N·S: multiples of N, of the same size."""
 
-    def draw_noise(self, count, runs):
-        return count * super().draw_noise(1, runs)
+    def draw_noise(self, count: int, runs: int) -> Integers:
+        noise: Integers = count * super().draw_noise(1, runs)
+        return noise
 
 
-def test_noise_on_s_leaks_the_fractional_part(masked):
+def test_noise_on_s_leaks_the_fractional_part(masked: Manifest) -> None:
     report = against(masked, NoiseOnScatter(masked.figures), LEAK_RUNS)
     assert report.is_refuted
     assert report.pairs[0].bound.event.startswith("residues ")
@@ -165,23 +197,24 @@ def test_noise_on_s_leaks_the_fractional_part(masked):
 class EvenNoise(JointRelease):
     """A sampler that loses the lowest bit: no residue modulo a number that the audit looks at by itself."""
 
-    def draw_noise(self, count, runs):
+    def draw_noise(self, count: int, runs: int) -> Integers:
         noise = super().draw_noise(count, runs)
         noise[:, 3] += noise[:, 3] % 2
         return noise
 
 
-def test_noise_in_larger_steps_is_seen(joint):
+def test_noise_in_larger_steps_is_seen(joint: Manifest) -> None:
     report = against(joint, EvenNoise(joint.figures), LEAK_RUNS)
     assert "noise moves in steps of 1" in failed(report)
 
 
 class MaskOfMultiples(MaskedRelease):
-    def draw_mask(self, runs):
-        return super().draw_mask(runs) // RECORDS * RECORDS
+    def draw_mask(self, runs: int) -> Integers:
+        mask: Integers = super().draw_mask(runs) // RECORDS * RECORDS
+        return mask
 
 
-def test_a_mask_of_multiples_of_n_leaks_the_sums(masked):
+def test_a_mask_of_multiples_of_n_leaks_the_sums(masked: Manifest) -> None:
     report = against(masked, MaskOfMultiples(masked.figures), LEAK_RUNS)
     assert report.is_refuted
     assert report.pairs[0].bound.event.startswith("residues of the masked sums ")
@@ -191,22 +224,24 @@ def test_a_mask_of_multiples_of_n_leaks_the_sums(masked):
 class ShortMask(MaskedRelease):
     """Three bits less than promised: far too little for sampling to see in v′, and it still hides v."""
 
-    def draw_mask(self, runs):
-        return super().draw_mask(runs) // 8
+    def draw_mask(self, runs: int) -> Integers:
+        mask: Integers = super().draw_mask(runs) // 8
+        return mask
 
 
-def test_a_short_mask_is_seen_by_its_range(masked):
+def test_a_short_mask_is_seen_by_its_range(masked: Manifest) -> None:
     report = against(masked, ShortMask(masked.figures), LEAK_RUNS)
     assert not report.is_refuted
     assert failed(report) == {f"mask covers its {masked.figures.mask_bits} bits"}
 
 
 class TinyMask(MaskedRelease):
-    def draw_mask(self, runs):
-        return super().draw_mask(runs) % 4096
+    def draw_mask(self, runs: int) -> Integers:
+        mask: Integers = super().draw_mask(runs) % 4096
+        return mask
 
 
-def test_a_mask_no_larger_than_a_record_is_refuted(masked):
+def test_a_mask_no_larger_than_a_record_is_refuted(masked: Manifest) -> None:
     report = against(masked, TinyMask(masked.figures), 4 * LEAK_RUNS)
     assert report.is_refuted
     assert report.pairs[0].bound.event.startswith("furthest masked sum ")
@@ -215,13 +250,13 @@ def test_a_mask_no_larger_than_a_record_is_refuted(masked):
 class OneBareEntry(MaskedRelease):
     """The off-diagonal entry of the first two features has no noise."""
 
-    def draw_noise(self, count, runs):
+    def draw_noise(self, count: int, runs: int) -> Integers:
         noise = super().draw_noise(count, runs)
         noise[:, 1] = 0
         return noise
 
 
-def test_one_off_diagonal_without_noise_is_refuted(masked):
+def test_one_off_diagonal_without_noise_is_refuted(masked: Manifest) -> None:
     report = against(masked, OneBareEntry(masked.figures), LEAK_RUNS)
     assert report.is_refuted
     assert report.pairs[0].bound.event.startswith("entries without noise ")
@@ -231,7 +266,7 @@ def test_one_off_diagonal_without_noise_is_refuted(masked):
 class LateBareEntry(JointRelease):
     """As above, where no pair is played: the last off-diagonal entry of many features."""
 
-    def draw_noise(self, count, runs):
+    def draw_noise(self, count: int, runs: int) -> Integers:
         noise = super().draw_noise(count, runs)
         noise[:, -2] = 0
         return noise
@@ -244,7 +279,9 @@ class LateBareEntry(JointRelease):
         (LateBareEntry, {"every number has noise", "noise has the stated deviation"}),
     ],
 )
-def test_a_bare_entry_anywhere_is_seen_in_whole_releases(make_manifest, release, fails):
+def test_a_bare_entry_anywhere_is_seen_in_whole_releases(
+    make_manifest: MakeManifest, release: type[JointRelease], fails: set[str]
+) -> None:
     features = [{"name": f"x{i}", "lower": -1, "upper": 1} for i in range(30)]
     figures = make_manifest(release="joint", features=features).figures
     z = np.ones((3, 30), dtype=np.int64)
@@ -259,27 +296,29 @@ def test_a_bare_entry_anywhere_is_seen_in_whole_releases(make_manifest, release,
 class FreshLeft(MaskedRelease):
     """Entries left of the diagonal get draws of their own."""
 
-    def draw_noise(self, count, runs):
+    def draw_noise(self, count: int, runs: int) -> Integers:
         return np.hstack([super().draw_noise(count, runs), super().draw_noise(count, runs)])
 
-    def place_noise(self, drawn):
-        honest, fresh = (super(FreshLeft, self).place_noise(part) for part in np.split(drawn, 2))
+    def place_noise(self, drawn: Sequence[int]) -> Sequence[Sequence[int]]:
+        honest, fresh = (
+            super(FreshLeft, self).place_noise(list(part)) for part in np.split(np.asarray(drawn), 2)
+        )
         return [[fresh[i][j] if j < i else honest[i][j] for j in range(self.d)] for i in range(self.d)]
 
 
-def test_fresh_noise_left_of_the_diagonal_is_seen(masked):
+def test_fresh_noise_left_of_the_diagonal_is_seen(masked: Manifest) -> None:
     report = against(masked, FreshLeft(masked.figures), LEAK_RUNS)
     assert failed(report) == {"copies of an entry carry the same noise"}
 
 
 class BareLeft(FreshLeft):
-    def draw_noise(self, count, runs):
+    def draw_noise(self, count: int, runs: int) -> Integers:
         noise = super().draw_noise(count, runs)
         noise[:, noise.shape[1] // 2 :] = 0
         return noise
 
 
-def test_no_noise_left_of_the_diagonal_is_refuted(masked):
+def test_no_noise_left_of_the_diagonal_is_refuted(masked: Manifest) -> None:
     report = against(masked, BareLeft(masked.figures), LEAK_RUNS)
     assert report.is_refuted
     assert report.pairs[0].bound.event.startswith("entries without noise ")
@@ -290,13 +329,13 @@ class DrawnOnce(JointRelease):
 
     kept = None
 
-    def draw_noise(self, count, runs):
+    def draw_noise(self, count: int, runs: int) -> Integers:
         if self.kept is None:
             self.kept = super().draw_noise(count, 1)
         return np.repeat(self.kept, runs, axis=0)
 
 
-def test_noise_that_is_reused_for_another_release_is_refuted(joint):
+def test_noise_that_is_reused_for_another_release_is_refuted(joint: Manifest) -> None:
     report = against(joint, DrawnOnce(joint.figures), LEAK_RUNS)
     assert report.is_refuted
     assert "noise is drawn for each release" in failed(report)
@@ -305,13 +344,13 @@ def test_noise_that_is_reused_for_another_release_is_refuted(joint):
 class SharedEntries(JointRelease):
     """One draw for both diagonal entries: their difference is bare."""
 
-    def draw_noise(self, count, runs):
+    def draw_noise(self, count: int, runs: int) -> Integers:
         noise = super().draw_noise(count, runs)
         noise[:, -1] = noise[:, -3]
         return noise
 
 
-def test_noise_that_is_shared_by_two_entries_is_refuted(joint):
+def test_noise_that_is_shared_by_two_entries_is_refuted(joint: Manifest) -> None:
     """A pair that moves the two apart, as a right angle does, shows it with certainty."""
     report = against(joint, SharedEntries(joint.figures), LEAK_RUNS)
     assert report.is_refuted
@@ -324,7 +363,7 @@ def test_noise_that_is_shared_by_two_entries_is_refuted(joint):
 # --- a claim that no noise of this kind can keep ----------------------------------------------------------
 
 
-def test_wishart_noise_is_not_pure(joint):
+def test_wishart_noise_is_not_pure(joint: Manifest) -> None:
     """SN's claim of ε without a δ: impossible outputs are seen at the least eigenvalue."""
     figures = joint.figures
     setting = Setting(Quantity.SECOND_MOMENT, 2, figures.record_bound, Fraction(1), Fraction(1, 10**6))
@@ -339,7 +378,7 @@ def test_wishart_noise_is_not_pure(joint):
 # --- manifest variants ------------------------------------------------------------------------------------
 
 
-def test_a_study_of_one_feature_and_one_record_can_be_played(make_manifest):
+def test_a_study_of_one_feature_and_one_record_can_be_played(make_manifest: MakeManifest) -> None:
     one = [{"name": "age", "lower": 0, "upper": 100}]
     for kind in ("masked", "joint"):
         manifest = make_manifest(release=kind, features=one, min_records=1, max_records=1, delta="0.5")

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import hyp1f1
 
@@ -19,17 +20,17 @@ from dpdpca_lab.central.gibbs import gibbs_chain
 from .alpha import level
 
 
-def mean_rate(values, expected):
+def mean_rate(values: NDArray[np.float64], expected: float) -> float:
     """Hoeffding: how rarely a mean of values in [0, 1] is this far from its expectation, both sides."""
     return 2 * math.exp(-2 * len(values) * (float(np.mean(values)) - expected) ** 2)
 
 
-def axial_moment(d, concentration):
+def axial_moment(d: int, concentration: float) -> float:
     top = hyp1f1(1.5, d / 2 + 1, concentration)
-    return top / hyp1f1(0.5, d / 2, concentration) / d
+    return float(top / hyp1f1(0.5, d / 2, concentration) / d)
 
 
-def test_the_notes_value_on_the_circle_and_the_inverted_factor():
+def test_the_notes_value_on_the_circle_and_the_inverted_factor() -> None:
     """λ = (0, 1): E u₁² is 0.621. With the factor of the acceptance inverted it would be 0.791."""
     count = 40_000
     expected = axial_moment(2, 1.0)
@@ -52,14 +53,14 @@ def test_the_notes_value_on_the_circle_and_the_inverted_factor():
 @pytest.mark.parametrize(
     ("d", "concentration"), [(2, 12.0), (5, 3.0), (30, 0.5), (30, 40.0), (64, 50.0), (100, 200.0)]
 )
-def test_moments_along_an_axis(d, concentration):
+def test_moments_along_an_axis(d: int, concentration: float) -> None:
     matrix = np.zeros((d, d))
     matrix[0, 0] = concentration
     drawn, _ = sample_bingham(matrix, RealDraws(), 6000)
     assert mean_rate(drawn[:, 0] ** 2, axial_moment(d, concentration)) > level()
 
 
-def test_acceptance_is_what_the_notes_measured():
+def test_acceptance_is_what_the_notes_measured() -> None:
     """0.95 to 0.74 at d = 2 and 0.11 to 0.57 at d = 64 there; never so low that the sampler is of no use."""
     for d, least in ((2, 0.65), (64, 0.11)):
         for concentration in (0.1, 5.0, 200.0):
@@ -71,7 +72,7 @@ def test_acceptance_is_what_the_notes_measured():
 
 
 @pytest.mark.parametrize("k", [1, 2])
-def test_a_long_chain_agrees_with_the_exact_law_on_a_small_problem(k):
+def test_a_long_chain_agrees_with_the_exact_law_on_a_small_problem(k: int) -> None:
     """k = 1: with the exact sampler. k = 2 of 3: the missing direction has the law of −C, drawn exactly."""
     matrix = np.diag([4.0, 1.0, 0.0])
     exact, _ = sample_bingham(matrix if k == 1 else -matrix, RealDraws(), 20_000)
@@ -82,13 +83,13 @@ def test_a_long_chain_agrees_with_the_exact_law_on_a_small_problem(k):
         assert mean_rate(frames[:, axis], float(expected[axis])) > level()
 
 
-def beyond(ratio, standard_error, tolerance=0.05):
+def beyond(ratio: float, standard_error: float, tolerance: float = 0.05) -> float:
     """How rarely a ratio that is truly within `tolerance` of 1 is found this far off."""
-    return 2 * stats.norm.sf(max(0.0, abs(ratio - 1) - tolerance) / standard_error)
+    return 2 * float(stats.norm.sf(max(0.0, abs(ratio - 1) - tolerance) / standard_error))
 
 
 @pytest.mark.parametrize(("p", "n", "beta"), [(100, 2000, 4.0), (200, 5657, 10.0)])
-def test_asymptotic_figures_against_exact_draws(p, n, beta):
+def test_asymptotic_figures_against_exact_draws(p: int, n: int, beta: float) -> None:
     """1 − overlap² and the spread of the privacy loss; 5 % is left to p, which is far from infinite."""
     levels = np.concatenate([[3.0, 2.0], np.linspace(0.895, 1.495, p - 2)])
     spectrum, theta, count = Spectrum.of(levels, 1), n / p**1.5, 1500

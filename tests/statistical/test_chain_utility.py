@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from played_chains import captured_by, chain, naive
+from present import present
 from reference_data import Table, digits, insurance, terrain
 
+from dpdpca_lab.benchmarks.played_chains import captured_by, chain, naive
 from dpdpca_protocol.study import ReleaseKind
 
 
@@ -34,7 +35,7 @@ def test_a_chain_beats_one_naive_study_of_the_same_budget(
     assert captured_by(played, table) > least
     assert naive(table, epsilon) < most
     assert sum(each.chosen.rho_share for each in played.rounds) == 1
-    spent = [each.manifest.figures.rho for each in played.rounds]
+    spent = [present(each.manifest.figures.rho) for each in played.rounds]
     assert sum(spent) <= played.main.figures.rho_total
 
 

@@ -1,11 +1,14 @@
 """The law of each mechanism's noise, and the event that takes SN's claim apart; rates from `alpha.level`."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from promises import Promise
 from scipy import stats
 
 from dpdpca_lab.mechanisms import ModSulq, PublishedGaussian, Wishart
@@ -13,6 +16,7 @@ from dpdpca_lab.mechanisms.wishart import impossible_probability
 from dpdpca_protocol.privacy.mechanisms import (
     Gaussian,
     Laplace,
+    Mechanism,
     Quantity,
     Setting,
     SharedGaussian,
@@ -25,19 +29,19 @@ K = 2**24
 DELTA = Fraction(1, 10**6)
 
 
-def setting(quantity, d, epsilon="1"):
+def setting(quantity: Quantity, d: int, epsilon: str = "1") -> Setting:
     weight = Fraction(43, 100) * K if quantity is Quantity.JOINT else Fraction(0)
     return Setting(quantity, d, K, Fraction(epsilon), DELTA, weight)
 
 
-def square(triangle, d):
+def square(triangle: Sequence[int], d: int) -> NDArray[np.float64]:
     matrix = np.zeros((d, d))
     matrix[np.triu_indices(d)] = np.array(triangle, dtype=float)
     return matrix + np.triu(matrix, 1).T
 
 
 @pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(5), Fraction(301, 7)])
-def test_laplace_draws_fit_value_by_value(scale):
+def test_laplace_draws_fit_value_by_value(scale: Fraction) -> None:
     count = 60_000
     draws = np.array(discrete_laplace(scale, count))
     reach = math.ceil(12 * scale)
@@ -58,7 +62,9 @@ def test_laplace_draws_fit_value_by_value(scale):
 
 @pytest.mark.parametrize("mechanism", [Gaussian, PublishedGaussian, ModSulq, Laplace])
 @pytest.mark.parametrize("quantity", sorted(Quantity))
-def test_each_entry_has_the_variance_that_its_law_states(mechanism, quantity, promise):
+def test_each_entry_has_the_variance_that_its_law_states(
+    mechanism: type[Mechanism], quantity: Quantity, promise: Promise
+) -> None:
     if quantity not in mechanism.quantities:
         quantity = Quantity.SCATTER
     d, count = 60, 3
@@ -91,7 +97,7 @@ def test_each_entry_has_the_variance_that_its_law_states(mechanism, quantity, pr
 
 
 @pytest.mark.parametrize("owners", [3, 8])
-def test_what_owners_draw_adds_up_to_the_law_of_their_number(owners):
+def test_what_owners_draw_adds_up_to_the_law_of_their_number(owners: int) -> None:
     """Three of them are assured; more of them add their part on top."""
     d = 40
     fitted = SharedGaussian.calibrated(replace(setting(Quantity.JOINT, d), shares=3))
@@ -112,13 +118,13 @@ def test_what_owners_draw_adds_up_to_the_law_of_their_number(owners):
     assert stats.chi2.cdf(rest, d * (d - 1) // 2) < level()
 
 
-def wishart_draws(epsilon, d, count):
+def wishart_draws(epsilon: str, d: int, count: int) -> NDArray[np.float64]:
     fitted = Wishart.calibrated(setting(Quantity.SECOND_MOMENT, d, epsilon))
     return np.array([square(fitted.draw(1), d) for _ in range(count)]) / K
 
 
 @pytest.mark.parametrize(("epsilon", "d"), [("0.1", 2), ("0.5", 2), ("0.5", 5), ("1", 5), ("3", 2)])
-def test_wishart_noise_shows_a_missing_record_with_the_stated_probability(epsilon, d):
+def test_wishart_noise_shows_a_missing_record_with_the_stated_probability(epsilon: str, d: int) -> None:
     """Y = R + E is impossible for R + xxᵀ unless E − xxᵀ ≥ 0: in 1 − exp(−ε) of all releases it is not."""
     count = 2500
     noise = wishart_draws(epsilon, d, count)
@@ -130,7 +136,7 @@ def test_wishart_noise_shows_a_missing_record_with_the_stated_probability(epsilo
     assert (np.linalg.eigvalsh(noise)[:, 0] > -1e-9).all()
 
 
-def test_wishart_noise_has_its_stated_moments():
+def test_wishart_noise_has_its_stated_moments() -> None:
     d, count = 4, 2500
     fitted = Wishart.calibrated(setting(Quantity.SECOND_MOMENT, d))
     noise = wishart_draws("1", d, count)
@@ -146,7 +152,7 @@ def test_wishart_noise_has_its_stated_moments():
     )
 
 
-def test_replacing_a_record_is_as_visible():
+def test_replacing_a_record_is_as_visible() -> None:
     """Orthogonal records of the bound: 0.29 at ε = 0.5 (measured in the notes, no closed form)."""
     count = 2500
     noise = wishart_draws("0.5", 3, count)

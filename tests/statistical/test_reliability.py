@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from reference_data import Seeded, Table, covtype, digits, insurance, musk, terrain
+from present import present
+from reference_data import Seeded, Table, covtype, digits, in_half_ranges, insurance, musk, terrain
 from releases import Clipped, clipped, share_captured
 
 from dpdpca_protocol.errors import UsageError
@@ -20,7 +21,7 @@ SETS = [terrain, pytest.param(digits, marks=pytest.mark.nightly), covtype, insur
 
 
 def about_the_mean(table: Table, epsilon: float) -> Clipped:
-    scaled = table.scaled()
+    scaled = in_half_ranges(table)
     scaled -= scaled.mean(axis=0)
     return clipped(scaled, float(np.median(np.linalg.norm(scaled, axis=1))), epsilon)
 
@@ -109,15 +110,15 @@ def correlation_captured(vectors: np.ndarray, scaled: np.ndarray) -> float:
 def test_standardising_gains_by_taking_the_noise_off_first() -> None:
     """On digits with two thirds of the bounds too wide: 0.61 becomes 0.85. A constant has no correlation."""
     table, source = digits(), Seeded(17)
-    scaled = table.scaled() * np.where(np.arange(table.d) % 3, 0.15, 1.0)
+    scaled = in_half_ranges(table) * np.where(np.arange(table.d) % 3, 0.15, 1.0)
     scaled = scaled[:, scaled.std(axis=0) > 0.0005]
     scaled -= scaled.mean(axis=0)
     study = clipped(scaled, float(np.median(np.linalg.norm(scaled, axis=1))), 3.0)
     gains = []
     for _ in range(3):
         components, reliability = released(study, source)
-        first = correlation_components(components, reliability)
-        raw = correlation_components(components, reliability, denoise=False)
+        first = present(correlation_components(components, reliability))
+        raw = present(correlation_components(components, reliability, denoise=False))
         assert first.denoised
         assert len(first.vectors) == components.trusted_count
         k = min(3, components.trusted_count)
@@ -133,10 +134,10 @@ def test_standardising_gains_by_taking_the_noise_off_first() -> None:
 def test_few_features_are_standardised_as_they_are_and_a_part_of_a_matrix_is_not() -> None:
     study = about_the_mean(terrain(), 3.0)
     components, reliability = released(study, Seeded(19))
-    plain = correlation_components(components, reliability)
+    plain = present(correlation_components(components, reliability))
     assert components.component_count < DENOISE_FROM
     assert not plain.denoised
-    truth = np.corrcoef(study.rows.T)
+    truth = np.asarray(np.corrcoef(study.rows.T))
     assert share_captured(plain.vectors[:3], truth) > 0.98
     some = study.fit(study.release(Seeded(20)), 4)
     with pytest.raises(UsageError, match="only 4 of 10"):

@@ -112,7 +112,7 @@ class OneAnswer:
 
 
 @contextlib.contextmanager
-def answering(act: Callable[[socket.socket], None]) -> Iterator[OneAnswer]:
+def answering(act: Callable[[socket.socket], object]) -> Iterator[OneAnswer]:
     """`act` gets each connection in a thread of its own; what goes wrong in it is the client's to see."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = OneAnswer(listener.getsockname()[1])

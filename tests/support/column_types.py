@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -37,12 +37,13 @@ class Stored:
 
 def numpy_columns() -> Iterator[Stored]:
     """Every kind and width of NumPy, both byte orders where there are two, and no bytes at all."""
+    orders: tuple[Literal["<", ">"], ...] = ("<", ">")
     for code in "bhilqBHILQ":
-        for order in "<>":
+        for order in orders:
             whole = np.array([1, 0, 3]).astype(np.dtype(code).newbyteorder(order))
             yield Stored(f"{order}{code}", whole, (1, 0, 3), ("1", "0", "3"))
     for code in "efdg":
-        for order in "<>":
+        for order in orders:
             real = np.array([1, np.nan, 0.5]).astype(np.dtype(code).newbyteorder(order))
             yield Stored(f"{order}{code}", real, (1, None, HALF), ("1", None, "0.5"))
     infinite = np.array([np.inf, -np.inf, -0.0])
@@ -110,7 +111,7 @@ def _plain_arrow_columns() -> Iterator[Stored]:
     ids = pa.ExtensionArray.from_storage(
         pa.uuid(), pa.array([each and each.bytes for each in _UUIDS], pa.binary(16))
     )
-    yield Stored("uuid", ids, None, tuple(each and str(each) for each in _UUIDS))
+    yield Stored("uuid", ids, None, tuple(None if each is None else str(each) for each in _UUIDS))
     yield from _refused_arrow_columns()
 
 

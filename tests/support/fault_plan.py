@@ -228,7 +228,8 @@ def _wrap_files(plan: FaultPlan) -> None:
 
 def _wrap_database(plan: FaultPlan) -> None:
     real_execute, real_many = DefaultDialect.do_execute, DefaultDialect.do_executemany
-    real_commit, real_forget = DefaultDialect.do_commit, Database.forget_deleted
+    real_commit: Callable[..., None] = DefaultDialect.do_commit
+    real_forget = Database.forget_deleted
     changed: set[int] = set()
 
     def changing(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -256,10 +257,9 @@ def _wrap_database(plan: FaultPlan) -> None:
         plan.point("checkpointed", _io_error)
         return is_done
 
-    DefaultDialect.do_execute = changing(real_execute)
-    DefaultDialect.do_executemany = changing(real_many)
-    DefaultDialect.do_commit = committing
-    Database.forget_deleted = forgetting
+    _replace(DefaultDialect, do_execute=changing(real_execute), do_executemany=changing(real_many))
+    _replace(DefaultDialect, do_commit=committing)
+    _replace(Database, forget_deleted=forgetting)
 
 
 def _wrap_answers(plan: FaultPlan) -> None:
@@ -276,4 +276,9 @@ def _wrap_answers(plan: FaultPlan) -> None:
             return
         self.transport.abort()
 
-    RequestResponseCycle.send = sending
+    _replace(RequestResponseCycle, send=sending)
+
+
+def _replace(owner: type, **methods: Callable[..., Any]) -> None:
+    for name, method in methods.items():
+        setattr(owner, name, method)

@@ -64,6 +64,7 @@ def about_known(schema: BaseSchema, **known: Sequence[str]) -> None:
 
 def _body_of(request: PreparedRequest) -> bytes:
     body = request.body or b""
+    assert isinstance(body, str | bytes)
     return body.encode() if isinstance(body, str) else body
 
 

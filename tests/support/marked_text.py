@@ -1,8 +1,9 @@
 """Text as editors and shells of several systems write it."""
 
 import codecs
+from collections.abc import Callable
 
-WRITTEN = {
+WRITTEN: dict[str, Callable[[str], bytes]] = {
     "utf-8": lambda text: text.encode(),
     "utf-8-mark": lambda text: codecs.BOM_UTF8 + text.encode(),
     "utf-16-le": lambda text: codecs.BOM_UTF16_LE + text.encode("utf-16-le"),

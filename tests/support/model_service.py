@@ -34,8 +34,8 @@ from dpdpca_user_service.stages import Stage
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
-NUMBERS = [{"name": f"f{index}", "lower": -1, "upper": 1} for index in range(3)]
-LEVELS = [*NUMBERS, {"name": "ward", "levels": ["a", "b", "ä"]}]
+NUMBERS: list[dict[str, Any]] = [{"name": f"f{index}", "lower": -1, "upper": 1} for index in range(3)]
+LEVELS: list[dict[str, Any]] = [*NUMBERS, {"name": "ward", "levels": ["a", "b", "ä"]}]
 
 
 def made_model(features: Sequence[Mapping[str, Any]] = LEVELS, **changes: Any) -> Model:
@@ -94,7 +94,7 @@ def make_home(home: Path, models: Sequence[Model]) -> str:
         row_id = f"{index:032x}"
         service.store.add(row_id, model.manifest.title, "joint", b"{}", JSON, "http://x", False, now)
         for stage in (Stage.SIGNED, Stage.OPEN, Stage.FETCHED, Stage.FITTED):
-            values = {"study": model.study.hex()} if stage is Stage.SIGNED else {}
+            values: dict[str, Any] = {"study": model.study.hex()} if stage is Stage.SIGNED else {}
             values |= {"model": model.to_bytes()} if stage is Stage.FITTED else {}
             service.store.move(service.store.find(row_id), stage, now, model.study, **values)
     service.close()

@@ -152,18 +152,23 @@ def _changes_here(node: ast.AST) -> Iterator[Callable[[ast.AST], ast.AST]]:
         case ast.BoolOp():
             yield _setting("op", ast.Or() if isinstance(node.op, ast.And) else ast.And())
         case ast.UnaryOp(op=ast.USub() | ast.Not()):
-            yield lambda found: found.operand
-        case ast.Constant(value=bool()):
-            yield _setting("value", not node.value)
-        case ast.Constant(value=int()):
-            yield _setting("value", node.value + 1)
-            yield _setting("value", node.value - 1)
-        case ast.Constant(value=float()):
-            yield _setting("value", node.value * 2)
+            yield _operand
+        case ast.Constant(value=bool(value)):
+            yield _setting("value", not value)
+        case ast.Constant(value=int(value)):
+            yield _setting("value", value + 1)
+            yield _setting("value", value - 1)
+        case ast.Constant(value=float(value)):
+            yield _setting("value", value * 2)
         case ast.Return(value=ast.expr()):
             yield _setting("value", ast.Constant(None))
         case ast.IfExp(test=test) | ast.If(test=test) if not isinstance(test, ast.Compare | ast.UnaryOp):
             yield _setting("test", ast.UnaryOp(ast.Not(), node.test))
+
+
+def _operand(node: ast.AST) -> ast.AST:
+    assert isinstance(node, ast.UnaryOp)
+    return node.operand
 
 
 def _setting(field: str, value: object) -> Callable[[ast.AST], ast.AST]:

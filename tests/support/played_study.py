@@ -9,6 +9,7 @@ from typing import Any
 from contract import Contract, Judged
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from study_parties import Parties
 from user_world import DRAFT, TOKEN, UserWorld
 
 from dpdpca_user_service.app import make_app
@@ -28,7 +29,7 @@ class Played:
     user_app: Judged
 
 
-def play(folder: Path, parties: Any, release: str) -> Iterator[Played]:
+def play(folder: Path, parties: Parties, release: str) -> Iterator[Played]:
     """One study of this release until its components are published, then stopped."""
     judges: list[Contract] = []
 

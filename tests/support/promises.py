@@ -99,13 +99,16 @@ class Table:
     def read(self) -> None:
         if self.file.is_file():
             kept = json.loads(self.file.read_text())
-            self.rows = {test: [Row(*row, test) for row in rows] for test, rows in kept.items()}
+            self.rows = {
+                test: [Row(number, counted, result, test) for number, counted, result in rows]
+                for test, rows in kept.items()
+            }
 
     def note(self, test: str, passed: bool, figures: Iterable[list[str]]) -> None:
         """A test has ended; where it failed, its figures are worth nothing."""
         self.ran.add(test)
         rows = [
-            Row(*figure, test) if passed else Row(figure[0], figure[1], "FAILED", test) for figure in figures
+            Row(number, counted, result if passed else "FAILED", test) for number, counted, result in figures
         ]
         self.rows.pop(test, None)
         if rows:
@@ -164,7 +167,7 @@ class _Collector:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and not report.skipped:
-            figures = [value for name, value in report.user_properties if name == _PROPERTY]
+            figures: list[Any] = [value for name, value in report.user_properties if name == _PROPERTY]
             self.table.note(report.nodeid, report.passed, figures)
 
 

@@ -22,6 +22,7 @@ import uvicorn
 from children import CHILDREN, start_child
 from fault_plan import DIE, FaultPlan, Point, install
 from proxy_world import TOY_BITS, InlineWorker, ProxyWorld, free_port, wait_for
+from study_parties import Parties
 
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.wire.signing import IdentityKey
@@ -235,7 +236,9 @@ def process_world(*arguments: Any, **options: Any) -> Iterator[ProcessWorld]:
 
 
 @contextmanager
-def started_world(folder: Path, parties: Any, processes: int = 1, **options: Any) -> Iterator[ProcessWorld]:
+def started_world(
+    folder: Path, parties: Parties, processes: int = 1, **options: Any
+) -> Iterator[ProcessWorld]:
     """The same for the small study's parties, serving, with everyone enrolled."""
     people = (parties.user, list(parties.owners), parties.secret, parties.proof)
     with process_world(folder / "proxy", *people, **options) as world:
@@ -318,7 +321,7 @@ def _obey(control: Connection, say: Callable[[Any], None], plan: FaultPlan) -> N
 
 def _note_noise(log: Path) -> None:
     """Appends the noise of each release that is made, with the token of its draw, to `log`."""
-    real = jobs.make_release
+    real = vars(jobs)["make_release"]
 
     def make_release(
         place: StudyFiles, figures: Any, records: Any, products: Any, token: str, **options: Any
@@ -330,4 +333,4 @@ def _note_noise(log: Path) -> None:
             file.write(json.dumps(line) + "\n")
         return real(place, figures, records, products, token, **options)
 
-    jobs.make_release = make_release
+    vars(jobs)["make_release"] = make_release

@@ -34,7 +34,8 @@ class Clipped:
     def scatter(self) -> Floats:
         """(d, d) true scatter of the clipped rows, in half-ranges squared."""
         centred = self.rows - self.rows.mean(axis=0)
-        return centred.T @ centred
+        scatter: Floats = centred.T @ centred
+        return scatter
 
     @property
     def space(self) -> EncodedSpace:
@@ -66,7 +67,8 @@ class Clipped:
 
 def clip_rows(scaled: Floats, norm: float) -> Floats:
     norms = np.linalg.norm(scaled, axis=1)
-    return scaled * np.minimum(1.0, norm / np.maximum(norms, 1e-300))[:, None]
+    clipped: Floats = scaled * np.minimum(1.0, norm / np.maximum(norms, 1e-300))[:, None]
+    return clipped
 
 
 def clipped(

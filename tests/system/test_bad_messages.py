@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -201,15 +202,17 @@ def test_owner_refuses_what_was_altered_on_the_way(federation: Federation, tmp_p
         body = dict(study.signed.statement.body)
         body["user"] = body["user"] | {"ed25519": impostor.public.ed25519.hex()}
         home = tree(owner.home)
+
+        def with_manifest(altered: bytes, path: str, content: bytes) -> bytes:
+            return altered if path.endswith("/manifest") else content
+
         for altered, words in (
             (study.signed.statement.encoded.replace(b'"epsilon":"30"', b'"epsilon":"20"'), "signature"),
             (another.signed.statement.encoded, "does not belong to this study id"),
             (sign_statement("manifest", body, impostor).encoded, ""),
             (b'{"body":{}}', ""),
         ):
-            relay.alter = lambda path, content, altered=altered: (
-                altered if path.endswith("/manifest") else content
-            )
+            relay.alter = partial(with_manifest, altered)
             refused = owner.run("owner", "join", address, "--data", data, "--yes")
             assert refused.status == 1
             (line,) = refused.err.splitlines()

@@ -7,6 +7,7 @@ value, nothing sent, and not a byte of the owner's home changed.
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +34,12 @@ PATIENTS = patients(6, seed=8)
 NFD_HEIGHT = unicodedata.normalize("NFD", HEIGHT)
 
 
-def _lines(*lines: str, names: list[str] = NAMES) -> Callable[[Path], None]:
-    return lambda path: (
-        path.write_text("\n".join([",".join(names), *lines]) + "\n", encoding="utf-8") and None
-    )
+def _lines(*lines: str, names: list[str] = NAMES) -> Callable[[Path], object]:
+    return lambda path: path.write_text("\n".join([",".join(names), *lines]) + "\n", encoding="utf-8")
 
 
-def _bytes(content: bytes) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(content) and None
+def _bytes(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
 
 
 def _without(name: str, *others: str) -> list[str]:
@@ -57,7 +56,7 @@ def _pickled(path: Path) -> None:
         np.savez(file, age=np.array([SECRET, None], dtype=object), allow_pickle=True)
 
 
-REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing column": (_lines("170,80,130,A", names=_without("age")), "lacks the column 'age'"),
     "renamed column": (_lines("170,80,130,A,50", names=_without("age", "Age")), "rename 'Age' to 'age'"),
     "doubled column": (
@@ -161,11 +160,12 @@ def _odd_files(folder: Path) -> tuple[list[Path], list[list[Record]], list[str]]
     with_infinity = [dict(record) for record in patients(20, seed=33)]
     numbers = {name: [record[name] for record in with_infinity] for name in NAMES}
     numbers["weight"][4], numbers["age"][9], numbers["pressure"][9] = np.inf, -np.inf, np.nan
-    np.savez(folder / "infinite.npz", **{name: np.array(values) for name, values in numbers.items()})
+    arrays: dict[str, Any] = {name: np.array(values) for name, values in numbers.items()}
+    np.savez(folder / "infinite.npz", **arrays)
     for place, names in ((4, ["weight"]), (9, ["age", "pressure"])):
         for name in names:
             with_infinity[place][name] = None
-    constant = [record | {"age": 40, "ward": "B"} for record in patients(10, seed=34)]
+    constant = [{**record, "age": 40, "ward": "B"} for record in patients(10, seed=34)]
     files = [
         odd_header,
         write_npz(folder / "gaps.npz", gaps),
@@ -180,7 +180,8 @@ def _odd_files(folder: Path) -> tuple[list[Path], list[list[Record]], list[str]]
         "the same value in every record",
         "only one record",
     ]
-    return files, [permuted, gaps, with_infinity, constant, patients(1, seed=35)], notes
+    records: list[list[Record]] = [permuted, [*gaps], [*with_infinity], [*constant], patients(1, seed=35)]
+    return files, records, notes
 
 
 @pytest.mark.parametrize(("missing", "release"), [("reject", "joint"), ("midpoint", "masked")])

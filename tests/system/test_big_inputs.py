@@ -32,7 +32,7 @@ def write_table(path: Path, rows: int, rows_in_group: int) -> int:
     block = pa.table({f"f{i}": np.arange(100_000, dtype=np.float64) % (991 + i) for i in range(COLUMNS)})
     table = pa.concat_tables([block] * (rows // len(block)))
     pyarrow.parquet.write_table(table, path, row_group_size=rows_in_group)
-    return table.num_rows * COLUMNS * 8
+    return int(table.num_rows) * COLUMNS * 8
 
 
 MEASURED = """
@@ -80,7 +80,8 @@ def upload(study: BareStudy, federation: Federation, size: int) -> int:
     """A share of random residues, chunk by chunk; the bytes that were sent."""
     (owner,) = enrol_many(federation, 1)
     public, public_key = owner.public, study.signed.public_key
-    left, digests, sent = study.manifest.figures.ciphertext_count, [], 0
+    left, sent = study.manifest.figures.ciphertext_count, 0
+    digests: list[Digest] = []
     width, square = public_key.ciphertext_bytes, int(public_key.modulus) ** 2
     with federation.client(owner) as client:
         while left:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -125,12 +126,15 @@ def test_a_whole_study_goes_through_it_with_live_events(federation: Federation, 
     )
     with federation.client(owners[0].key()) as client:
         listener = Listener(client, StudyId.parse(study))
+
+        def has_shares(count: int, update: StudyUpdate) -> bool:
+            complete: int | None = update.detail.get("owners_complete")
+            return complete == count
+
         for count, owner in enumerate(owners, start=1):
             part = write_csv(tmp_path / f"{count}.csv", patients(SIZES[count - 1], seed=count))
             owner.join(f"{federation.url}/{study}", part)
-            listener.wait(
-                f"share {count}", lambda update, count=count: update.detail.get("owners_complete") == count
-            )
+            listener.wait(f"share {count}", partial(has_shares, count))
         user.wait_state(study, "published")
         listener.wait("the end", lambda update: update.detail.get("state") == "published")
     model = user.ask("user", "result", study)

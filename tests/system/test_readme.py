@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -177,15 +178,13 @@ def test_the_lines_of_a_real_study_work_as_printed(trial: Trial) -> None:
     for owner, size in zip(trial.owners, SIZES, strict=True):
         assert f"with {size} records" in owner.type_all(lines_of("each owner"))
 
+    def is_published(line: str) -> bool:
+        return "published" in trial.user.terminal.type(line)
+
     for line in lines_of("the result"):
         shown = trial.user.terminal.type(line)
         if "study show" in line:
-            wait_for(
-                lambda line=line: "published" in trial.user.terminal.type(line),
-                "the study is published",
-                120,
-                1,
-            )
+            wait_for(partial(is_published, line), "the study is published", 120, 1)
     assert "chunks have the signed digests" in shown
     assert (trial.user.folder / "model.npz").stat().st_size > 0
     assert "<html" in (trial.user.folder / "report.html").read_text()

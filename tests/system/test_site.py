@@ -91,7 +91,7 @@ def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page]) -
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path, link: str) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "zensical.toml", tmp_path)
-    build = [ROOT / ".venv-docs" / "bin" / "zensical", "build", "--clean", "--strict"]
+    build = [str(ROOT / ".venv-docs" / "bin" / "zensical"), "build", "--clean", "--strict"]
     subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
     with (tmp_path / "docs" / "index.md").open("a") as page:
         page.write(f"\n[a link]({link})\n")

@@ -5,12 +5,12 @@ import sqlite3
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from promises import Promise
 from proxy_process import ProcessWorld, started_world
 from proxy_world import dump, slug, values_of, wait_for
+from study_parties import Parties
 
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.retry import Patience
@@ -36,7 +36,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def world(small_disk: Path, parties: Any) -> Iterator[ProcessWorld]:
+def world(small_disk: Path, parties: Parties) -> Iterator[ProcessWorld]:
     with started_world(small_disk, parties, patience=Patience(seconds=0.0)) as world:
         yield world
 

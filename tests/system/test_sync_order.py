@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from promises import Promise
 from proxy_process import ProcessWorld, started_world
 from proxy_world import values_of
+from study_parties import Parties
 from syscall_trace import Trace, tracing
 
 RECEIPTS = 100
 
 
 @pytest.fixture
-def own_world(tmp_path: Path, parties: Any) -> Iterator[ProcessWorld]:
+def own_world(tmp_path: Path, parties: Parties) -> Iterator[ProcessWorld]:
     with started_world(tmp_path, parties) as world:
         yield world
 

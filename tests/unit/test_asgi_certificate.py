@@ -1,7 +1,7 @@
 """A certificate that is served: what does not load, what expires, and the new one at the next handshake."""
 
 import logging
-import ssl
+import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_a_pair_that_does_not_load_says_why_and_changes_nothing(
 def serials(served: ServedCertificate, ca: Issued, times: int = 1) -> list[int]:
     """What it shows to clients that ask by a name and by an address."""
 
-    def act(link: ssl.SSLSocket) -> None:
+    def act(link: socket.socket) -> None:
         with served.context.wrap_socket(link, server_side=True) as encrypted:
             encrypted.recv(1)
 

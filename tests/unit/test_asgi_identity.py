@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -165,11 +166,11 @@ class _OneKey(HTTPSignatureKeyResolver):
         return KEY.ed25519
 
 
-def lax(**changes: object) -> ReceivedHead:
+def lax(**changes: Any) -> ReceivedHead:
     """A request whose signature is genuine, but which leaves out or alters something that we demand."""
     request = httpx.Request("PUT", "https://proxy.example:8440/v1/x", content=BODY)
     request.headers["content-type"] = "application/json"
-    options: dict[str, object] = {
+    options: dict[str, Any] = {
         "key_id": KEY.public.party_id.hex(),
         "created": NOW,
         "nonce": "0" * 32,

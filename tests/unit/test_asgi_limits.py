@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import pytest
@@ -170,7 +170,7 @@ def test_an_answer_that_is_read_too_slowly_ends(monkeypatch: pytest.MonkeyPatch)
             made.append(index)
             yield b"piece"
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
         if len(sent) > 3:
             await asyncio.Event().wait()

@@ -57,7 +57,7 @@ def ask(app: Any, client: tuple[str, int] | None) -> int:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request"}
 
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": client}
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/", "headers": [], "client": client}
     asyncio.run(app(scope, receive, send))
     if sent[0]["status"] == 429:
         assert (b"retry-after", b"1") in sent[0]["headers"]

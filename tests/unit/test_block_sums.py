@@ -2,18 +2,21 @@
 
 import math
 import random
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.records.block_sums import BlockSums, norm_edges, octave_edges, squares
 
 
 @pytest.fixture
-def sums_of(make_manifest):
-    def make(**changes):
+def sums_of(make_manifest: MakeManifest) -> Callable[..., Any]:
+    def make(**changes: str) -> BlockSums:
         return BlockSums(make_manifest(**changes).figures)
 
     return make
@@ -21,7 +24,7 @@ def sums_of(make_manifest):
 
 @pytest.mark.parametrize("record_bound", [1, 7, 10**6, 2**61 - 1])
 @pytest.mark.parametrize("scale", [1, 2])
-def test_edges_of_norms_are_floors_of_exact_squares(record_bound, scale):
+def test_edges_of_norms_are_floors_of_exact_squares(record_bound: int, scale: int) -> None:
     edges = norm_edges(record_bound, scale) if scale * record_bound < 2**62 else norm_edges(2**60, scale)
     top = scale * (record_bound if scale * record_bound < 2**62 else 2**60)
     assert len(edges) == 48
@@ -31,20 +34,22 @@ def test_edges_of_norms_are_floors_of_exact_squares(record_bound, scale):
         assert edge**2 <= square < (edge + 1) ** 2
 
 
-def test_edges_of_octaves_are_floors_of_exact_squares():
+def test_edges_of_octaves_are_floors_of_exact_squares() -> None:
     for grid in (1, 2**10, 2**16 + 1):
         for o, edge in enumerate(octave_edges(grid).tolist()):
             assert edge == math.floor(2 * Fraction(grid) ** 2 / 4 ** (11 - o))
 
 
-def by_hand(values, edges):
+def by_hand(values: list[int], edges: list[int]) -> list[int]:
     counts = [0] * (len(edges) + 1)
     for value in values:
         counts[next((b for b, edge in enumerate(edges) if value <= edge), len(edges))] += 1
     return counts
 
 
-def test_histograms_and_sums_are_those_that_plain_loops_find(sums_of, make_manifest):
+def test_histograms_and_sums_are_those_that_plain_loops_find(
+    sums_of: Callable[..., Any], make_manifest: MakeManifest
+) -> None:
     blocks = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
     manifest = make_manifest(release="pre-study", blocks=blocks)
     figures, source = manifest.figures, random.Random(7)
@@ -80,7 +85,7 @@ def test_histograms_and_sums_are_those_that_plain_loops_find(sums_of, make_manif
     assert np.linalg.norm(rest) <= len(cut) * (root + 1)
 
 
-def test_pairs_are_cut_and_counted(sums_of, make_manifest):
+def test_pairs_are_cut_and_counted(sums_of: Callable[..., Any], make_manifest: MakeManifest) -> None:
     figures = make_manifest(release="pairs", clip_norm=1).figures
     sums = BlockSums(figures)
     y = np.array([[3, -4, 0], [figures.grid * 2, 0, 0], [0, 0, 0]], dtype=np.int64)
@@ -93,7 +98,7 @@ def test_pairs_are_cut_and_counted(sums_of, make_manifest):
     assert moment[1:] == [-12, 0, 16, 0, 0]
 
 
-def test_the_same_sums_have_the_same_bytes(sums_of):
+def test_the_same_sums_have_the_same_bytes(sums_of: Callable[..., Any]) -> None:
     first, second = sums_of(release="pairs"), sums_of(release="pairs")
     y = np.array([[3, -4, 0]], dtype=np.int64)
     first.add_pairs(y)
@@ -102,12 +107,12 @@ def test_the_same_sums_have_the_same_bytes(sums_of):
     assert first.to_bytes() == second.to_bytes()
 
 
-def test_squares_are_exact_where_figures_allow_them():
+def test_squares_are_exact_where_figures_allow_them() -> None:
     z = np.array([[2**30, -(2**30), 1]], dtype=np.int64)
     assert squares(z).tolist() == [2**61 + 1]
 
 
-def test_rows_of_another_shape_are_refused(sums_of):
+def test_rows_of_another_shape_are_refused(sums_of: Callable[..., Any]) -> None:
     sums = sums_of(release="pairs")
     for wrong in (np.zeros((2, 2), dtype=np.int64), np.zeros((2, 3)), np.zeros(3, dtype=np.int64)):
         with pytest.raises(UsageError, match="records must be int64"):

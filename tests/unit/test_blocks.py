@@ -1,12 +1,13 @@
 """Blocks laid end to end: their lengths, what bounds them, and how values are cut back into them."""
 
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import Block, BlockName, block_bound, block_length, cut_blocks, value_count
 
 
-def test_lengths():
+def test_lengths() -> None:
     lengths = {name: block_length(name, 5) for name in BlockName}
     assert lengths == {
         "count": 1,
@@ -19,7 +20,7 @@ def test_lengths():
     }
 
 
-def test_bounds_count_pairs_by_halves():
+def test_bounds_count_pairs_by_halves() -> None:
     bounds = {name: block_bound(name, 101, 16, 4) for name in BlockName}
     assert bounds == {
         "count": 101,
@@ -32,7 +33,7 @@ def test_bounds_count_pairs_by_halves():
     }
 
 
-def test_values_are_cut_back_into_their_blocks():
+def test_values_are_cut_back_into_their_blocks() -> None:
     blocks = [Block(BlockName.COUNT, 1, 9, 0), Block(BlockName.SUM, 2, 9, 3), Block(BlockName.NORMS, 3, 9, 3)]
     assert value_count(blocks) == 6
     assert cut_blocks(blocks, range(6)) == {"count": [0], "sum": [1, 2], "norms": [3, 4, 5]}
@@ -42,7 +43,9 @@ def test_values_are_cut_back_into_their_blocks():
 
 
 @pytest.mark.parametrize("release", ["joint", "pairs", "pre-study"])
-def test_figures_have_the_blocks_of_their_release_and_slots_that_hold_them(make_manifest, release):
+def test_figures_have_the_blocks_of_their_release_and_slots_that_hold_them(
+    make_manifest: MakeManifest, release: str
+) -> None:
     blocks = {"blocks": {"octaves": "0.5", "norms": "0.5"}} if release == "pre-study" else {}
     figures = make_manifest(release=release, **blocks).figures
     expected = {
@@ -58,5 +61,5 @@ def test_figures_have_the_blocks_of_their_release_and_slots_that_hold_them(make_
     assert len(figures.mechanism.draw(1)) == figures.value_count
 
 
-def test_a_masked_release_has_none(make_manifest):
+def test_a_masked_release_has_none(make_manifest: MakeManifest) -> None:
     assert make_manifest(release="masked").figures.blocks == ()

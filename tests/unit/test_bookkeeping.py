@@ -18,6 +18,7 @@ from ledger_world import (
     study,
     transcript,
 )
+from study_parties import MakeManifest
 
 from dpdpca_owner.accounts.bookkeeping import charge_again, find, place, refund_cancelled, reserve, settle
 from dpdpca_owner.accounts.budget import NO_COST, Budget, Cost
@@ -46,7 +47,7 @@ def state(ledger: Ledger, number: int) -> SpendState:
     return spend.state
 
 
-def test_a_charge_is_the_manifest_s_own(make_manifest) -> None:  # type: ignore[no-untyped-def]  # a factory
+def test_a_charge_is_the_manifest_s_own(make_manifest: MakeManifest) -> None:
     manifest: Manifest = make_manifest(release="masked", participants=None)
     owner = PartyId.of(b"x")
     asked = Charge.of(manifest, owner)
@@ -59,14 +60,14 @@ def test_a_charge_is_the_manifest_s_own(make_manifest) -> None:  # type: ignore[
     assert (asked.study, asked.proxy) == (manifest.study_id, manifest.proxy.ed25519)
 
 
-def test_sums_of_many_studies_stay_short(make_manifest) -> None:  # type: ignore[no-untyped-def]  # a factory
+def test_sums_of_many_studies_stay_short(make_manifest: MakeManifest) -> None:
     costs = [Cost.of(make_manifest(epsilon=f"0.{number}1").figures) for number in range(1, 8)]
     total = sum(costs, NO_COST)
     assert total.rho.denominator <= 2**160
     assert total.outside_delta.denominator <= 2**160
 
 
-def test_a_study_without_a_proved_privacy_is_counted_apart(make_manifest) -> None:  # type: ignore[no-untyped-def]  # a factory
+def test_a_study_without_a_proved_privacy_is_counted_apart(make_manifest: MakeManifest) -> None:
     """An earlier version let such studies in, and its ledgers are read."""
     proved = Charge.of(make_manifest(release="masked", participants=None), OWNER)
     asked = replace(proved, epsilon=None, delta=None, cost=Cost(Fraction(0), Fraction(0), 1, 1))
@@ -119,7 +120,7 @@ def test_a_withdrawal_refunds_once_and_joining_again_pays_again() -> None:
     ledger.add_all(settle(ledger, receipt(1, 1), NOW))
     taken_back = receipt(1, 2, "withdrawal")
     ledger.add_all(settle(ledger, taken_back, NOW))
-    assert (state(ledger, 1), ledger.live_rho) == (SpendState.WITHDRAWN, 0)
+    assert (state(ledger, 1), ledger.live_rho) == (SpendState.WITHDRAWN, Fraction(0))
     assert settle(ledger, taken_back, NOW) == settle(ledger, receipt(1, 1), NOW) == []
     pay(ledger, 1)
     # An old receipt of a withdrawal is worth nothing against the new share, sent or receipted.
@@ -182,7 +183,7 @@ def test_a_cancellation_in_the_signed_transcript_refunds_for_good(committed: boo
         ledger.add_all(settle(ledger, receipt(1, 1), NOW))
     events = transcript(1, ["manifest", "receipt", "cancelled"])
     ledger.add_all(refund_cancelled(ledger, study(1), events, NOW))
-    assert (state(ledger, 1), ledger.live_rho) == (SpendState.CANCELLED, 0)
+    assert (state(ledger, 1), ledger.live_rho) == (SpendState.CANCELLED, Fraction(0))
     assert refund_cancelled(ledger, study(1), events, NOW) == []
     with pytest.raises(ConflictError) as refusal:
         pay(ledger, 1)

@@ -1,12 +1,12 @@
 """The demo's measurement against PCA as scikit-learn does it."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from sklearn.decomposition import PCA
+from study_parties import MakeManifest
 
 from dpdpca_cli.demo.comparison import compare, metric_rows
 from dpdpca_protocol.result.components import Components, EncodedSpace, Floats
@@ -48,16 +48,14 @@ def model_with(vectors: Floats, manifest: Manifest) -> Model:
     return Model(manifest.study_id, manifest, components, Provenance("", "", "", (), (), {}))
 
 
-def test_rows_are_clipped_centred_and_scaled(
-    pooled: pa.Table, make_manifest: Callable[..., Manifest]
-) -> None:
+def test_rows_are_clipped_centred_and_scaled(pooled: pa.Table, make_manifest: MakeManifest) -> None:
     rows = metric_rows(pooled, make_manifest(missing="reject"))
     assert rows.shape == (RECORDS - 1, 3)
     assert rows[0] == pytest.approx([-0.6, (100 - 120) / 100, 1.0])
     assert metric_rows(pooled, make_manifest(missing="midpoint")).shape == (RECORDS, 3)
 
 
-def test_optimum_is_that_of_scikit_learn(pooled: pa.Table, make_manifest: Callable[..., Manifest]) -> None:
+def test_optimum_is_that_of_scikit_learn(pooled: pa.Table, make_manifest: MakeManifest) -> None:
     manifest = make_manifest()
     plain = PCA().fit(metric_rows(pooled, manifest))
     found = compare(model_with(plain.components_, manifest), pooled, (1, 2, 3, 5))
@@ -67,7 +65,7 @@ def test_optimum_is_that_of_scikit_learn(pooled: pa.Table, make_manifest: Callab
     assert found.overlaps == pytest.approx((1, 1, 1))
 
 
-def test_other_components_capture_less(pooled: pa.Table, make_manifest: Callable[..., Manifest]) -> None:
+def test_other_components_capture_less(pooled: pa.Table, make_manifest: MakeManifest) -> None:
     manifest = make_manifest()
     axes = model_with(np.eye(3), manifest)
     rows = metric_rows(pooled, manifest)
@@ -76,7 +74,7 @@ def test_other_components_capture_less(pooled: pa.Table, make_manifest: Callable
     assert found.private[0] < found.best[0]
 
 
-def test_categories_are_spread_over_their_levels(make_manifest: Callable[..., Manifest]) -> None:
+def test_categories_are_spread_over_their_levels(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(
         features=[{"name": "age", "lower": 0, "upper": 100}, {"name": "smoker", "levels": ["no", "yes"]}]
     )

@@ -1,26 +1,30 @@
 """Columns as readers deliver them: what is missing, what is a number, what is a level."""
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import InputError
 from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
 from dpdpca_protocol.terms.features import Feature
 
-AGE = Feature("age", "numeric", 0, 100)
+AGE = Feature("age", "numeric", Fraction(0), Fraction(100))
 BLOOD = Feature("blood", "categorical", levels=("A", "B", "3", "true", "é"))
 
 
-def objects(values):
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
     column = np.empty(len(values), dtype=object)
     column[:] = values
     return column
 
 
-def test_columns_are_found_by_name_in_any_order():
+def test_columns_are_found_by_name_in_any_order() -> None:
     picked = pick_columns(
         {"x": [1, 2], "blood": ["A", "B"], "\ufeffage ": np.array([3.0, 4.0])}, [AGE, BLOOD]
     )
@@ -28,8 +32,8 @@ def test_columns_are_found_by_name_in_any_order():
     assert picked[1].tolist() == ["A", "B"]
 
 
-def test_a_decomposed_header_is_the_same_name():
-    picked = pick_columns({"cafe\u0301": [1.0]}, [Feature("café", "numeric", 0, 1)])
+def test_a_decomposed_header_is_the_same_name() -> None:
+    picked = pick_columns({"cafe\u0301": [1.0]}, [Feature("café", "numeric", Fraction(0), Fraction(1))])
     assert picked[0].tolist() == [1.0]
 
 
@@ -43,14 +47,14 @@ def test_a_decomposed_header_is_the_same_name():
         ({"age": np.zeros((1, 1)), "blood": ["A"]}, "ragged-columns"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(columns, slug):
+def test_columns_that_do_not_fit_are_refused(columns: dict[str, Any], slug: str) -> None:
     with pytest.raises(InputError) as caught:
         pick_columns(columns, [AGE, BLOOD])
     assert caught.value.slug == slug
 
 
-def test_many_missing_columns_are_counted_and_the_first_named():
-    features = [Feature(f"f{i}", "numeric", 0, 1) for i in range(20)]
+def test_many_missing_columns_are_counted_and_the_first_named() -> None:
+    features = [Feature(f"f{i}", "numeric", Fraction(0), Fraction(1)) for i in range(20)]
     with pytest.raises(
         InputError, match="20 of 20 features have no column with their name: f0, f1, f2, f3, f4, …"
     ):
@@ -68,13 +72,13 @@ def test_many_missing_columns_are_counted_and_the_first_named():
         np.ma.masked_array([1.5, 7.0, math.nan, 9.0], mask=[False, True, False, True]),
     ],
 )
-def test_missing_numbers(column):
+def test_missing_numbers(column: NDArray[np.float64] | NDArray[np.float32] | NDArray[np.object_]) -> None:
     numbers = numbers_of(column, AGE)
     assert numbers[0] == 1.5
     assert np.isnan(numbers[1:]).all()
 
 
-def test_integers_and_truth_values_are_numbers():
+def test_integers_and_truth_values_are_numbers() -> None:
     assert numbers_of(np.array([1, -2], dtype=np.int8), AGE).tolist() == [1.0, -2.0]
     assert numbers_of(np.array([2**64 - 1], dtype=np.uint64), AGE).tolist() == [2.0**64]
     assert numbers_of(np.array([True, False]), AGE).tolist() == [1.0, 0.0]
@@ -93,12 +97,12 @@ def test_integers_and_truth_values_are_numbers():
         np.array([1j, 2j]),
     ],
 )
-def test_text_in_a_number_is_an_error_that_names_the_record_only(column):
+def test_text_in_a_number_is_an_error_that_names_the_record_only(column: NDArray[Any]) -> None:
     with pytest.raises(InputError, match=r"column 'age' holds .* in record 10[12], which is not a number"):
         numbers_of(column, AGE, first_record=100)
 
 
-def test_levels_by_text_number_and_truth_value():
+def test_levels_by_text_number_and_truth_value() -> None:
     column = objects(["A", "B", 3, 3.0, np.int64(3), True, 1 == 1, "e\u0301", b"A"])
     assert levels_of(column, BLOOD).tolist() == [0, 1, 2, 2, 2, 3, 3, 4, 0]
     assert levels_of(np.array(["B", "A"]), BLOOD).tolist() == [1, 0]
@@ -107,12 +111,12 @@ def test_levels_by_text_number_and_truth_value():
     assert levels_of(np.array([b"A"]), BLOOD).tolist() == [0]
 
 
-def test_one_and_true_are_different_levels():
+def test_one_and_true_are_different_levels() -> None:
     feature = Feature("flag", "categorical", levels=("1", "true"))
     assert levels_of(objects([1, True, 1.0]), feature).tolist() == [0, 1, 0]
 
 
-def test_missing_levels():
+def test_missing_levels() -> None:
     column = objects([None, math.nan, "", math.inf, "A"])
     assert levels_of(column, BLOOD).tolist() == [-1, -1, -1, -1, 0]
     masked = np.ma.masked_array(["A", "zzz"], mask=[False, True])
@@ -120,7 +124,7 @@ def test_missing_levels():
 
 
 @pytest.mark.parametrize("value", ["C", "a", 4, 0.5, False, b"\xff", Decimal("3.01")])
-def test_an_unknown_level_is_an_error_that_repeats_nothing(value):
+def test_an_unknown_level_is_an_error_that_repeats_nothing(value: object) -> None:
     with pytest.raises(
         InputError, match="holds a level that the manifest does not list in record 2"
     ) as caught:

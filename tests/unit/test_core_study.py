@@ -1,6 +1,6 @@
 """What roles stream is what the reference releases, in batches, groups and slices, with a pool or without."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from operator import add
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from reference_data import Seeded
 from scripted import STEPS
 from small_studies import KINDS, OWNERS
+from study_parties import MakeManifest
 
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.paillier.cipher import Encryptor, rerandomize
@@ -84,7 +85,7 @@ def product_in_groups(shares: Sequence[Sequence[mpz]], secret: SecretKey) -> lis
     ("kind", "with_pool"), [*((kind, False) for kind in KINDS), ("masked", True), ("masked, laplace", True)]
 )
 def test_what_roles_stream_is_what_the_reference_releases(
-    make_manifest: Callable[..., Manifest], toy_key: SecretKey, kind: str, with_pool: bool
+    make_manifest: MakeManifest, toy_key: SecretKey, kind: str, with_pool: bool
 ) -> None:
     manifest = make_manifest(**KINDS[kind])
     figures, public = manifest.figures, toy_key.public

@@ -103,7 +103,12 @@ def test_a_data_user_s_database_that_is_damaged_is_named_with_what_to_do(
     user.service.close()
     path = settled(user.home / "user.sqlite3")
     damage(path)
-    refusal = refused(lambda: (user.open(), user.service.store.all()))
+
+    def opened() -> object:
+        user.open()
+        return user.service.store.all()
+
+    refusal = refused(opened)
     assert f"the database {problem} ({path}); " in str(refusal)
     assert advice in refusal.next_step
     assert str(tmp_path) not in refusal.public_text
@@ -287,7 +292,7 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
     [
         (
             lambda home: (home / "proxies.json").write_text("{"),
-            "a file of the home is not what this program wrote",
+            "a file of the home was not written by this program",
         ),
         (lambda home: (home / "proxies.json").chmod(0o644), "other users may read or change a private file"),
         (

@@ -3,12 +3,12 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from folders import files_below
 from owner_world import Errand, desk_of, do, make_owner_home
 from proxy_world import TOY_BITS, ProxyWorld, copy_home
+from study_parties import Parties
 from user_world import UserWorld
 
 from dpdpca_owner import actions, reports
@@ -46,7 +46,7 @@ MEANS_SOMETHING = {("policy.toml", "empty")}
 
 
 @pytest.fixture(scope="module")
-def homes(parties: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+def homes(parties: Parties, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """The homes of three roles in a study that the owner has joined."""
     folder = tmp_path_factory.mktemp("homes")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)

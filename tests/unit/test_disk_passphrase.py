@@ -1,5 +1,6 @@
 """Passphrases come from files or a terminal, and what is wrong with them is said."""
 
+import getpass
 import io
 import sys
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from dpdpca_protocol.errors import AuthenticationError, PolicyError, UsageError
-from dpdpca_runtime import passphrase
 from dpdpca_runtime.identity_files import IdentityFiles
 from dpdpca_runtime.passphrase import new_passphrase, read_passphrase, unlock
 
@@ -35,7 +35,7 @@ def test_a_file_is_named_or_stands_in_the_environment(tmp_path: Path) -> None:
 
 def test_a_new_one_is_typed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = ["correct horse", "correct horse", "a", "b", "", ""]
-    monkeypatch.setattr(passphrase.getpass, "getpass", lambda *_, **__: typed.pop(0))
+    monkeypatch.setattr(getpass, "getpass", lambda *_, **__: typed.pop(0))
     assert new_passphrase(None, NAME, ask=False) is None
     assert new_passphrase(None, NAME, ask=True) == b"correct horse"
     for _ in range(2):
@@ -49,7 +49,7 @@ def test_sealed_keys_ask_at_a_terminal_and_refuse_without_one(
     files = IdentityFiles(tmp_path)
     assert unlock(files, None, NAME) is None
     files.create(b"correct horse")
-    monkeypatch.setattr(passphrase.getpass, "getpass", lambda *_, **__: "correct horse")
+    monkeypatch.setattr(getpass, "getpass", lambda *_, **__: "correct horse")
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(AuthenticationError, match=NAME):
         unlock(files, None, NAME)

@@ -6,8 +6,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
+from study_parties import MakeManifest, Parties
 
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.terms.parties import Participant
@@ -18,7 +20,7 @@ from dpdpca_user.planning.draft import complete_draft, default_delta
 EXAMPLE = Path(__file__).parents[2] / "clients" / "dpdpca_cli" / "demo" / "data" / "forest.toml"
 
 
-def test_defaults(make_manifest):
+def test_defaults(make_manifest: MakeManifest) -> None:
     manifest = make_manifest()
     assert (manifest.missing, manifest.scaling, manifest.mechanism) == ("reject", "range", "gaussian")
     assert (manifest.relation, manifest.noise_by, manifest.closing) == ("replace-one", "proxy", "at-time")
@@ -31,18 +33,18 @@ def test_defaults(make_manifest):
     assert [feature.kind for feature in manifest.features] == ["numeric"] * 3
 
 
-def test_an_open_study_has_room_for_a_hundred_owners(make_manifest):
+def test_an_open_study_has_room_for_a_hundred_owners(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(participants=[])
     assert (manifest.participants, manifest.max_owners) == ((), 100)
 
 
 @pytest.mark.parametrize("max_records", [0, -1, True, "5000", 2**53, 10**4000])
-def test_default_delta_of_no_number_of_records_is_the_usual(max_records):
+def test_default_delta_of_no_number_of_records_is_the_usual(max_records: int | bool | str) -> None:
     assert default_delta(max_records) == Fraction(1, 10**6)
 
 
 @pytest.mark.parametrize("max_records", [1, 2, 999, 1000, 1001, 5000, 20_000, 123_457, 10**9])
-def test_default_delta_is_below_both_limits(max_records):
+def test_default_delta_is_below_both_limits(max_records: int) -> None:
     delta = default_delta(max_records)
     limit = min(Fraction(1, 10**6), Fraction(1, max_records**2))
     assert limit * (1 - Fraction(1, 10**5)) < delta <= limit
@@ -62,7 +64,7 @@ def test_default_delta_is_below_both_limits(max_records):
         (Decimal("0.10"), "0.1"),
     ],
 )
-def test_numbers_as_people_write_them(written, value):
+def test_numbers_as_people_write_them(written: float | str | Decimal, value: str) -> None:
     assert real_of(written, "x") == Fraction(value)
 
 
@@ -87,27 +89,27 @@ def test_numbers_as_people_write_them(written, value):
         "1e-50",
     ],
 )
-def test_what_is_no_number_is_refused(written):
+def test_what_is_no_number_is_refused(written: object) -> None:
     with pytest.raises(
         MessageError, match="x must be a finite number below 10³⁰ with at most 40 decimal places"
     ):
         real_of(written, "x")
 
 
-def test_text_is_put_on_one_line_in_nfc(make_manifest, draft):
+def test_text_is_put_on_one_line_in_nfc(make_manifest: MakeManifest, draft: dict[str, Any]) -> None:
     features = [{**draft["features"][0], "name": "cafe\u0301"}]
     manifest = make_manifest(purpose="two\n   lines ", features=features)
     assert manifest.purpose == "two lines"
     assert manifest.features[0].name == "café"
 
 
-def test_levels_may_be_written_as_numbers(make_manifest):
+def test_levels_may_be_written_as_numbers(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(features=[{"name": "grade", "levels": [1, 2, "three"]}])
     assert manifest.features[0].levels == ("1", "2", "three")
     assert manifest.features[0].kind == "categorical"
 
 
-def test_participants_by_name_or_by_key(make_manifest, parties):
+def test_participants_by_name_or_by_key(make_manifest: MakeManifest, parties: Parties) -> None:
     third = parties.participants[2]
     manifest = make_manifest(
         participants=["Hospital B", {"name": "Third", "ed25519": third.ed25519.hex()}], min_owners=2
@@ -117,18 +119,18 @@ def test_participants_by_name_or_by_key(make_manifest, parties):
         make_manifest(participants=["Hospital D"])
 
 
-def test_one_draft_serves_both_releases(make_manifest):
+def test_one_draft_serves_both_releases(make_manifest: MakeManifest) -> None:
     weight = {"sum_weight": "0.5"}
     assert make_manifest(release="joint", **weight).sum_weight == Fraction(1, 2)
     assert make_manifest(release="masked", **weight).sum_weight == 0
 
 
-def test_a_draft_from_json_is_the_same(make_manifest, draft):
+def test_a_draft_from_json_is_the_same(make_manifest: MakeManifest, draft: dict[str, Any]) -> None:
     written = json.loads(json.dumps({**draft, "closes_at": "2030-01-02T03:04:05Z"}))
     assert make_manifest(**written) == make_manifest()
 
 
-def test_the_closing_time_may_come_from_the_service(draft, parties):
+def test_the_closing_time_may_come_from_the_service(draft: dict[str, Any], parties: Parties) -> None:
     undated = {member: value for member, value in draft.items() if member != "closes_at"}
     arguments = (
         parties.user_party,
@@ -145,13 +147,13 @@ def test_the_closing_time_may_come_from_the_service(draft, parties):
 
 
 @pytest.mark.parametrize("member", ["user", "proxy", "key", "noise_scale", "slot_bits", "format", "epsilom"])
-def test_a_draft_has_no_members_that_are_filled_in(make_manifest, member):
+def test_a_draft_has_no_members_that_are_filled_in(make_manifest: MakeManifest, member: str) -> None:
     with pytest.raises(MessageError, match="unknown"):
         make_manifest(**{member: "1"})
 
 
 @pytest.mark.parametrize("member", ["title", "features", "clip_norm", "release", "epsilon", "max_records"])
-def test_what_has_no_default_is_asked_for(make_manifest, member):
+def test_what_has_no_default_is_asked_for(make_manifest: MakeManifest, member: str) -> None:
     with pytest.raises(MessageError, match=f"lacks {member}"):
         make_manifest(**{member: None})
 
@@ -184,12 +186,14 @@ def test_what_has_no_default_is_asked_for(make_manifest, member):
         ({"noise_by": "owners", "release": "masked"}, PolicyError),
     ],
 )
-def test_bad_drafts_are_refused(make_manifest, change, error):
+def test_bad_drafts_are_refused(
+    make_manifest: MakeManifest, change: dict[str, Any], error: type[PolicyError] | type[MessageError]
+) -> None:
     with pytest.raises(error):
         make_manifest(**change)
 
 
-def test_the_example_of_the_demo_is_a_draft_of_both_releases(parties):
+def test_the_example_of_the_demo_is_a_draft_of_both_releases(parties: Parties) -> None:
     example = tomllib.loads(EXAMPLE.read_text(encoding="utf-8"))
     owners = [
         Participant(name, owner.public.ed25519)

@@ -1,45 +1,52 @@
 """Encoding: missing rules, bounds, scaling, one-hot columns, and the report."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder, obeys_bound
+from dpdpca_protocol.records.encoding import BatchReport, EncodedBatch, RecordEncoder, obeys_bound
+from dpdpca_protocol.terms.manifest import Manifest
 
 
-def encode(manifest, **columns):
+def encode(
+    manifest: Manifest, **columns: list[float] | NDArray[np.float64] | list[None] | list[str | None]
+) -> EncodedBatch:
     return RecordEncoder(manifest).encode(columns)
 
 
 @pytest.fixture
-def study(make_manifest, draft):
+def study(make_manifest: MakeManifest, draft: dict[str, Any]) -> Callable[..., Any]:
     """A study whose clip norm is out of the way."""
     return lambda **changes: make_manifest(
         features=draft["features"], clip_norm="1.7320508", fraction_bits=20, **changes
     )
 
 
-def test_range_scaling_divides_by_each_half_range(study):
+def test_range_scaling_divides_by_each_half_range(study: Callable[..., Any]) -> None:
     batch = encode(study(), age=[75.0], systolic=[120.0], weight=[126.5])
     assert batch.z.dtype == np.int64
     assert batch.z.tolist() == [[2**19, 0, 0]]
 
 
-def test_common_scaling_divides_by_the_largest_half_range(study):
+def test_common_scaling_divides_by_the_largest_half_range(study: Callable[..., Any]) -> None:
     batch = encode(study(scaling="common"), age=[75.0], systolic=[120.0], weight=[64.5])
     assert batch.z.tolist() == [[round(2**20 * 25 / 124), 0, -(2**19)]]
 
 
-def test_values_out_of_bounds_are_moved_to_the_bound_and_counted(study):
+def test_values_out_of_bounds_are_moved_to_the_bound_and_counted(study: Callable[..., Any]) -> None:
     batch = encode(study(), age=[-5.0, 100.0, 1e300], systolic=[120.0] * 3, weight=[126.5, 126.5, -1e300])
     # The last record lies on two bounds at once, √2 long: within the clip norm.
     assert batch.z.tolist() == [[-(2**20), 0, 0], [2**20, 0, 0], [2**20, 0, -(2**20)]]
     assert batch.report == BatchReport(3, 0, 0, (0, 0, 0), (2, 0, 1))
 
 
-def test_reject_drops_the_record(study):
+def test_reject_drops_the_record(study: Callable[..., Any]) -> None:
     batch = encode(
         study(),
         age=[75.0, math.nan, 50.0],
@@ -51,15 +58,15 @@ def test_reject_drops_the_record(study):
     assert batch.report.accepted == 1
 
 
-def test_midpoint_puts_the_centre_in(study):
+def test_midpoint_puts_the_centre_in(study: Callable[..., Any]) -> None:
     batch = encode(study(missing="midpoint"), age=[75.0], systolic=[math.nan], weight=[None])
     assert batch.z.tolist() == [[2**19, 0, 0]]
     assert batch.report == BatchReport(1, 0, 0, (0, 1, 1), (0, 0, 0))
 
 
-def test_a_category_is_one_column_a_level(make_manifest, draft):
+def test_a_category_is_one_column_a_level(make_manifest: MakeManifest, draft: dict[str, Any]) -> None:
     features = [{"name": "blood", "levels": ["A", "B", "0"]}, draft["features"][0]]
-    columns = {"blood": ["B", "0", None], "age": [50.0, 50.0, 75.0]}
+    columns: dict[str, Any] = {"blood": ["B", "0", None], "age": [50.0, 50.0, 75.0]}
     manifest = make_manifest(features=features, clip_norm="1.9", fraction_bits=20, missing="midpoint")
     batch = encode(manifest, **columns)
     assert batch.z.tolist() == [[0, 2**20, 0, 0], [0, 0, 2**20, 0], [0, 0, 0, 2**19]]
@@ -68,7 +75,7 @@ def test_a_category_is_one_column_a_level(make_manifest, draft):
     assert encode(rejecting, **columns).z.tolist() == batch.z.tolist()[:2]
 
 
-def test_long_records_keep_their_direction_and_are_counted(make_manifest):
+def test_long_records_keep_their_direction_and_are_counted(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(clip_norm="0.5", fraction_bits=20)
     batch = encode(manifest, age=[100.0, 60.0], systolic=[220.0, 120.0], weight=[250.5, 126.5])
     assert batch.report.clipped == 1
@@ -78,32 +85,32 @@ def test_long_records_keep_their_direction_and_are_counted(make_manifest):
     assert batch.z[1].tolist() == [round(0.2 * 2**20), 0, 0]
 
 
-def test_halves_go_to_the_even_neighbour(make_manifest):
+def test_halves_go_to_the_even_neighbour(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(features=[{"name": "x", "lower": -1, "upper": 1}], clip_norm=1, fraction_bits=4)
     values = np.array([0.5, 1.5, 2.5, -0.5, -1.5]) / 16
     assert encode(manifest, x=values).z.ravel().tolist() == [0, 2, 2, 0, -2]
 
 
-def test_one_constant_column_of_one_record(make_manifest):
+def test_one_constant_column_of_one_record(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(features=[{"name": "x", "lower": 0, "upper": 1}], clip_norm="0.5")
     assert encode(manifest, x=[0.5]).z.tolist() == [[0]]
     assert encode(manifest, x=[1.0, 1.0]).z.tolist() == [[512], [512]]
 
 
-def test_no_records_are_no_error(study):
+def test_no_records_are_no_error(study: Callable[..., Any]) -> None:
     batch = encode(study(), age=[], systolic=[], weight=[])
     assert batch.z.shape == (0, 3)
     assert batch.report == BatchReport.empty(3)
 
 
-def test_extra_and_permuted_columns_change_nothing(study):
+def test_extra_and_permuted_columns_change_nothing(study: Callable[..., Any]) -> None:
     columns = {"age": [75.0], "systolic": [150.0], "weight": [60.0]}
     plain = encode(study(), **columns)
     shuffled = RecordEncoder(study()).encode({"note": ["?"], **dict(reversed(columns.items()))})
     assert np.array_equal(plain.z, shuffled.z)
 
 
-def test_batches_are_independent_of_each_other(study):
+def test_batches_are_independent_of_each_other(study: Callable[..., Any]) -> None:
     encoder = RecordEncoder(study(missing="midpoint"))
     columns = {name: np.linspace(-10, 300, 7) for name in ("age", "systolic", "weight")}
     whole = encoder.encode(columns)
@@ -113,26 +120,26 @@ def test_batches_are_independent_of_each_other(study):
     assert whole.report == first.report + second.report
 
 
-def test_the_owners_arrays_are_left_alone(study):
+def test_the_owners_arrays_are_left_alone(study: Callable[..., Any]) -> None:
     column = np.array([1000.0, math.nan, math.inf])
     before = column.copy()
     encode(study(), age=column, systolic=column, weight=column)
     assert np.array_equal(column, before, equal_nan=True)
 
 
-def test_faults_name_the_record_by_its_place_in_the_whole(study):
+def test_faults_name_the_record_by_its_place_in_the_whole(study: Callable[..., Any]) -> None:
     with pytest.raises(InputError, match="in record 42"):
         RecordEncoder(study()).encode(
             {"age": [1.0, "old"], "systolic": [1.0, 1.0], "weight": [1.0, 1.0]}, first_record=40
         )
 
 
-def test_reports_of_different_studies_do_not_add_up():
+def test_reports_of_different_studies_do_not_add_up() -> None:
     with pytest.raises(UsageError):
         BatchReport.empty(2) + BatchReport.empty(3)
 
 
-def test_a_record_that_fails_the_integers_is_truncated_and_then_refused(make_manifest):
+def test_a_record_that_fails_the_integers_is_truncated_and_then_refused(make_manifest: MakeManifest) -> None:
     """Floating point that went wrong, planted: the scale is 0.04 per cent too large, then 10 per cent."""
     manifest = make_manifest(
         features=[{"name": "x", "lower": -1, "upper": 1}], clip_norm="0.5", fraction_bits=10
@@ -147,7 +154,7 @@ def test_a_record_that_fails_the_integers_is_truncated_and_then_refused(make_man
 
 
 @pytest.mark.parametrize("bound", [1, 2, 25, 2**31 - 1, 2**31, 2**53 + 1, 2**61 + 12345])
-def test_the_bound_is_checked_without_wrapping(bound):
+def test_the_bound_is_checked_without_wrapping(bound: int) -> None:
     root = math.isqrt(bound)
     most = math.isqrt(2**63 - 1)
     rows = [
@@ -164,7 +171,7 @@ def test_the_bound_is_checked_without_wrapping(bound):
     assert obeys_bound(np.array(rows, dtype=np.int64), bound).tolist() == expected
 
 
-def test_many_features_at_the_bound_do_not_wrap():
+def test_many_features_at_the_bound_do_not_wrap() -> None:
     d = 10_000
     bound = 2**62 - 1
     side = math.isqrt(bound // d)
@@ -173,7 +180,9 @@ def test_many_features_at_the_bound_do_not_wrap():
     assert obeys_bound(rows, bound).tolist() == [True, False]
 
 
-def test_a_nonnegative_study_takes_no_coordinate_below_zero(make_manifest, monkeypatch):
+def test_a_nonnegative_study_takes_no_coordinate_below_zero(
+    make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     features = [{"name": "a", "lower": 0, "upper": 50}, {"name": "b", "lower": "2.5", "upper": 250.5}]
     manifest = make_manifest(release="masked", features=features, nonnegative=True)
     encoder = RecordEncoder(manifest)

@@ -1,6 +1,7 @@
 """Features: public bounds or public levels, and nothing else."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -11,27 +12,27 @@ NUMERIC = {"name": "age", "kind": "numeric", "lower": "0", "upper": "100"}
 CATEGORICAL = {"name": "blood", "kind": "categorical", "levels": ["A", "B", "0"]}
 
 
-def test_numeric_defaults_to_the_midpoint():
+def test_numeric_defaults_to_the_midpoint() -> None:
     feature = Feature.parse(NUMERIC, "f")
-    assert (feature.origin, feature.half_range, feature.width) == (50, 50, 1)
+    assert (feature.origin, feature.half_range, feature.width) == (Fraction(50), Fraction(50), 1)
     assert feature.encoded_names == ("age",)
 
 
-def test_a_centre_moves_the_origin_and_not_the_range():
+def test_a_centre_moves_the_origin_and_not_the_range() -> None:
     feature = Feature.parse({**NUMERIC, "centre": "40.5"}, "f")
-    assert (feature.origin, feature.half_range) == (Fraction("40.5"), 50)
+    assert (feature.origin, feature.half_range) == (Fraction("40.5"), Fraction(50))
 
 
-def test_a_level_is_a_column_around_zero():
+def test_a_level_is_a_column_around_zero() -> None:
     feature = Feature.parse(CATEGORICAL, "f")
-    assert (feature.origin, feature.half_range, feature.width) == (0, 1, 3)
+    assert (feature.origin, feature.half_range, feature.width) == (Fraction(0), Fraction(1), 3)
     assert feature.encoded_names == ("blood = A", "blood = B", "blood = 0")
 
 
 @pytest.mark.parametrize(
     "body", [NUMERIC, CATEGORICAL, {**NUMERIC, "centre": "1", "unit": "a", "description": "of whom"}]
 )
-def test_a_feature_survives_its_body(body):
+def test_a_feature_survives_its_body(body: dict[str, str] | dict[str, list[str] | str]) -> None:
     assert Feature.parse(body, "f").to_body() == body
 
 
@@ -55,7 +56,9 @@ def test_a_feature_survives_its_body(body):
         ({"more": 1}, MessageError),
     ],
 )
-def test_a_numeric_feature_is_refused(change, error):
+def test_a_numeric_feature_is_refused(
+    change: dict[str, Any], error: type[PolicyError] | type[MessageError]
+) -> None:
     with pytest.raises(error):
         Feature.parse({**NUMERIC, **change}, "f")
 
@@ -73,17 +76,20 @@ def test_a_numeric_feature_is_refused(change, error):
         ({"centre": "0"}, MessageError),
     ],
 )
-def test_a_categorical_feature_is_refused(change, error):
+def test_a_categorical_feature_is_refused(
+    change: dict[str, Any],
+    error: type[PolicyError] | type[MessageError],
+) -> None:
     with pytest.raises(error):
         Feature.parse({**CATEGORICAL, **change}, "f")
 
 
-def test_a_feature_is_an_object():
+def test_a_feature_is_an_object() -> None:
     with pytest.raises(MessageError, match=r"features\[3\] must be an object"):
         Feature.parse("age", "features[3]")
 
 
-def test_headers_are_compared_without_mark_and_decomposition():
+def test_headers_are_compared_without_mark_and_decomposition() -> None:
     assert column_key("\ufeffcafe\u0301 ") == "café" == column_key("café")
 
 
@@ -92,7 +98,7 @@ WIDE = {"name": "income", "kind": "numeric", "lower": "0", "upper": "1000"}
 
 def test_a_scale_is_what_one_unit_is_worth_and_the_half_range_without_it() -> None:
     plain, scaled = Feature.parse(WIDE, "f"), Feature.parse(WIDE | {"scale": "20"}, "f")
-    assert (plain.scaled_unit, scaled.scaled_unit) == (500, 20)
+    assert (plain.scaled_unit, scaled.scaled_unit) == (Fraction(500), Fraction(20))
     assert scaled.half_range == 500
     assert "scale" not in plain.to_body()
     assert Feature.parse(scaled.to_body(), "f") == scaled

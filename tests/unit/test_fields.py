@@ -25,7 +25,7 @@ DECIMALS = ["0", "1", "-1", "0.5", "-0.5", "10", "123456789.000000001", "0." + "
 
 
 @pytest.mark.parametrize("text", DECIMALS)
-def test_a_decimal_has_one_form(text):
+def test_a_decimal_has_one_form(text: str) -> None:
     value = read_decimal(text, "x")
     assert value == Fraction(text)
     assert decimal_text(value) == text
@@ -67,12 +67,12 @@ def test_a_decimal_has_one_form(text):
         {},
     ],
 )
-def test_any_other_form_is_refused(text):
+def test_any_other_form_is_refused(text: object) -> None:
     with pytest.raises(MessageError, match="x must be a decimal"):
         read_decimal(text, "x")
 
 
-def test_a_third_has_no_decimal():
+def test_a_third_has_no_decimal() -> None:
     with pytest.raises(MessageError):
         decimal_text(Fraction(1, 3))
     with pytest.raises(MessageError):
@@ -108,7 +108,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
-def test_text_that_could_act_is_refused_and_not_repeated(text):
+def test_text_that_could_act_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(PolicyError) as caught:
         read_text(text, "title", 100)
     assert caught.value.slug == "manifest-refused"
@@ -118,17 +118,17 @@ def test_text_that_could_act_is_refused_and_not_repeated(text):
 @pytest.mark.parametrize(
     "text", ["a", "Größe in cm²", "年齢", "<b>=SUM(A1)</b>", "a" * 100, "x ≤ 5 °C", "😀"]
 )
-def test_plain_text_passes(text):
+def test_plain_text_passes(text: str) -> None:
     assert read_text(text, "title", 100) == text
 
 
 @pytest.mark.parametrize("value", [None, 1, True, [], {}])
-def test_text_must_be_text(value):
+def test_text_must_be_text(value: object) -> None:
     with pytest.raises(MessageError):
         read_text(value, "title", 100)
 
 
-def test_choices():
+def test_choices() -> None:
     assert read_choice("a", "x", ("a", "b")) == "a"
     with pytest.raises(PolicyError, match="x is none of a, b"):
         read_choice("c", "x", ("a", "b"))
@@ -139,19 +139,19 @@ def test_choices():
 
 
 @pytest.mark.parametrize("value", [True, False, 1.0, "1", None, [1]])
-def test_an_integer_is_an_integer(value):
+def test_an_integer_is_an_integer(value: object) -> None:
     with pytest.raises(MessageError):
         read_integer(value, "x", 0)
 
 
-def test_integers_keep_their_range():
+def test_integers_keep_their_range() -> None:
     assert [read_integer(value, "x", 0) for value in (0, 2**53 - 1)] == [0, 2**53 - 1]
     for value in (-1, 2**53):
         with pytest.raises(PolicyError):
             read_integer(value, "x", 0)
 
 
-def test_times():
+def test_times() -> None:
     value = datetime(2026, 11, 27, 22, tzinfo=UTC)
     assert read_time("2026-11-27T22:00:00Z", "x") == value
     assert time_text(value) == "2026-11-27T22:00:00Z"
@@ -177,7 +177,7 @@ def test_times():
         None,
     ],
 )
-def test_any_other_time_is_refused(text):
+def test_any_other_time_is_refused(text: str | int | None) -> None:
     with pytest.raises(MessageError):
         read_time(text, "x")
 
@@ -185,7 +185,7 @@ def test_any_other_time_is_refused(text):
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:8080", "https://proxy.example.org/dpdpca", "https://[::1]:443/"]
 )
-def test_addresses(url):
+def test_addresses(url: str) -> None:
     assert read_url(url, "x") == url
 
 
@@ -208,19 +208,19 @@ def test_addresses(url):
         1,
     ],
 )
-def test_any_other_address_is_refused(url):
+def test_any_other_address_is_refused(url: str | int | None) -> None:
     with pytest.raises(MessageError):
         read_url(url, "x")
 
 
-def test_wide_hex():
+def test_wide_hex() -> None:
     assert read_wide_hex("00ff", "x", 4) == 255
     for text in ("", "f", "FF", "0x", "gg", "00ff00", "-1", " f", 15, None):
         with pytest.raises(MessageError):
             read_wide_hex(text, "x", 4)
 
 
-def test_members():
+def test_members() -> None:
     check_members({"a": 1}, "it", ("a",), ("b",))
     with pytest.raises(MessageError, match="it lacks a, b"):
         check_members({}, "it", ("a", "b"))
@@ -231,7 +231,7 @@ def test_members():
         check_members([], "it", ())
 
 
-def test_lists_and_repeats():
+def test_lists_and_repeats() -> None:
     assert read_list([1], "x", 1) == [1]
     with pytest.raises(MessageError):
         read_list({}, "x", 1)

@@ -5,12 +5,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from present import present
+from promises import Promise
 
 from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.accounting import delta_of_tails, zcdp_rho
 from dpdpca_protocol.study import ReleaseKind
-from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
+from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
 from dpdpca_protocol.terms.terms import NoiseBy, Terms
 from dpdpca_protocol.wire.fields import decimal_text
 
@@ -29,25 +31,30 @@ MASKED = replace(JOINT, release=ReleaseKind.MASKED, sum_weight=Fraction(0))
 BOUND = 5075107  # ⌊(1.1 · 2048)²⌋ = ⌊5075107.84⌋
 
 
-def bit_length_of_signed(value):
+def bit_length_of_signed(value: float) -> int:
     return int(value).bit_length() + 1
 
 
-def test_record_and_sum_bounds():
+def test_record_and_sum_bounds() -> None:
     figures = figures_of(JOINT)
     assert (figures.grid, figures.record_bound, figures.sum_bound) == (2048, BOUND, 2253)
     assert (figures.sum_bound - 1) ** 2 < BOUND <= figures.sum_bound**2
 
 
 @pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])
-def test_noise_scale_is_the_theory_rounded_up(terms):
+def test_noise_scale_is_the_theory_rounded_up(terms: Terms) -> None:
     figures = figures_of(terms)
     rho = zcdp_rho(terms.epsilon, figures.delta_zcdp)
     a = Fraction("0.43") * BOUND
     exact = (2 * BOUND + a) ** 2 / (4 * rho) if terms is JOINT else 8 * BOUND**2 / rho
     assert exact < figures.noise_scale**2 <= exact * (1 + Fraction(1, 2**30)) ** 2
     assert (figures.noise_scale * 2**40).denominator == 1
-    assert figures.rho == figures.event.rho <= rho < figures.rho * (1 + Fraction(1, 2**29))
+    assert (
+        present(figures.rho)
+        == present(present(figures.event).rho)
+        <= rho
+        < present(figures.rho) * (1 + Fraction(1, 2**29))
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,17 +94,17 @@ def test_noise_scale_is_the_theory_rounded_up(terms):
         ),
     ],
 )
-def test_published_figures_stay_what_they_were(terms, scale, slot_bits):
+def test_published_figures_stay_what_they_were(terms: Terms, scale: str, slot_bits: int) -> None:
     """Signed manifests carry these numbers: another bit in them, and every old study is refused."""
     figures = figures_of(terms)
     assert (decimal_text(figures.noise_scale), figures.slot_bits) == (scale, slot_bits)
 
 
-def named(terms, mechanism):
+def named(terms: Terms, mechanism: str) -> Figures:
     return figures_of(replace(terms, mechanism=mechanism))
 
 
-def test_what_each_mechanism_is_worth_in_a_release():
+def test_what_each_mechanism_is_worth_in_a_release() -> None:
     """The whole δ: a pure mechanism keeps one for mask and re-randomisation, and only where these are."""
     ours = figures_of(MASKED)
     assert (ours.guarantee.epsilon, ours.guarantee.delta) == (MASKED.epsilon, MASKED.delta)
@@ -109,12 +116,12 @@ def test_what_each_mechanism_is_worth_in_a_release():
     assert not veiled.guarantee.is_pure
     assert veiled.guarantee.epsilon == 1
     assert veiled.guarantee.delta == veiled.delta_mask + veiled.delta_tails
-    assert veiled.event.pure_epsilon == 1
+    assert present(veiled.event).pure_epsilon == 1
     assert veiled.rho == Fraction(1, 2)
 
 
 @pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])
-def test_slots_hold_the_tails_of_any_mechanism(terms):
+def test_slots_hold_the_tails_of_any_mechanism(terms: Terms) -> None:
     figures = named(terms, "laplace")
     law = figures.law(terms.max_records)
     if terms is JOINT:
@@ -126,13 +133,13 @@ def test_slots_hold_the_tails_of_any_mechanism(terms):
         assert figures.slot_bits == max(2 * figures.mask_bits, bit_length_of_signed(worst))
 
 
-def test_owners_noise_has_the_same_claim_and_room_for_all_of_it():
+def test_owners_noise_has_the_same_claim_and_room_for_all_of_it() -> None:
     """m = 4 shares are assured; 25 owners may add theirs: 2.5 times the deviation, and a slot for it."""
     terms = replace(JOINT, noise_by=NoiseBy.OWNERS, assured_shares=4, max_owners=25, max_records=100)
     shared, alone = figures_of(terms), figures_of(replace(JOINT, max_records=100))
     assert alone.noise_scale <= shared.noise_scale <= alone.noise_scale * (1 + Fraction(1, 2**30))
     assert (shared.guarantee.epsilon, shared.guarantee.delta) == (terms.epsilon, terms.delta)
-    assert shared.rho <= zcdp_rho(terms.epsilon, shared.delta_zcdp)
+    assert present(shared.rho) <= zcdp_rho(terms.epsilon, shared.delta_zcdp)
     worst = max(
         100 * BOUND + math.ceil(13 * shared.noise_scale * Fraction(5, 2)),
         100 * shared.sum_bound + math.ceil(13 * 2.5 * float(shared.noise_scale) / shared.alpha_squared**0.5),
@@ -145,14 +152,14 @@ def test_owners_noise_has_the_same_claim_and_room_for_all_of_it():
     assert list(alone.own_noise()) == [0] * alone.value_count
 
 
-def test_draws_of_all_owners_count(monkeypatch):
+def test_draws_of_all_owners_count(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = replace(JOINT, noise_by=NoiseBy.OWNERS, max_owners=2**40 // 65)
     figures_of(terms)
     with pytest.raises(PolicyError, match="2⁴⁰ noise draws"):
         figures_of(replace(terms, max_owners=2**40 // 65 + 1))
 
 
-def test_draws_of_a_masked_release_are_those_of_its_triangle(monkeypatch):
+def test_draws_of_a_masked_release_are_those_of_its_triangle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdpca_protocol.terms.figures.MAX_NOISE_DRAWS", 55)
     figures_of(MASKED)
     monkeypatch.setattr("dpdpca_protocol.terms.figures.MAX_NOISE_DRAWS", 54)
@@ -160,7 +167,7 @@ def test_draws_of_a_masked_release_are_those_of_its_triangle(monkeypatch):
         figures_of(MASKED)
 
 
-def test_delta_is_split_without_remainder():
+def test_delta_is_split_without_remainder() -> None:
     for terms in (JOINT, MASKED):
         figures = figures_of(terms)
         assert figures.delta_zcdp + figures.delta_mask + figures.delta_tails == terms.delta
@@ -168,7 +175,7 @@ def test_delta_is_split_without_remainder():
     assert figures_of(JOINT).delta_mask == 0
 
 
-def test_mask_is_the_least_that_hides_the_sum():
+def test_mask_is_the_least_that_hides_the_sum() -> None:
     figures = figures_of(MASKED)
     needed = 25000**2 * 10 * BOUND
     assert 4 ** (figures.mask_bits - 65) >= needed > 4 ** (figures.mask_bits - 66)
@@ -177,7 +184,7 @@ def test_mask_is_the_least_that_hides_the_sum():
     assert 2 * 25000 * math.sqrt(10 * BOUND) / 2**figures.mask_bits <= 2**-64
 
 
-def test_slots_hold_the_worst_sum_and_the_tail(promise):
+def test_slots_hold_the_worst_sum_and_the_tail(promise: Promise) -> None:
     joint, masked = figures_of(JOINT), figures_of(MASKED)
     worst_moment = 25000 * BOUND + math.ceil(13 * joint.noise_scale)
     worst_sum = 25000 * joint.sum_bound + math.ceil(
@@ -195,7 +202,7 @@ def test_slots_hold_the_worst_sum_and_the_tail(promise):
     )
 
 
-def test_one_record_at_a_tiny_weight_lets_the_sum_decide_the_slot():
+def test_one_record_at_a_tiny_weight_lets_the_sum_decide_the_slot() -> None:
     figures = figures_of(
         replace(JOINT, max_records=2, sum_weight=Fraction("0.000001"), delta=Fraction("0.1"))
     )
@@ -205,7 +212,7 @@ def test_one_record_at_a_tiny_weight_lets_the_sum_decide_the_slot():
 
 
 @pytest.mark.parametrize("d", [1, 2, 10, 61, 200])
-def test_sizes_of_a_share(d):
+def test_sizes_of_a_share(d: int) -> None:
     joint = figures_of(replace(JOINT, encoded_features=d, clip_norm=Fraction("0.9")))
     masked = figures_of(replace(MASKED, encoded_features=d, clip_norm=Fraction("0.9")))
     assert joint.value_count == masked.value_count == 1 + d + d * (d + 1) // 2
@@ -218,19 +225,19 @@ def test_sizes_of_a_share(d):
         assert figures.share_bytes == figures.ciphertext_count * 768
 
 
-def test_a_stated_scale_within_the_tolerance_is_used_everywhere():
+def test_a_stated_scale_within_the_tolerance_is_used_everywhere() -> None:
     computed = figures_of(JOINT)
     stated = computed.noise_scale * (1 + Fraction(1, 2**32))
     used = figures_of(JOINT, stated)
     assert used.noise_scale == stated
     assert used.law(7).diagonal == stated**2
-    assert used.rho < computed.rho
+    assert present(used.rho) < present(computed.rho)
 
 
 @pytest.mark.parametrize(
     "factor", [1 - Fraction(1, 2**30), 1 + Fraction(1, 2**30), Fraction(1, 2), Fraction(2)]
 )
-def test_another_scale_is_refused_with_both_values(factor):
+def test_another_scale_is_refused_with_both_values(factor: Fraction) -> None:
     # Denominators of 40 decimals at most, as a manifest has them.
     stated = Fraction(int(figures_of(JOINT).noise_scale * factor * 10**20), 10**20)
     with pytest.raises(PolicyError, match=r"noise_scale is [0-9.]+, but the terms give 50[0-9.]+") as caught:
@@ -249,32 +256,34 @@ def test_another_scale_is_refused_with_both_values(factor):
         ({"modulus_bits": 32}, "do not fit"),
     ],
 )
-def test_terms_that_contradict_each_other_are_refused(change, reason):
+def test_terms_that_contradict_each_other_are_refused(
+    change: dict[str, Fraction] | dict[str, int] | dict[str, Fraction | int], reason: str
+) -> None:
     with pytest.raises(PolicyError, match=reason):
         figures_of(replace(JOINT, **change))
 
 
-def test_the_clip_norm_must_pass_the_rounding_error_of_a_record():
+def test_the_clip_norm_must_pass_the_rounding_error_of_a_record() -> None:
     root = Fraction(1, 2048)  # √4/(2q)
     with pytest.raises(PolicyError, match="rounding error"):
         figures_of(replace(MASKED, encoded_features=4, clip_norm=root))
 
 
-def test_sums_of_squares_stay_below_two_to_the_62():
+def test_sums_of_squares_stay_below_two_to_the_62() -> None:
     terms = replace(JOINT, encoded_features=1, clip_norm=Fraction(1), delta=Fraction("1e-15"))
     assert figures_of(replace(terms, max_records=2**40 - 1)).max_records * 2**22 < 2**62
     with pytest.raises(PolicyError, match="64-bit"):
         figures_of(replace(terms, max_records=2**40))
 
 
-def test_half_of_delta_is_enough_and_less_is_not():
+def test_half_of_delta_is_enough_and_less_is_not() -> None:
     tails = delta_of_tails(JOINT.epsilon)
     assert figures_of(replace(JOINT, delta=2 * tails)).delta_zcdp == tails
     with pytest.raises(PolicyError, match="half of δ"):
         figures_of(replace(JOINT, delta=2 * tails * (1 - Fraction(1, 10**9))))
 
 
-def test_noise_above_the_sampler_is_refused():
+def test_noise_above_the_sampler_is_refused() -> None:
     """13·N̄·t must stay below 2⁶³ in a masked study; joint is bound by 13·t and by 13·t/α."""
     terms = replace(MASKED, epsilon=Fraction("0.0001"), delta=Fraction("1e-12"), max_records=900_000)
     with pytest.raises(PolicyError, match="63 bits"):
@@ -288,12 +297,12 @@ def test_noise_above_the_sampler_is_refused():
 @pytest.mark.parametrize(
     ("d", "clip_norm"), [(1, "1"), (10, "1.1"), (100, "0.01"), (617, "8"), (5000, "0.3")]
 )
-def test_default_fraction_bits_are_the_least_that_round_to_a_thousandth(d, clip_norm):
+def test_default_fraction_bits_are_the_least_that_round_to_a_thousandth(d: int, clip_norm: str) -> None:
     r = Fraction(clip_norm)
     bits = default_fraction_bits(d, r)
 
-    def loss(f):
-        return math.sqrt(d) / (2 * r * 2**f)
+    def loss(f: int) -> float:
+        return float(math.sqrt(d) / (2 * r * 2**f))
 
     assert bits >= 10
     assert loss(bits) <= 2**-10
@@ -309,7 +318,7 @@ PRE_STUDY = replace(
 )
 
 
-def test_pairs_by_formula():
+def test_pairs_by_formula() -> None:
     figures = figures_of(PAIRS)
     bound, rho = 4 * 2048**2, zcdp_rho(Fraction(1), figures.delta_zcdp)
     assert figures.record_bound == bound
@@ -320,11 +329,11 @@ def test_pairs_by_formula():
         (55, 12500 * bound, tail),
     ]
     assert figures.slot_bits == bit_length_of_signed(12500 * bound + tail)
-    assert (figures.value_count, figures.alpha_squared, figures.mask_bits) == (56, 0, 0)
+    assert (figures.value_count, figures.alpha_squared, figures.mask_bits) == (56, Fraction(0), 0)
     assert figures.most_counted == 12500
 
 
-def test_a_pre_study_by_formula():
+def test_a_pre_study_by_formula() -> None:
     figures = figures_of(PRE_STUDY)
     rho = zcdp_rho(Fraction(1), figures.delta_zcdp)
     assert float(figures.noise_scale) == pytest.approx(1 / (2 * float(rho)) ** 0.5, rel=1e-9)
@@ -337,7 +346,7 @@ def test_a_pre_study_by_formula():
     assert figures.guarantee.epsilon == 1
 
 
-def test_all_rounds_of_a_chain_may_be_masked():
+def test_all_rounds_of_a_chain_may_be_masked() -> None:
     """δ/1024 pays for eight masks: for one alone is not enough."""
     one = figures_of(replace(MASKED, rho_share=Fraction(1, 8))).delta_mask
     tails = delta_of_tails(MASKED.epsilon)
@@ -348,22 +357,22 @@ def test_all_rounds_of_a_chain_may_be_masked():
     assert figures_of(replace(MASKED, delta=enough, rho_share=Fraction(1, 8))).delta_mask == one
 
 
-def test_a_round_of_a_chain_spends_its_share_of_one_rho():
+def test_a_round_of_a_chain_spends_its_share_of_one_rho() -> None:
     shares = ((PRE_STUDY, "0.05"), (MASKED, "0.25"), (PAIRS, "0.7"))
     parts = [figures_of(replace(terms, rho_share=Fraction(share))) for terms, share in shares]
     assert len({figures.delta_zcdp for figures in parts}) == 1
     whole = zcdp_rho(Fraction(1), JOINT.delta * Fraction(1023, 1024))
     assert all(figures.rho_total == whole for figures in parts)
-    assert sum(figures.rho for figures in parts) <= whole
-    assert float(sum(figures.rho for figures in parts)) == pytest.approx(float(whole), rel=1e-8)
+    assert sum(present(figures.rho) for figures in parts) <= whole
+    assert float(sum(present(figures.rho) for figures in parts)) == pytest.approx(float(whole), rel=1e-8)
     for figures in parts:
         assert figures.guarantee.epsilon < 1
         assert figures.guarantee.delta < JOINT.delta
     # Less of ρ is more noise, and the ε of a round by itself is below the share's root of the whole.
-    assert 0.2 < float(parts[0].guarantee.epsilon) < 0.3
+    assert 0.2 < float(present(parts[0].guarantee.epsilon)) < 0.3
 
 
-def test_a_chain_pays_for_the_tails_of_eight_rounds_from_its_first():
+def test_a_chain_pays_for_the_tails_of_eight_rounds_from_its_first() -> None:
     paid = 8 * 1024 * delta_of_tails(JOINT.epsilon)
     round_ = replace(JOINT, rho_share=Fraction(1, 2), delta=paid)
     assert figures_of(round_).delta_zcdp == paid * Fraction(1023, 1024)
@@ -371,7 +380,7 @@ def test_a_chain_pays_for_the_tails_of_eight_rounds_from_its_first():
         figures_of(replace(round_, delta=paid * (1 - Fraction(1, 10**9))))
 
 
-def test_squares_of_records_that_nothing_cuts_stay_exact():
+def test_squares_of_records_that_nothing_cuts_stay_exact() -> None:
     fine = replace(PRE_STUDY, fraction_bits=27, max_records=100, delta=Fraction(1, 10**6))
     assert figures_of(fine).grid == 2**27
     with pytest.raises(PolicyError, match="before clipping"):

@@ -23,7 +23,6 @@ from dpdpca_runtime.http import exchange
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.connection import trusted_authorities
 from dpdpca_runtime.http.retry import Patience
-from dpdpca_user import service_client
 from dpdpca_user.service_client import ServiceClient
 
 KEY = IdentityKey.generate()
@@ -265,14 +264,13 @@ def test_an_unknown_name(ask: Ask, slept: list[float]) -> None:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exchange, service_client):
-        monkeypatch.setattr(module, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(exchange, "_TIMEOUT", 0.3)
 
 
 @pytest.mark.usefixtures("hasty")
 def test_silence(ask: Ask, slept: list[float]) -> None:
     silent = threading.Event()
-    with answering(lambda link: bool(silent.wait(30)) and None) as server:
+    with answering(lambda _link: silent.wait(30)) as server:
         said = unavailable(ask, slept, f"http://127.0.0.1:{server.port}")
         assert said == "accepted the connection, but does not answer in time; try again later"
         slept.clear()
@@ -288,7 +286,7 @@ def test_an_answer_that_breaks_off(ask: Ask, slept: list[float]) -> None:
         link.recv(65536)
         link.sendall(OK[:-1])
 
-    for act in (half, lambda link: link.recv(65536) and None):
+    for act in (half, lambda link: link.recv(65536)):
         slept.clear()
         with answering(act) as server:
             said = unavailable(ask, slept, f"http://127.0.0.1:{server.port}")
@@ -296,7 +294,7 @@ def test_an_answer_that_breaks_off(ask: Ask, slept: list[float]) -> None:
 
 
 def test_a_handshake_that_breaks_off(ask: Ask, slept: list[float]) -> None:
-    with answering(lambda link: link.recv(65536) and None) as server:
+    with answering(lambda link: link.recv(65536)) as server:
         said = unavailable(ask, slept, f"https://localhost:{server.port}")
     assert re.match(r"(closed the connection|cannot be reached: )", said), said
 

@@ -3,8 +3,10 @@
 import copy
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
+from study_parties import MakeManifest, Parties
 
 from dpdpca_protocol.errors import (
     AuthenticationError,
@@ -16,6 +18,7 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.signed_manifest import open_manifest, parse_manifest, sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json
@@ -26,20 +29,20 @@ LEAST = 512
 
 
 @pytest.fixture(scope="module", params=["joint", "masked"])
-def manifest(request, make_manifest):
+def manifest(request: pytest.FixtureRequest, make_manifest: MakeManifest) -> Manifest:
     return make_manifest(release=request.param)
 
 
 @pytest.fixture
-def body(manifest):
+def body(manifest: Manifest) -> dict[str, Any]:
     return copy.deepcopy(manifest.to_body())
 
 
-def parse(body):
+def parse(body: dict[str, Any]) -> Manifest:
     return parse_manifest(body)
 
 
-def test_a_manifest_survives_its_body(manifest, body):
+def test_a_manifest_survives_its_body(manifest: Manifest, body: dict[str, Any]) -> None:
     parsed = parse(body)
     assert parsed == manifest
     assert canonical_json(parsed.to_body()) == canonical_json(body)
@@ -50,7 +53,9 @@ def test_a_manifest_survives_its_body(manifest, body):
     ("release", "mechanism", "is_pure"),
     [("joint", "laplace", True), ("masked", "laplace", False), ("joint", "gaussian", False)],
 )
-def test_a_mechanism_survives_its_body(make_manifest, release, mechanism, is_pure):
+def test_a_mechanism_survives_its_body(
+    make_manifest: MakeManifest, release: str, mechanism: str, is_pure: bool
+) -> None:
     made = make_manifest(release=release, mechanism=mechanism)
     body = made.to_body()
     assert "calibration" not in body
@@ -61,7 +66,7 @@ def test_a_mechanism_survives_its_body(make_manifest, release, mechanism, is_pur
         parse(body)
 
 
-def test_owners_may_draw_the_noise_of_a_joint_study(make_manifest):
+def test_owners_may_draw_the_noise_of_a_joint_study(make_manifest: MakeManifest) -> None:
     made = make_manifest(noise_by="owners", min_owners=3, max_owners=9, participants=[])
     body = made.to_body()
     assert (body["noise_by"], body["max_colluding"]) == ("owners", 1)
@@ -83,12 +88,14 @@ def test_owners_may_draw_the_noise_of_a_joint_study(make_manifest):
         ({"min_owners": 1, "participants": []}, "between 1 and min_owners"),
     ],
 )
-def test_noise_in_shares_that_would_not_hold_is_refused(make_manifest, change, reason):
+def test_noise_in_shares_that_would_not_hold_is_refused(
+    make_manifest: MakeManifest, change: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(PolicyError, match=reason):
         make_manifest(**({"noise_by": "owners"} | change))
 
 
-def test_only_the_members_of_the_protocol_are_there(body):
+def test_only_the_members_of_the_protocol_are_there(body: dict[str, Any]) -> None:
     listed = (
         "format title purpose user proxy participants features missing scaling clip_norm fraction_bits"
         " mechanism release relation epsilon delta noise_by max_colluding sum_weight noise_scale min_owners"
@@ -97,7 +104,7 @@ def test_only_the_members_of_the_protocol_are_there(body):
     assert set(body) == set(listed.split())
 
 
-def test_a_signed_manifest_opens(manifest, parties):
+def test_a_signed_manifest_opens(manifest: Manifest, parties: Parties) -> None:
     statement = sign_manifest(manifest, parties.user)
     signed = open_manifest(statement.encoded, key_rules=KeyRules(LEAST))
     assert signed.manifest == manifest
@@ -105,7 +112,7 @@ def test_a_signed_manifest_opens(manifest, parties):
     assert signed.public_key.modulus == parties.secret.public.modulus
 
 
-def test_another_partys_signature_is_refused(manifest, body):
+def test_another_partys_signature_is_refused(manifest: Manifest, body: dict[str, Any]) -> None:
     stranger = IdentityKey.generate()
     with pytest.raises(AuthenticationError):
         open_manifest(sign_statement("manifest", body, stranger).encoded, key_rules=KeyRules(LEAST))
@@ -113,7 +120,7 @@ def test_another_partys_signature_is_refused(manifest, body):
         sign_manifest(manifest, stranger)
 
 
-def test_a_tampered_manifest_is_refused(manifest, parties):
+def test_a_tampered_manifest_is_refused(manifest: Manifest, parties: Parties) -> None:
     encoded = sign_manifest(manifest, parties.user).encoded
     changed = encoded.replace(b'"epsilon":"1"', b'"epsilon":"2"')
     assert changed != encoded
@@ -121,26 +128,26 @@ def test_a_tampered_manifest_is_refused(manifest, parties):
         open_manifest(changed, key_rules=KeyRules(LEAST))
 
 
-def test_a_modulus_seen_before_is_refused(manifest, parties):
+def test_a_modulus_seen_before_is_refused(manifest: Manifest, parties: Parties) -> None:
     encoded = sign_manifest(manifest, parties.user).encoded
     seen = {Digest.of(parties.secret.public.encode())}
     with pytest.raises(CryptographicError, match="each study needs its own key"):
         open_manifest(encoded, seen, key_rules=KeyRules(LEAST))
 
 
-def test_a_proof_for_another_user_is_refused(body, parties):
+def test_a_proof_for_another_user_is_refused(body: dict[str, Any], parties: Parties) -> None:
     other = IdentityKey.generate()
     body["user"].update(ed25519=other.public.ed25519.hex(), x25519=other.public.x25519.hex())
     with pytest.raises(CryptographicError, match="is invalid for this modulus"):
         open_manifest(sign_statement("manifest", body, other).encoded, key_rules=KeyRules(LEAST))
 
 
-def test_the_product_refuses_a_small_modulus(manifest, parties):
+def test_the_product_refuses_a_small_modulus(manifest: Manifest, parties: Parties) -> None:
     with pytest.raises(PolicyError, match="has 512 bits, fewer than the minimum of 2048"):
         open_manifest(sign_manifest(manifest, parties.user).encoded)
 
 
-def test_figures_are_recomputed_and_both_values_named(body):
+def test_figures_are_recomputed_and_both_values_named(body: dict[str, Any]) -> None:
     width = body["slot_bits"]
     body["slot_bits"] += 1
     with pytest.raises(PolicyError, match=f"slot_bits is {width + 1}, but the terms give {width}"):
@@ -150,34 +157,34 @@ def test_figures_are_recomputed_and_both_values_named(body):
         parse(body)
 
 
-def test_half_the_noise_is_refused(body):
+def test_half_the_noise_is_refused(body: dict[str, Any]) -> None:
     scale = body["noise_scale"]
     body["noise_scale"] = str(int(float(scale) / 2))
     with pytest.raises(PolicyError, match=f"noise_scale is [0-9]+, but the terms give {scale}"):
         parse(body)
 
 
-def test_a_figure_that_depends_on_changed_terms_is_refused(body):
+def test_a_figure_that_depends_on_changed_terms_is_refused(body: dict[str, Any]) -> None:
     body["epsilon"] = "2"
     with pytest.raises(PolicyError, match="noise_scale"):
         parse(body)
 
 
 @pytest.mark.parametrize("member", ["format", "title", "key", "closes_at", "sum_weight", "participants"])
-def test_a_missing_member_is_refused(body, member):
+def test_a_missing_member_is_refused(body: dict[str, Any], member: str) -> None:
     del body[member]
     with pytest.raises(MessageError, match=f"lacks {member}"):
         parse(body)
 
 
 @pytest.mark.parametrize("member", ["note", "Title", "", "epsilon "])
-def test_an_unknown_member_is_refused(body, member):
+def test_an_unknown_member_is_refused(body: dict[str, Any], member: str) -> None:
     body[member] = "1"
     with pytest.raises(MessageError, match="unknown"):
         parse(body)
 
 
-def test_a_larger_cohort_distance_is_said_and_the_least_goes_without_saying(body):
+def test_a_larger_cohort_distance_is_said_and_the_least_goes_without_saying(body: dict[str, Any]) -> None:
     assert "cohort_distance" not in body
     assert parse(body).cohort_distance == 2
     body["cohort_distance"] = 3
@@ -186,7 +193,9 @@ def test_a_larger_cohort_distance_is_said_and_the_least_goes_without_saying(body
 
 
 @pytest.mark.parametrize("distance", [2, 1, 0, -3, 100_001, "3", True, None])
-def test_a_cohort_distance_below_or_as_the_least_is_refused(body, distance):
+def test_a_cohort_distance_below_or_as_the_least_is_refused(
+    body: dict[str, Any], distance: int | str | bool | None
+) -> None:
     body["cohort_distance"] = distance
     with pytest.raises((MessageError, PolicyError)):
         parse(body)
@@ -233,7 +242,9 @@ def test_a_cohort_distance_below_or_as_the_least_is_refused(body, distance):
         ("features", [], "features is empty"),
     ],
 )
-def test_a_rule_broken_is_refused(body, member, value, reason):
+def test_a_rule_broken_is_refused(
+    body: dict[str, Any], member: str, value: str | int | list[Any], reason: str
+) -> None:
     body[member] = value
     with pytest.raises(PolicyError, match=reason) as caught:
         parse(body)
@@ -259,13 +270,13 @@ def test_a_rule_broken_is_refused(body, member, value, reason):
         ("title", 1),
     ],
 )
-def test_a_wrong_shape_is_refused(body, member, value):
+def test_a_wrong_shape_is_refused(body: dict[str, Any], member: str, value: object) -> None:
     body[member] = value
     with pytest.raises(MessageError):
         parse(body)
 
 
-def test_sum_weight_follows_the_release(make_manifest):
+def test_sum_weight_follows_the_release(make_manifest: MakeManifest) -> None:
     joint, masked = make_manifest(release="joint").to_body(), make_manifest(release="masked").to_body()
     assert (joint["sum_weight"], masked["sum_weight"]) == ("0.43", "0")
     for body, weights in ((joint, ("0", "-1", "2.01")), (masked, ("0.43",))):
@@ -274,7 +285,7 @@ def test_sum_weight_follows_the_release(make_manifest):
                 parse({**body, "sum_weight": weight})
 
 
-def test_a_masked_study_names_its_owners(make_manifest):
+def test_a_masked_study_names_its_owners(make_manifest: MakeManifest) -> None:
     masked = make_manifest(release="masked").to_body()
     with pytest.raises(PolicyError, match="named participants"):
         parse({**masked, "participants": []})
@@ -284,7 +295,7 @@ def test_a_masked_study_names_its_owners(make_manifest):
         parse({**joint, "closing": "when-complete"})
 
 
-def test_one_key_has_one_role_and_one_name(body):
+def test_one_key_has_one_role_and_one_name(body: dict[str, Any]) -> None:
     twice = copy.deepcopy(body)
     twice["participants"][1]["ed25519"] = twice["participants"][0]["ed25519"]
     namesakes = copy.deepcopy(body)
@@ -298,7 +309,7 @@ def test_one_key_has_one_role_and_one_name(body):
             parse(changed)
 
 
-def test_more_participants_than_places_are_refused(manifest):
+def test_more_participants_than_places_are_refused(manifest: Manifest) -> None:
     body = replace(manifest, min_owners=1, max_owners=2).to_body()
     with pytest.raises(PolicyError, match="3 participants are named, but the study is for 1 to 2 owners"):
         parse(body)
@@ -307,20 +318,20 @@ def test_more_participants_than_places_are_refused(manifest):
         parse(body)
 
 
-def test_feature_names_are_unique(body):
+def test_feature_names_are_unique(body: dict[str, Any]) -> None:
     body["features"][1]["name"] = "age"
     with pytest.raises(PolicyError, match="features contains an entry twice"):
         parse(body)
 
 
-def test_common_scaling_refuses_categories(make_manifest, draft):
+def test_common_scaling_refuses_categories(make_manifest: MakeManifest, draft: dict[str, Any]) -> None:
     features = [*draft["features"], {"name": "blood", "levels": ["A", "B"]}]
     assert make_manifest(features=features).figures.encoded_features == 5
     with pytest.raises(PolicyError, match="scaling common"):
         make_manifest(features=features, scaling="common")
 
 
-def test_too_many_levels_are_refused(make_manifest, monkeypatch):
+def test_too_many_levels_are_refused(make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdpca_protocol.terms.rules.MAX_ENCODED_FEATURES", 4)
     with pytest.raises(PolicyError, match="more than 4 encoded features"):
         make_manifest(features=[{"name": "blood", "levels": list("ABCDE")}])
@@ -341,23 +352,32 @@ def test_too_many_levels_are_refused(make_manifest, monkeypatch):
         ({"generator": "02"}, MessageError),
     ],
 )
-def test_a_key_of_another_form_is_refused(body, parties, change, error):
+def test_a_key_of_another_form_is_refused(
+    body: dict[str, Any],
+    parties: Parties,
+    change: dict[str, Any],
+    error: type[PolicyError] | type[MessageError] | type[CryptographicError],
+) -> None:
     body["key"].update(change)
     with pytest.raises(error):
         open_manifest(sign_statement("manifest", body, parties.user).encoded, key_rules=KeyRules(LEAST))
 
 
-def test_units_of_the_encoded_columns(make_manifest, draft):
+def test_units_of_the_encoded_columns(make_manifest: MakeManifest, draft: dict[str, Any]) -> None:
     ranged = make_manifest()
     assert ranged.encoded_names == ("age", "systolic", "weight")
-    assert ranged.feature_units == ((50, 50), (120, 100), (Fraction("126.5"), 124))
+    assert ranged.feature_units == tuple(
+        (Fraction(origin), Fraction(unit)) for origin, unit in ((50, 50), (120, 100), ("126.5", 124))
+    )
     assert [unit for _, unit in make_manifest(scaling="common").feature_units] == [124] * 3
     mixed = make_manifest(features=[draft["features"][0], {"name": "blood", "levels": ["A", "B"]}])
-    assert mixed.feature_units == ((50, 50), (0, 1), (0, 1))
+    assert mixed.feature_units == tuple(
+        (Fraction(origin), Fraction(unit)) for origin, unit in ((50, 50), (0, 1), (0, 1))
+    )
     assert mixed.encoded_names == ("age", "blood = A", "blood = B")
 
 
-def test_a_full_size_key_needs_no_test_switch(make_manifest, parties):
+def test_a_full_size_key_needs_no_test_switch(make_manifest: MakeManifest, parties: Parties) -> None:
     """The one slow test here: 2,048 bits, through the path that the product takes."""
     secret = generate_secret_key(2048, OS_RANDOMNESS)
     proof = prove_key(secret, parties.user.public.ed25519)
@@ -372,13 +392,15 @@ def test_a_full_size_key_needs_no_test_switch(make_manifest, parties):
     assert signed.public_key.bits == 2048
 
 
-def test_a_participant_survives_its_body():
+def test_a_participant_survives_its_body() -> None:
     participant = Participant("A", bytes(32))
     assert Participant.parse(participant.to_body(), "p") == participant
 
 
 @pytest.mark.parametrize("second", ["hospital a", "Hospital A\u00a0", "Ｈospital A"])
-def test_names_that_a_reader_would_take_for_one_are_refused(make_manifest, parties, second):
+def test_names_that_a_reader_would_take_for_one_are_refused(
+    make_manifest: MakeManifest, parties: Parties, second: str
+) -> None:
     body = make_manifest().to_body()
     body["participants"][1]["name"] = second
     with pytest.raises((MessageError, PolicyError)):

@@ -1,29 +1,32 @@
 """The rules for nonnegative records, pairs, pre-studies and rounds of a chain: kept, and each one broken."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 
 LEAST = 512
 
 
 @pytest.fixture(params=["joint", "masked"])
-def body(request, make_manifest):
+def body(request: pytest.FixtureRequest, make_manifest: MakeManifest) -> dict[str, Any]:
     return make_manifest(release=request.param).to_body()
 
 
-def parse(body):
+def parse(body: dict[str, Any]) -> Manifest:
     return parse_manifest(body)
 
 
-def from_zero(**changes):
+def from_zero(**changes: int | str) -> dict[str, int | str]:
     return {"name": "count", "lower": 0, "upper": 50, **changes}
 
 
-def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest):
+def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(release="masked", features=[from_zero(), from_zero(name="b")], nonnegative=True)
     assert manifest.to_body()["nonnegative"] is True
     assert [feature.origin for feature in manifest.features] == [0, 0]
@@ -42,20 +45,22 @@ def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest):
         ({"mechanism": "laplace"}, "proved only for the gaussian mechanism"),
     ],
 )
-def test_nonnegative_is_refused_where_it_proves_nothing(make_manifest, changes, reason):
+def test_nonnegative_is_refused_where_it_proves_nothing(
+    make_manifest: MakeManifest, changes: dict[str, Any], reason: str
+) -> None:
     terms = {"release": "masked", "features": [from_zero(), from_zero(name="b")], "nonnegative": True}
     with pytest.raises(PolicyError, match=reason):
         make_manifest(**terms | changes)
 
 
 @pytest.mark.parametrize("value", [False, None, 1, "true"])
-def test_nonnegative_is_true_or_left_out(body, value):
+def test_nonnegative_is_true_or_left_out(body: dict[str, Any], value: bool | int | str | None) -> None:
     body["nonnegative"] = value
     with pytest.raises(MessageError, match="true, or omitted"):
         parse(body)
 
 
-def test_pairs_and_pre_studies_survive_their_bodies(make_manifest):
+def test_pairs_and_pre_studies_survive_their_bodies(make_manifest: MakeManifest) -> None:
     first = make_manifest(release="pre-study", blocks={"pair-norms": 0.5, "norms": "0.5"}, rho_share="0.05")
     body = first.to_body()
     assert body["blocks"] == {"norms": "0.5", "pair-norms": "0.5"}
@@ -101,7 +106,12 @@ PAIRS = {"release": "pairs"}
         (PRE_STUDY, {"rho_share": "0.1", "epsilon": "35"}, "tails and masks of a chain"),
     ],
 )
-def test_pairs_and_pre_studies_are_held_to_their_rules(make_manifest, terms, changes, reason):
+def test_pairs_and_pre_studies_are_held_to_their_rules(
+    make_manifest: MakeManifest,
+    terms: dict[str, Any],
+    changes: dict[str, Any],
+    reason: str,
+) -> None:
     body = make_manifest(**terms).to_body() | changes
     with pytest.raises(PolicyError, match=reason):
         parse(body)
@@ -120,6 +130,8 @@ def test_pairs_and_pre_studies_are_held_to_their_rules(make_manifest, terms, cha
         {"rho_share": 0.5},
     ],
 )
-def test_other_shapes_of_the_new_members_are_malformed(make_manifest, changes):
+def test_other_shapes_of_the_new_members_are_malformed(
+    make_manifest: MakeManifest, changes: dict[str, Any]
+) -> None:
     with pytest.raises(MessageError):
         parse(make_manifest(**PRE_STUDY).to_body() | changes)

@@ -1,13 +1,12 @@
 """Scales of features in a manifest: the unit of the metric, and the limits within which sums stay exact."""
 
-from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 
 FEATURES = [
@@ -16,9 +15,9 @@ FEATURES = [
 ]
 
 
-def test_values_are_divided_by_the_scale_where_there_is_one(make_manifest: Callable[..., Manifest]) -> None:
+def test_values_are_divided_by_the_scale_where_there_is_one(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(features=FEATURES)
-    assert manifest.feature_units == ((500, 20), (50, 50))
+    assert manifest.feature_units == ((Fraction(500), Fraction(20)), (Fraction(50), Fraction(50)))
     assert parse_manifest(manifest.to_body()) == manifest
 
 
@@ -40,7 +39,7 @@ def test_values_are_divided_by_the_scale_where_there_is_one(make_manifest: Calla
     ],
 )
 def test_scales_that_fit_nothing_are_refused(
-    make_manifest: Callable[..., Manifest], change: dict[str, Any], words: str
+    make_manifest: MakeManifest, change: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(PolicyError, match=words):
         make_manifest(features=FEATURES, **change)

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from fractions import Fraction
+from typing import Any
 
 import dp_accounting
 import opendp.prelude as dp
@@ -23,6 +24,7 @@ from dpdpca_protocol.privacy.mechanisms import (
     BlockGaussian,
     Gaussian,
     Laplace,
+    Mechanism,
     Quantity,
     Setting,
     mechanism_for,
@@ -37,7 +39,9 @@ WEIGHT = Fraction(43, 100) * K
 DELTA = Fraction(1, 10**6)
 
 
-def setting(quantity=Quantity.SECOND_MOMENT, d=8, epsilon="1", delta=DELTA):
+def setting(
+    quantity: Quantity = Quantity.SECOND_MOMENT, d: int = 8, epsilon: str = "1", delta: Fraction = DELTA
+) -> Setting:
     weight = WEIGHT if quantity is Quantity.JOINT else Fraction(0)
     return Setting(quantity, d, K, Fraction(epsilon), delta, weight)
 
@@ -46,7 +50,9 @@ OFFERED = [(mechanism, quantity) for mechanism in MECHANISMS for quantity in sor
 
 
 @pytest.mark.parametrize(("mechanism", "quantity"), OFFERED)
-def test_every_mechanism_says_the_same_things_about_itself(mechanism, quantity):
+def test_every_mechanism_says_the_same_things_about_itself(
+    mechanism: type[Mechanism], quantity: Quantity
+) -> None:
     fitted = mechanism.calibrated(setting(quantity))
     assert mechanism_for(mechanism.name, quantity) is mechanism
     assert fitted.guarantee.epsilon == 1
@@ -66,7 +72,9 @@ def test_every_mechanism_says_the_same_things_about_itself(mechanism, quantity):
 
 
 @pytest.mark.parametrize(("mechanism", "quantity"), OFFERED)
-def test_draws_have_the_order_of_the_release_and_obey_their_bounds(mechanism, quantity):
+def test_draws_have_the_order_of_the_release_and_obey_their_bounds(
+    mechanism: type[Mechanism], quantity: Quantity
+) -> None:
     fitted = mechanism.calibrated(setting(quantity, d=3))
     draws = fitted.draw(5)
     law = fitted.law(5)
@@ -80,19 +88,19 @@ def test_draws_have_the_order_of_the_release_and_obey_their_bounds(mechanism, qu
     assert fitted.draw(5) != draws
 
 
-def test_a_triangle_is_drawn_once_and_whole():
+def test_a_triangle_is_drawn_once_and_whole() -> None:
     asked = []
 
-    def draws(variance, count, bound):
+    def draws(variance: Fraction, count: int, bound: int) -> list[int]:
         asked.append((variance, count, bound))
         return list(range(10 * len(asked), 10 * len(asked) + count))
 
     triangle = gaussian_triangle(4, Fraction(9), Fraction(4), Samplers(gaussian=draws))
-    assert asked == [(9, 4, 39), (4, 6, 26)]
+    assert asked == [(Fraction(9), 4, 39), (Fraction(4), 6, 26)]
     assert triangle == [10, 20, 21, 22, 11, 23, 24, 12, 25, 13]
 
 
-def test_ours_is_the_calibration_of_the_releases():
+def test_ours_is_the_calibration_of_the_releases() -> None:
     rho = zcdp_rho(Fraction(1), DELTA)
     masked = Gaussian.calibrated(setting(Quantity.SCATTER))
     joint = Gaussian.calibrated(setting(Quantity.JOINT))
@@ -113,14 +121,14 @@ def test_ours_is_the_calibration_of_the_releases():
     assert joint.analytic_scale == pytest.approx(float(2 * K + WEIGHT) / math.sqrt(2) * unit)
 
 
-def test_the_real_epsilon_is_dp_accountings():
+def test_the_real_epsilon_is_dp_accountings() -> None:
     for ratio in (0.01, 0.3, 1.0, 4.0):
         for delta in (1e-8, 1e-5, 1e-2):
             expected = dp_accounting.get_epsilon_gaussian(1 / ratio, delta)
             assert real_epsilon(ratio, delta) == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-def test_events_are_what_dp_accounting_and_opendp_say():
+def test_events_are_what_dp_accounting_and_opendp_say() -> None:
     dp.enable_features("contrib")
     for mechanism, quantity in OFFERED:
         fitted = mechanism.calibrated(setting(quantity))
@@ -131,7 +139,7 @@ def test_events_are_what_dp_accounting_and_opendp_say():
         if event.pure_epsilon is None:
             distance = math.sqrt(frobenius_sensitivity_squared(fitted.setting))
             accountant.compose(dp_accounting.GaussianDpEvent(scale / distance))
-            measurement = dp.m.make_gaussian(
+            measurement: Any = dp.m.make_gaussian(
                 dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=scale
             )
             assert measurement.map(distance) == pytest.approx(float(event.rho), rel=1e-9)
@@ -148,7 +156,7 @@ def test_events_are_what_dp_accounting_and_opendp_say():
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_less_noise_than_the_formula_gives_is_refused(mechanism):
+def test_less_noise_than_the_formula_gives_is_refused(mechanism: type[Mechanism]) -> None:
     fitted = mechanism.calibrated(setting())
     with pytest.raises(UsageError, match="noise scale"):
         mechanism(fitted.setting, fitted.scale * Fraction(999, 1000))
@@ -169,8 +177,8 @@ def test_less_noise_than_the_formula_gives_is_refused(mechanism):
         {"quantity": Quantity.JOINT, "alpha_squared": Fraction(2 * K + 1)},
     ],
 )
-def test_terms_out_of_range_are_refused(change):
-    terms = {
+def test_terms_out_of_range_are_refused(change: dict[str, Any]) -> None:
+    terms: dict[str, Any] = {
         "quantity": Quantity.SCATTER,
         "encoded_features": 4,
         "record_bound": K,
@@ -181,7 +189,7 @@ def test_terms_out_of_range_are_refused(change):
         Setting(**(terms | change))
 
 
-def test_calls_out_of_range_are_refused():
+def test_calls_out_of_range_are_refused() -> None:
     fitted = Laplace.calibrated(setting())
     with pytest.raises(UsageError):
         fitted.draw(0)
@@ -197,7 +205,7 @@ def test_calls_out_of_range_are_refused():
     assert real_epsilon(1e-9, 1e-6) == 0.0
 
 
-def test_mechanisms_import_no_opendp():
+def test_mechanisms_import_no_opendp() -> None:
     script = (
         "import sys, dpdpca_protocol.privacy.mechanisms;"
         " sys.exit(any(m.startswith('opendp') for m in sys.modules))"

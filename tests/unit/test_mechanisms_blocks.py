@@ -1,6 +1,7 @@
 """Each block spends its part of ρ, and all of them together what the study may."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
@@ -26,12 +27,12 @@ SHARES = (
 )
 
 
-def setting(blocks=SHARES, **changes):
+def setting(blocks: tuple[tuple[BlockName, Fraction], ...] = SHARES, **changes: Any) -> Setting:
     return Setting(Quantity.PRE_STUDY, 3, 1000, Fraction(1), DELTA, blocks=blocks, **changes)
 
 
 @pytest.mark.parametrize("rho_share", [Fraction(1), Fraction("0.05")])
-def test_blocks_spend_their_parts_and_no_more(rho_share):
+def test_blocks_spend_their_parts_and_no_more(rho_share: Fraction) -> None:
     fitted = BlockGaussian.calibrated(setting(rho_share=rho_share))
     whole = rho_share * zcdp_rho(Fraction(1), DELTA)
     spent = {
@@ -44,11 +45,11 @@ def test_blocks_spend_their_parts_and_no_more(rho_share):
     assert fitted.guarantee.epsilon == (1 if rho_share == 1 else epsilon_of_rho(fitted.rho, DELTA))
 
 
-def test_draws_come_block_by_block():
+def test_draws_come_block_by_block() -> None:
     fitted = BlockGaussian.calibrated(setting())
     asked = []
 
-    def gaussian(variance, count, bound):
+    def gaussian(variance: Fraction, count: int, bound: int) -> list[int]:
         asked.append((variance, count, bound))
         return [len(asked)] * count
 
@@ -67,18 +68,18 @@ def test_draws_come_block_by_block():
         ((BlockName.NORMS, Fraction(2)), (BlockName.SUM, Fraction(-1))),
     ],
 )
-def test_parts_that_are_no_parts_are_refused(blocks):
+def test_parts_that_are_no_parts_are_refused(blocks: tuple[tuple[BlockName, Fraction], ...]) -> None:
     with pytest.raises(UsageError, match="blocks"):
         setting(blocks)
 
 
 @pytest.mark.parametrize("share", [0, -1, Fraction(3, 2)])
-def test_a_share_of_rho_is_a_part_of_it(share):
+def test_a_share_of_rho_is_a_part_of_it(share: int | Fraction) -> None:
     with pytest.raises(UsageError, match="rho_share"):
         setting(rho_share=Fraction(share))
 
 
-def test_only_the_gaussian_mechanism_knows_blocks_and_pairs():
+def test_only_the_gaussian_mechanism_knows_blocks_and_pairs() -> None:
     assert find("gaussian", Quantity.PRE_STUDY) is BlockGaussian
     assert find("gaussian", Quantity.PAIRS) is Gaussian
     for quantity in (Quantity.PRE_STUDY, Quantity.PAIRS):
@@ -87,7 +88,7 @@ def test_only_the_gaussian_mechanism_knows_blocks_and_pairs():
     assert Quantity.PAIRS not in Laplace.quantities
 
 
-def test_pairs_need_half_the_root_of_what_the_scatter_needs():
+def test_pairs_need_half_the_root_of_what_the_scatter_needs() -> None:
     pairs = Gaussian.calibrated(Setting(Quantity.PAIRS, 3, 1000, Fraction(1), DELTA))
     scatter = Gaussian.calibrated(Setting(Quantity.SCATTER, 3, 1000, Fraction(1), DELTA))
     assert float(scatter.scale / pairs.scale) == pytest.approx(8**0.5)  # t² = K²/ρ against 8K²/ρ

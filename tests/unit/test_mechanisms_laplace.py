@@ -2,11 +2,14 @@
 
 import math
 import random
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dpdpca_protocol.errors import UsageError
@@ -17,22 +20,22 @@ from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
 K = 10**8
 
 
-def bound(quantity, d, weight="0"):
+def bound(quantity: Quantity, d: int, weight: str = "0") -> float:
     terms = Setting(quantity, d, K, Fraction(1), Fraction(1, 10**6), Fraction(weight) * K)
     return float(l1_sensitivity(terms)) / K
 
 
-def spread(signs, d):
+def spread(signs: NDArray[np.int64] | tuple[int, ...], d: int) -> float:
     """max zᵀWz − xᵀWx over the unit ball, W with the given signs, 1 on its diagonal and ½ elsewhere."""
     weights = np.zeros((d, d))
     weights[np.triu_indices(d)] = signs
     weights = (weights + weights.T) / 2
     values = np.linalg.eigvalsh(weights)
-    return max(values[-1], 0) - min(values[0], 0)
+    return float(max(values[-1], 0) - min(values[0], 0))
 
 
 @pytest.mark.parametrize(("d", "known"), [(2, 2.236), (3, 2.872), (4, 3.606)])
-def test_replaced_record_moves_the_triangle_by_what_all_sign_patterns_allow(d, known):
+def test_replaced_record_moves_the_triangle_by_what_all_sign_patterns_allow(d: int, known: float) -> None:
     """Σ_{i≤j}|z_i z_j − x_i x_j| is the largest signed sum, and each of those is the spread of a matrix."""
     worst = max(spread(signs, d) for signs in product((1, -1), repeat=d * (d + 1) // 2))
     assert worst == pytest.approx(known, abs=1e-3)
@@ -40,7 +43,7 @@ def test_replaced_record_moves_the_triangle_by_what_all_sign_patterns_allow(d, k
 
 
 @pytest.mark.parametrize(("d", "known"), [(8, 6.403), (16, 12.042), (64, 45.97)])
-def test_larger_neighbours_that_come_close(d, known):
+def test_larger_neighbours_that_come_close(d: int, known: float) -> None:
     """Signs in two blocks reach √((d² + 2d + 2)/2) for even d."""
     block = np.where(np.arange(d) < d // 2, 1, -1)
     signs = np.where(block[:, None] == block[None, :], block[:, None], 1)[np.triu_indices(d)]
@@ -51,28 +54,29 @@ def test_larger_neighbours_that_come_close(d, known):
     assert bound(Quantity.SECOND_MOMENT, d) < d + 1 < 2 * d
 
 
-def triangle(matrix):
+def triangle(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     return matrix[np.triu_indices(len(matrix))]
 
 
-def furthest(distance, count, d):
+def furthest(distance: Callable[..., Any], count: int, d: int) -> float:
     """The largest distance found over `count` unit-ball records of which the first is replaced."""
     source = random.Random(7 * d)
 
-    def loss(flat):
+    def loss(flat: NDArray[np.float64]) -> float:
         rows = flat.reshape(count + 1, d)
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1)
-        return -distance(rows[1:], np.vstack([rows[:1], rows[2:]]))
+        return -float(distance(rows[1:], np.vstack([rows[:1], rows[2:]])))
 
     starts = [[source.gauss(0, 0.7) for _ in range((count + 1) * d)] for _ in range(5)]
-    return max(-minimize(loss, start, method="L-BFGS-B", options={"maxiter": 200}).fun for start in starts)
+    found = (minimize(loss, start, method="L-BFGS-B", options={"maxiter": 200}) for start in starts)
+    return max(-float(result.fun) for result in found)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_centred_scatter_is_covered_and_the_published_constant_is_not(d):
+def test_centred_scatter_is_covered_and_the_published_constant_is_not(d: int) -> None:
     count = 8
 
-    def scatter(rows):
+    def scatter(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         total = rows.sum(axis=0)
         return rows.T @ rows - np.outer(total, total) / count
 
@@ -89,25 +93,25 @@ def test_centred_scatter_is_covered_and_the_published_constant_is_not(d):
 
 @pytest.mark.parametrize("weight", ["0.05", "0.43", "2"])
 @pytest.mark.parametrize("d", [2, 3, 12])
-def test_joint_release_is_covered(d, weight):
+def test_joint_release_is_covered(d: int, weight: str) -> None:
     a = float(Fraction(weight))
 
-    def distance(rows, others):
+    def distance(rows: NDArray[np.float64], others: NDArray[np.float64]) -> float:
         moved = np.abs(triangle(rows.T @ rows - others.T @ others)).sum()
-        return moved + math.sqrt(a) * np.abs(rows.sum(axis=0) - others.sum(axis=0)).sum()
+        return float(moved + math.sqrt(a) * np.abs(rows.sum(axis=0) - others.sum(axis=0)).sum())
 
     found = furthest(distance, 1, d)
     allowed = bound(Quantity.JOINT, d, weight)
     assert 0.75 * allowed <= found <= allowed * (1 + 1e-9)
 
 
-def test_laplace_noise_is_far_above_gaussian_noise():
+def test_laplace_noise_is_far_above_gaussian_noise() -> None:
     """Standard deviation at d = 64, ε = 1: with our constant 65.5, with d + 1 it would be 91.9."""
     fitted = Laplace.calibrated(Setting(Quantity.SECOND_MOMENT, 64, K, Fraction(1), Fraction(1, 10**6)))
     assert math.sqrt(fitted.law(1).diagonal) / K == pytest.approx(65.5, rel=1e-3)
 
 
-def test_draws_are_python_integers():
+def test_draws_are_python_integers() -> None:
     draws = discrete_laplace(Fraction(3), 1000)
     assert len(draws) == 1000
     assert {type(draw) for draw in draws} == {int}
@@ -124,6 +128,6 @@ def test_draws_are_python_integers():
         (Fraction(2**2000), 1),
     ],
 )
-def test_what_the_sampler_cannot_do_is_refused(scale, count):
+def test_what_the_sampler_cannot_do_is_refused(scale: Fraction, count: int) -> None:
     with pytest.raises(UsageError):
         discrete_laplace(scale, count)

@@ -15,14 +15,14 @@ WEIGHT = Fraction(43, 100) * K
 DELTA = Fraction(1, 10**6)
 
 
-def setting(shares, d=3, bound=K, epsilon="1"):
+def setting(shares: int, d: int = 3, bound: int = K, epsilon: str = "1") -> Setting:
     return Setting(
         Quantity.JOINT, d, bound, Fraction(epsilon), DELTA, Fraction(43, 100) * bound, shares=shares
     )
 
 
 @pytest.mark.parametrize("shares", [1, 2, 7, 40])
-def test_the_assured_shares_are_worth_the_whole_claim(shares):
+def test_the_assured_shares_are_worth_the_whole_claim(shares: int) -> None:
     fitted = SharedGaussian.calibrated(setting(shares))
     allowed = zcdp_rho(Fraction(1), DELTA)
     squared = (2 * K + WEIGHT) ** 2 / 2
@@ -30,17 +30,20 @@ def test_the_assured_shares_are_worth_the_whole_claim(shares):
     assert fitted.rho == squared / (2 * fitted.scale**2) + excess
     assert allowed * (1 - Fraction(1, 2**50)) < fitted.rho <= allowed
     assert fitted.event.rho == fitted.rho
-    assert (fitted.guarantee.epsilon, fitted.guarantee.delta) == (1, DELTA + delta_of_tails(Fraction(1)))
+    assert (fitted.guarantee.epsilon, fitted.guarantee.delta) == (
+        Fraction(1),
+        DELTA + delta_of_tails(Fraction(1)),
+    )
     assert "Kairouz, Liu, Steinke" in fitted.guarantee.basis
     assert f"at least {shares} owners draw" in fitted.guarantee.assumptions[-1]
 
 
-def test_one_share_is_the_mechanism_itself():
+def test_one_share_is_the_mechanism_itself() -> None:
     one, ours = SharedGaussian.calibrated(setting(1)), Gaussian.calibrated(setting(1))
     assert (one.scale, one.rho, one.law(1)) == (ours.scale, ours.rho, ours.law(1))
 
 
-def test_each_owner_adds_as_much_as_any_other():
+def test_each_owner_adds_as_much_as_any_other() -> None:
     fitted = SharedGaussian.calibrated(setting(4))
     assured = fitted.law(1)
     assert assured.diagonal == 2 * assured.off_diagonal == fitted.scale**2
@@ -53,10 +56,10 @@ def test_each_owner_adds_as_much_as_any_other():
         assert law.sum_bound**2 >= 169 * law.sum_ > (law.sum_bound - 1) ** 2
 
 
-def test_a_share_asks_the_sampler_for_its_part_of_every_coordinate():
+def test_a_share_asks_the_sampler_for_its_part_of_every_coordinate() -> None:
     asked = []
 
-    def sample(variance, count, bound):
+    def sample(variance: Fraction, count: int, bound: int) -> list[int]:
         asked.append((variance, count))
         assert bound**2 >= 169 * variance
         return [len(asked)] * count
@@ -72,7 +75,7 @@ def test_a_share_asks_the_sampler_for_its_part_of_every_coordinate():
     assert fitted.draw(1, Samplers(gaussian=lambda variance, count, bound: [1] * count)) == [0, *[5] * 9]
 
 
-def test_shares_are_drawn_anew_and_keep_to_their_bounds():
+def test_shares_are_drawn_anew_and_keep_to_their_bounds() -> None:
     fitted = SharedGaussian.calibrated(setting(3))
     first, second, law = list(fitted.share()), list(fitted.share()), fitted.law_of(1)
     assert first != second
@@ -85,13 +88,13 @@ def test_shares_are_drawn_anew_and_keep_to_their_bounds():
     assert len(fitted.draw_triangle(1)) == 6
 
 
-def test_shares_too_coarse_for_the_proof_are_refused():
+def test_shares_too_coarse_for_the_proof_are_refused() -> None:
     coarse = setting(50, bound=4, epsilon="20")
     with pytest.raises(UsageError, match="below 4 grid units"):
         SharedGaussian.calibrated(coarse)
 
 
-def test_only_this_mechanism_and_a_joint_release_know_shares():
+def test_only_this_mechanism_and_a_joint_release_know_shares() -> None:
     with pytest.raises(UsageError, match="cannot be drawn in shares"):
         Laplace.calibrated(setting(2))
     with pytest.raises(UsageError, match="cannot be drawn in shares"):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.terms.manifest import Manifest
@@ -98,7 +99,7 @@ def test_what_goes_without_saying_is_left_out(member: Any) -> None:
         parse_manifest(MANIFESTS[0] | {member.name: written})
 
 
-def test_a_draft_may_say_a_default_and_a_manifest_does_not(make_manifest: Callable[..., Manifest]) -> None:
+def test_a_draft_may_say_a_default_and_a_manifest_does_not(make_manifest: MakeManifest) -> None:
     plain = make_manifest()
     said = make_manifest(
         calibration="proved", cohort_distance=2, nonnegative=False, rho_share=1, missing="reject"
@@ -108,7 +109,7 @@ def test_a_draft_may_say_a_default_and_a_manifest_does_not(make_manifest: Callab
     assert not {"calibration", "cohort_distance", "nonnegative", "rho_share"} & said.to_body().keys()
 
 
-def test_a_draft_must_say_what_only_people_know(make_manifest: Callable[..., Manifest]) -> None:
+def test_a_draft_must_say_what_only_people_know(make_manifest: MakeManifest) -> None:
     must = {member.name for member in MEMBERS if member.drafted is Drafted.MUST}
     assert must == set(draft_schema()["required"])
     for name in must:

@@ -16,6 +16,7 @@ from owner_world import Errand, desk_of, do, make_owner_home
 from promises import Promise
 from proxy_world import ProxyWorld, values_of
 from sqlalchemy import Engine, event
+from study_parties import Parties
 from user_world import UserWorld
 
 from dpdpca_cli import main as cli
@@ -200,7 +201,7 @@ def test_a_home_that_is_named_from_the_working_folder_is_the_same(
 
 
 def test_a_whole_study_between_odd_homes(
-    tmp_path: Path, parties: Any, watched: list[str], promise: Promise
+    tmp_path: Path, parties: Parties, watched: list[str], promise: Promise
 ) -> None:
     """The owner that is a whole client is the first; the others send their shares by hand."""
     place = tmp_path / "homes"

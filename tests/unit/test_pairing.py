@@ -8,20 +8,20 @@ from dpdpca_protocol.wire.identifiers import StudyId
 SEED, STUDY = bytes(range(32)), StudyId(bytes(32))
 
 
-def test_a_stream_is_the_same_however_it_is_read():
+def test_a_stream_is_the_same_however_it_is_read() -> None:
     whole = KeyStream(SEED).take(100).tolist()
     stream = KeyStream(SEED)
     assert [*stream.take(1), *stream.take(0), *stream.take(63), *stream.take(36)] == whole
     assert KeyStream(bytes(32)).take(100).tolist() != whole
 
 
-def test_the_seed_depends_on_secret_and_study():
+def test_the_seed_depends_on_secret_and_study() -> None:
     seeds = {pairing_seed(key, study) for key in (b"a", b"b") for study in (STUDY, StudyId(b"\x01" * 32))}
     assert len(seeds) == 4
     assert pairing_seed(b"a", STUDY) == pairing_seed(b"a", STUDY)
 
 
-def test_orders_are_permutations_and_all_of_them_occur():
+def test_orders_are_permutations_and_all_of_them_occur() -> None:
     stream = KeyStream(SEED)
     drawn = [tuple(shuffled(3, stream).tolist()) for _ in range(600)]
     counts = {order: drawn.count(order) for order in set(drawn)}
@@ -30,7 +30,7 @@ def test_orders_are_permutations_and_all_of_them_occur():
     assert 50 < min(counts.values()) <= max(counts.values()) < 160  # 100 ± 9
 
 
-def test_differences_do_not_depend_on_batches_and_leave_an_odd_record_out():
+def test_differences_do_not_depend_on_batches_and_leave_an_odd_record_out() -> None:
     z = np.arange(33, dtype=np.int64).reshape(11, 3) ** 2
     expected = [(z[i] - z[i + 1]).tolist() for i in range(0, 10, 2)]
     for cuts in ([], [1], [3, 4, 9], list(range(1, 11))):

@@ -3,7 +3,7 @@
 The loops below are written from docs/spec.md and share nothing with the product but the law of the noise.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -14,6 +14,7 @@ from reference_data import Seeded
 from scripted import SILENCE, STEPS
 from sklearn.decomposition import PCA
 from small_studies import KINDS, OWNERS, records
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import CryptographicError, InputError
 from dpdpca_protocol.layout.blocks import BlockName
@@ -35,7 +36,7 @@ Rows = list[list[int]]
 
 
 @pytest.fixture(params=KINDS)
-def manifest(request: pytest.FixtureRequest, make_manifest: Callable[..., Manifest]) -> Manifest:
+def manifest(request: pytest.FixtureRequest, make_manifest: MakeManifest) -> Manifest:
     return make_manifest(**KINDS[request.param])
 
 
@@ -169,7 +170,7 @@ def test_noise_changes_every_number_but_the_count(manifest: Manifest) -> None:
 
 
 @pytest.mark.parametrize("kind", ["joint", "masked"])
-def test_it_does_not_matter_who_holds_a_record(make_manifest: Callable[..., Manifest], kind: str) -> None:
+def test_it_does_not_matter_who_holds_a_record(make_manifest: MakeManifest, kind: str) -> None:
     manifest, whole = make_manifest(**KINDS[kind]), records(4, 12)
     parts = [{name: column[k::5] for name, column in whole.items()} for k in range(5)]
     once, shared = (run_study(manifest, o, OS_RANDOMNESS, STEPS, UNENCRYPTED) for o in ([whole], parts))
@@ -200,7 +201,7 @@ def made_up(seed: int, count: int) -> Floats:
 @pytest.mark.parametrize("release", ["joint", "masked", "pairs"])
 @pytest.mark.parametrize("scaling", ["range", "common"])
 def test_without_noise_it_is_pca_of_the_pooled_encoded_records(
-    make_manifest: Callable[..., Manifest], cipher: Cipher[Any], release: str, scaling: str
+    make_manifest: MakeManifest, cipher: Cipher[Any], release: str, scaling: str
 ) -> None:
     features = [
         {"name": "a", "lower": -10, "upper": 30},

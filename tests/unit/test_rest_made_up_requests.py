@@ -13,8 +13,10 @@ from made_up_requests import SignedBy, about_known
 from played_study import Played, play
 from proxy_world import unlike_before
 from schemathesis.core.failures import FailureGroup
+from schemathesis.core.result import Ok
 from schemathesis.pytest.lazy import get_all_tests  # its own fixture needs an older pytest
 from schemathesis.schemas import BaseSchema
+from study_parties import Parties
 from user_world import TOKEN
 
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE
@@ -34,7 +36,7 @@ LARGE_BODIES = [("POST", "/v1/drafts/plan"), ("POST", "/v1/studies"), ("POST", "
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[Played]:
+def played(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[Played]:
     yield from play(tmp_path_factory.mktemp("made-up"), parties, "joint")
 
 
@@ -64,7 +66,9 @@ def _open_study(played: Played) -> str:
     return played.home.advance_to(row, Stage.OPEN).known_study.hex()
 
 
-def keep_to_documents(schema: BaseSchema, ask: Callable[[schemathesis.Case], None], how: settings) -> None:
+def keep_to_documents(
+    schema: BaseSchema, ask: Callable[[schemathesis.Case[Any]], None], how: settings
+) -> None:
     """Asks every operation with made-up requests.
 
     Raises:
@@ -72,6 +76,7 @@ def keep_to_documents(schema: BaseSchema, ask: Callable[[schemathesis.Case], Non
     """
     broken: list[BaseException] = []
     for result in get_all_tests(schema=schema, test_func=ask, settings=how, given_kwargs={}):
+        assert isinstance(result, Ok)
         operation, test = result.ok()
         try:
             test()
@@ -92,7 +97,7 @@ def ask_user(played: Played, open_studies: list[str], how: settings) -> None:
     schema = schemathesis.openapi.from_asgi("/openapi.json", played.user_app, config=by_token)
     about_known(schema, study=[played.study, *open_studies])
 
-    def ask(case: schemathesis.Case) -> None:
+    def ask(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate()
 
     keep_to_documents(schema, ask, how)
@@ -104,7 +109,7 @@ def ask_proxy(played: Played, open_studies: list[str], how: settings) -> None:
     about_known(schema, study=[played.study, *open_studies])
     by_parties = SignedBy([played.world.user, played.world.owners[0]])
 
-    def ask(case: schemathesis.Case) -> None:
+    def ask(case: schemathesis.Case[Any]) -> None:
         case.call_and_validate(auth=by_parties)
 
     keep_to_documents(schema, ask, how)

@@ -1,12 +1,16 @@
 """The sensitivities against neighbours found by optimisation and by exhaustion: reached, and never passed."""
 
 import random
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.optimize import minimize
+from study_parties import MakeManifest
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName
@@ -23,53 +27,56 @@ from dpdpca_protocol.records.pairing import differences
 SEED = 20181210
 
 
-def scatter(rows):
+def scatter(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     total = rows.sum(axis=0)
     return rows.T @ rows - np.outer(total, total) / len(rows)
 
 
-def second_moment(rows):
+def second_moment(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return rows.T @ rows
 
 
-def in_ball(rows):
+def in_ball(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.maximum(norms, 1)
+    inside: NDArray[np.float64] = rows / np.maximum(norms, 1)
+    return inside
 
 
-def not_negative(rows):
+def not_negative(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return in_ball(np.abs(rows))
 
 
-def furthest_neighbours(distance, count, d, starts=4, domain=in_ball):
+def furthest_neighbours(
+    distance: Callable[..., Any], count: int, d: int, starts: int = 4, domain: Callable[..., Any] = in_ball
+) -> float:
     """The largest `distance(X, X')` found over data sets in the unit ball that differ in their first row."""
     source = random.Random(SEED + 100 * count + d)
 
-    def loss(flat):
+    def loss(flat: NDArray[np.float64]) -> float:
         rows = domain(flat.reshape(count + 1, d))
-        return -distance(rows[1:], np.vstack([rows[:1], rows[2:]]))
+        return -float(distance(rows[1:], np.vstack([rows[:1], rows[2:]])))
 
     found = 0.0
     for _ in range(starts):
         start = [source.gauss(0, 0.2) for _ in range((count + 1) * d)]
         result = minimize(loss, start, method="L-BFGS-B", options={"maxiter": 300})
-        found = max(found, -result.fun)
+        found = max(found, -float(result.fun))
     return found
 
 
-def scatter_sensitivity(record_bound, count):
+def scatter_sensitivity(record_bound: int, count: int) -> Fraction:
     """4K(N−1)/N: how far S moves, to be held against the bound that is free of N."""
     return Fraction(4 * record_bound * (count - 1), count)
 
 
-def nonnegative_scatter_sensitivity_squared(record_bound, count):
+def nonnegative_scatter_sensitivity_squared(record_bound: int, count: int) -> Fraction:
     """6K²(N−1)²/N²: the square of how far S moves where no coordinate is below 0."""
     return Fraction(6 * (record_bound * (count - 1)) ** 2, count**2)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 6, 10])
 @pytest.mark.parametrize("d", [1, 3])
-def test_scatter_moves_by_four_k_n_minus_one_over_n(count, d):
+def test_scatter_moves_by_four_k_n_minus_one_over_n(count: int, d: int) -> None:
     found = furthest_neighbours(lambda a, b: np.linalg.norm(scatter(a) - scatter(b)), count, d)
     claimed = float(scatter_sensitivity(1, count))
     assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
@@ -80,7 +87,7 @@ def test_scatter_moves_by_four_k_n_minus_one_over_n(count, d):
     ("count", "d"),
     [(2, 3), (3, 4), (4, 3), *(pytest.param(n, 3, marks=pytest.mark.nightly) for n in (6, 10))],
 )
-def test_scatter_of_nonnegative_records_moves_by_root_six_k_n_minus_one_over_n(count, d):
+def test_scatter_of_nonnegative_records_moves_by_root_six_k_n_minus_one_over_n(count: int, d: int) -> None:
     found = furthest_neighbours(
         lambda a, b: np.linalg.norm(scatter(a) - scatter(b)), count, d, domain=not_negative
     )
@@ -90,7 +97,7 @@ def test_scatter_of_nonnegative_records_moves_by_root_six_k_n_minus_one_over_n(c
 
 
 @pytest.mark.parametrize("record_bound", [1, 3, 4])
-def test_no_nonnegative_integer_neighbours_pass_the_bound(record_bound):
+def test_no_nonnegative_integer_neighbours_pass_the_bound(record_bound: int) -> None:
     """Three records of three integers, all of them; squares are exact, times N²."""
     n, side = 3, range(3)
     records = [np.array(z) for z in product(side, repeat=3) if sum(x * x for x in z) <= record_bound]
@@ -108,17 +115,17 @@ def test_no_nonnegative_integer_neighbours_pass_the_bound(record_bound):
 
 
 @pytest.mark.parametrize("d", [2, 3, 4])
-def test_second_moment_moves_by_root_two_k(d):
+def test_second_moment_moves_by_root_two_k(d: int) -> None:
     found = furthest_neighbours(lambda a, b: np.linalg.norm(second_moment(a) - second_moment(b)), 2, d)
     claimed = second_moment_sensitivity_squared(1) ** 0.5
     assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("count", [2, 4, 6, 10])
-def test_the_moment_of_pairs_moves_by_root_two_k(count):
+def test_the_moment_of_pairs_moves_by_root_two_k(count: int) -> None:
     """Differences are what is in the ball: in_ball bounds them as an owner cuts them."""
 
-    def pair_moment(rows):
+    def pair_moment(rows: NDArray[np.float64]) -> NDArray[np.float64]:
         return second_moment(in_ball(3 * (rows[0::2] - rows[1::2])))
 
     found = furthest_neighbours(lambda a, b: np.linalg.norm(pair_moment(a) - pair_moment(b)), count, 3)
@@ -127,7 +134,7 @@ def test_the_moment_of_pairs_moves_by_root_two_k(count):
 
 
 @pytest.mark.parametrize("count", [2, 3, 10])
-def test_the_sum_of_a_pre_study_moves_by_two_root_k(count):
+def test_the_sum_of_a_pre_study_moves_by_two_root_k(count: int) -> None:
     found = furthest_neighbours(lambda a, b: np.linalg.norm(a.sum(axis=0) - b.sum(axis=0)), count, 3)
     claimed = block_sensitivity_squared(BlockName.SUM, 3, 1) ** 0.5
     assert 0.99 * claimed <= found <= claimed * (1 + 1e-9)
@@ -135,16 +142,16 @@ def test_the_sum_of_a_pre_study_moves_by_two_root_k(count):
 
 @pytest.mark.parametrize("count", [2, 3, 10])
 @pytest.mark.parametrize("name", [BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES])
-def test_histograms_move_by_what_is_claimed(make_manifest, name, count):
+def test_histograms_move_by_what_is_claimed(make_manifest: MakeManifest, name: BlockName, count: int) -> None:
     """Random integer records of all sizes, one of them replaced, through the sums that an owner makes."""
     figures = make_manifest(release="pre-study", blocks={str(name): "1"}).figures
     source, d, claimed = random.Random(SEED), 3, block_sensitivity_squared(name, 3, figures.record_bound)
 
-    def record():
+    def record() -> list[int]:
         size = 2 ** source.randint(0, figures.grid.bit_length())
         return [source.randint(-size, size) for _ in range(d)]
 
-    def counted(rows):
+    def counted(rows: list[list[int]]) -> NDArray[np.object_]:
         sums = BlockSums(figures)
         sums.add(np.array(rows, dtype=np.int64))
         for y in differences([np.array(rows, dtype=np.int64)]):
@@ -160,20 +167,20 @@ def test_histograms_move_by_what_is_claimed(make_manifest, name, count):
     assert worst == claimed
 
 
-def test_a_count_does_not_move():
+def test_a_count_does_not_move() -> None:
     assert block_sensitivity_squared(BlockName.COUNT, 3, 10) == 0
     assert block_sensitivity_squared(BlockName.SECOND_MOMENT, 3, 10) == 200
 
 
 @pytest.mark.parametrize("weight", ["0.05", "0.43", "1", "1.7", "2"])
 @pytest.mark.parametrize("d", [2, 3])
-def test_joint_release_moves_by_two_k_plus_a_over_root_two(weight, d):
+def test_joint_release_moves_by_two_k_plus_a_over_root_two(weight: str, d: int) -> None:
     a = Fraction(weight)
 
-    def distance(rows, others):
+    def distance(rows: NDArray[np.float64], others: NDArray[np.float64]) -> float:
         moved = np.linalg.norm(second_moment(rows) - second_moment(others)) ** 2
         moved += float(a) * np.linalg.norm(rows.sum(axis=0) - others.sum(axis=0)) ** 2
-        return moved**0.5
+        return float(moved**0.5)
 
     found = furthest_neighbours(distance, 2, d)
     claimed = float(joint_sensitivity_squared(1, a)) ** 0.5
@@ -181,7 +188,7 @@ def test_joint_release_moves_by_two_k_plus_a_over_root_two(weight, d):
 
 
 @pytest.mark.parametrize(("record_bound", "count"), [(1, 2), (1, 4), (4, 3), (5, 2), (9, 2)])
-def test_no_pair_of_integer_neighbours_passes_the_bounds(record_bound, count):
+def test_no_pair_of_integer_neighbours_passes_the_bounds(record_bound: int, count: int) -> None:
     """Every data set of up to four records of two integers; distances squared are exact, times N²."""
     side = range(-3, 4)
     records = [z for z in product(side, repeat=2) if z[0] ** 2 + z[1] ** 2 <= record_bound]
@@ -214,23 +221,23 @@ def test_no_pair_of_integer_neighbours_passes_the_bounds(record_bound, count):
 
 
 @pytest.mark.parametrize("a", [Fraction(0), Fraction(-1), Fraction(2001)])
-def test_a_weight_outside_its_range_is_refused(a):
+def test_a_weight_outside_its_range_is_refused(a: Fraction) -> None:
     with pytest.raises(UsageError):
         joint_sensitivity_squared(1000, a)
 
 
-def test_above_two_k_the_worst_pair_is_another():
+def test_above_two_k_the_worst_pair_is_another() -> None:
     """Why a ≤ 2K: beyond it antipodal records move by √(4aK); the formula only bounds that."""
     a = 3
 
-    def distance(rows, others):
+    def distance(rows: NDArray[np.float64], others: NDArray[np.float64]) -> float:
         moved = np.linalg.norm(second_moment(rows) - second_moment(others)) ** 2
-        return (moved + a * np.linalg.norm(rows.sum(axis=0) - others.sum(axis=0)) ** 2) ** 0.5
+        return float((moved + a * np.linalg.norm(rows.sum(axis=0) - others.sum(axis=0)) ** 2) ** 0.5)
 
     assert furthest_neighbours(distance, 2, 2) == pytest.approx((4 * a) ** 0.5, rel=0.01)
 
 
-def test_one_record_has_no_scatter_and_many_come_up_to_the_bounds():
+def test_one_record_has_no_scatter_and_many_come_up_to_the_bounds() -> None:
     assert scatter_sensitivity(7, 1) == nonnegative_scatter_sensitivity_squared(7, 1) == 0
     many = 10**12
     for claimed, bound in (

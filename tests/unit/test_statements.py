@@ -56,7 +56,7 @@ def test_the_parts_of_delta_add_up_to_what_is_proved(figures: Figures) -> None:
     assert parts.noise >= 0
     assert parts.mask == figures.delta_mask
     if figures.guarantee.is_pure:
-        assert (parts.noise, parts.tails) == (0, 0)
+        assert (parts.noise, parts.tails) == (Fraction(0), Fraction(0))
     else:
         assert parts.tails >= delta_of_tails(Fraction(0))
 

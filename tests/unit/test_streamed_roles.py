@@ -5,14 +5,13 @@ Files, chunks and sealed draws are the real ones; what is left out are requests 
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from gmpy2 import mpz
 from small_studies import KINDS, OWNERS
+from study_parties import MakeManifest, Parties
 
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.shuffle import Shuffle
@@ -39,7 +38,6 @@ from dpdpca_protocol.release.release import check_count, flat_scatter, unmask
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.figures import NoiseBy
-from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_proxy.store.files import draw_name, product_name, release_name, sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
@@ -48,9 +46,7 @@ from dpdpca_user_service.work import open_count, open_release
 
 
 @pytest.fixture(params=KINDS)
-def signed(
-    request: pytest.FixtureRequest, make_manifest: Callable[..., Manifest], parties: Any
-) -> SignedManifest:
+def signed(request: pytest.FixtureRequest, make_manifest: MakeManifest, parties: Parties) -> SignedManifest:
     manifest = make_manifest(**KINDS[request.param], min_records=1)
     return open_manifest(sign_manifest(manifest, parties.user).encoded, key_rules=KeyRules(512))
 

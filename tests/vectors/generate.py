@@ -337,7 +337,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
         }
     refused = {"must_succeed": False, "bug": "UNFIT_TERMS", "error": "manifest-refused"}
     malformed = {"must_succeed": False, "bug": "NOT_CANONICAL", "error": "malformed"}
-    for name, release, changes, reason, how in (
+    cases: list[tuple[str, str, dict[str, Any], str, dict[str, Any]]] = [
         (
             "pairs of records that may be dropped",
             "pairs",
@@ -390,7 +390,8 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
                 ("masked", "calibration", "as-published"),
             )
         ),
-    ):
+    ]
+    for name, release, changes, reason, how in cases:
         yield {
             "name": f"no manifest: {name}",
             "party": ["owner", "proxy", "user"],

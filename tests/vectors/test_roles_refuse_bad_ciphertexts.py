@@ -8,6 +8,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from gmpy2 import mpz
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, values_of
+from study_parties import Parties
 
 from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, parse_chunk
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
@@ -49,7 +51,7 @@ def spoilt(chunk: bytes, operation: dict[str, Any]) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[OpenStudy]:
+def study(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[OpenStudy]:
     proof = prove_key(SECRET, parties.user.public.ed25519)
     home = tmp_path_factory.mktemp("zoo") / "proxy"
     world = ProxyWorld(home, parties.user, list(parties.owners), SECRET, proof)
@@ -79,7 +81,7 @@ def test_the_proxy_takes_none_from_an_owner(
     chunk, *_ = study.plain_chunks(values_of(FEATURES, 1))
     before = dump(study.world.proxy)
     for operation in zoo:
-        error = refused(lambda operation=operation: study.upload(owner, [spoilt(chunk, operation)]))
+        error = refused(partial(study.upload, owner, [spoilt(chunk, operation)]))
         assert error.slug == operation["error"], operation["name"]
     assert dump(study.world.proxy) == before
     for version, operation in enumerate(FIT, 1):
@@ -108,16 +110,11 @@ def test_the_data_user_decrypts_none_from_a_proxy(
 
     for operation in zoo:
         bad = spoilt(chunk, operation)
-        assert (
-            refused(lambda bad=bad: check_chunk(bad, 0, signed, release_of(bad))).slug == operation["error"]
-        )
+        assert refused(partial(check_chunk, bad, 0, signed, release_of(bad))).slug == operation["error"]
         last = ciphertexts(operation)[-1]
         if operation["error"] != "ciphertext-repeated":
             asked = CountChallenge(study.study, Digest.of(b""), encode_chunk([last], PUBLIC)).sign(proxy)
-            assert (
-                refused(lambda asked=asked: verify_challenge(asked.encoded, signed)).slug
-                == operation["error"]
-            )
+            assert refused(partial(verify_challenge, asked.encoded, signed)).slug == operation["error"]
     for operation in FIT:
         good = spoilt(chunk, operation)
         check_chunk(good, 0, signed, release_of(good))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
-from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen
+from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen, ProxyUrl
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     Home,
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from dpdpca_protocol.wire.signing import Statement
     from dpdpca_runtime.http.client import ProxyClient
 
-app = typer.Typer(help="The data user: asks, holds the keys, gets the components.", no_args_is_help=True)
+app = typer.Typer(help="Create studies as a data user, and get their components.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
 
 
 @app.command(epilog='Example: dpdpca user init --name "Institute"')
 def init(
-    name: Annotated[str, typer.Option(help="What owners see.")],
+    name: Annotated[str, typer.Option(help="The name of this data user, as owners see it.")],
     home: Home = None,
     passphrase_file: Passphrase = None,
     ask_passphrase: AskPassphrase = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make this data user's keys and the service's bearer token."""
+    """Create this data user's keys and the bearer token of its service."""
     from dpdpca_runtime.passphrase import new_passphrase
     from dpdpca_runtime.words import fingerprint_words
     from dpdpca_user.home import PASSPHRASE_VARIABLE, UserHome
@@ -60,7 +60,7 @@ def init(
 
 @app.command(epilog="Example: dpdpca user enrol https://proxy.example:8440 --invitation-file token.txt")
 def enrol(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
+    url: ProxyUrl,
     invitation_file: InvitationFile = None,
     yes: KeyUnseen = False,
     home: Home = None,
@@ -90,8 +90,8 @@ def enrol(
     if not known and not yes:
         typer.echo(f"{for_terminal(card.name)} shows the key\n  {words}", err=True)
         need_terminal("accept the proxy's key")
-        if not typer.confirm("Do these words agree with what its operator says?", err=True):
-            raise PolicyError("not-confirmed", "the proxy's key was not accepted; nothing was sent")
+        if not typer.confirm("Are these the words that its operator told you?", err=True):
+            raise PolicyError("not-confirmed", "the proxy's key was not accepted, and nothing was sent")
     with ProxyClient(url, key, statement.signer, ca_file=ca_file) as proxy:
         was_enrolled = known and _knows(proxy, key.public.ed25519)
         if not was_enrolled:
@@ -103,7 +103,7 @@ def enrol(
         "party": key.public.party_id.hex(),
         "was_enrolled": was_enrolled,
     }
-    how = "was enrolled already" if was_enrolled else "is enrolled"
+    how = "was already enrolled" if was_enrolled else "is now enrolled"
     show(as_json, facts, f"this data user {how} at {for_terminal(card.name)}\nwords  {words}")
 
 
@@ -114,7 +114,7 @@ def rotate(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put new keys in the place of this data user's own, at every proxy; open studies keep the old ones."""
+    """Replace this data user's keys by new ones at every proxy; open studies keep the old keys."""
     from datetime import UTC, datetime
 
     from dpdpca_runtime.http.client import ProxyClient
@@ -141,11 +141,11 @@ def rotate(
         "proxies": [proxy.url for proxy in place.proxies()],
     }
     text = f"{place.name()} has new keys\nkey    {facts['ed25519']}\nwords  {words}"
-    show(as_json, facts, f"{text}\nrestart the service: until then it goes on with the old ones")
+    show(as_json, facts, f"{text}\nrestart the service: until then it uses the old keys")
 
 
 def _knows(proxy: "ProxyClient", ed25519: bytes) -> bool:
-    """Whether this data user is enrolled there, so that no second invitation is spent."""
+    """Whether this data user is enrolled at the proxy, so that no second invitation is used up."""
     try:
         return any(party.identity.ed25519 == ed25519 for party in proxy.parties())
     except (AuthenticationError, NotAllowedError):
@@ -158,15 +158,15 @@ app.command(epilog="Example: dpdpca user plan draft.toml --records 20000")(plan)
 @app.command(epilog="Example: dpdpca user result 9f86…0a08 --out model.npz")
 def result(
     study: Study,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the model file here.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the model to this file.")] = None,
     publish: Annotated[
-        bool, typer.Option("--publish", help="Send the components to the owners, sealed.")
+        bool, typer.Option("--publish", help="Send the components to the owners, sealed to their keys.")
     ] = False,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """What came out: variances, noise edge, and the promise that was bought; or a pre-study's numbers."""
+    """Show a result: variances, noise edge and privacy guarantee; for a pre-study, its numbers."""
     from dpdpca_protocol.study import ReleaseKind
 
     with open_client(service, home) as client:
@@ -198,13 +198,14 @@ def result(
     k = min(5, len(facts["captured_shares"]))
     about = "at least" if facts["captured_shares_are_bounds"][k - 1] else "about"
     typer.echo(
-        f"the first {k} capture {about} {facts['captured_shares'][k - 1]:.0%} of what the best {k} can"
+        f"the first {k} components capture {about} {facts['captured_shares'][k - 1]:.0%} of the variance that"
+        f" the best {k} capture"
     )
     typer.echo(facts["not_included"])
     for line in (facts["claim"], *facts["privacy"]["statements"]):
         typer.echo(line)
     if out is not None:
-        typer.echo(f"model written to {out}")
+        typer.echo(f"the model is in {out}")
 
 
 def _show_pre_study(numbers: dict[str, Any], out: Path | None, as_json: bool) -> None:
@@ -223,16 +224,16 @@ def _show_pre_study(numbers: dict[str, Any], out: Path | None, as_json: bool) ->
 @app.command(epilog="Example: dpdpca user report 9f86…0a08 --out report.html")
 def report(
     study: Study,
-    out: Annotated[Path, typer.Option("--out", help="Write the HTML file here.")],
+    out: Annotated[Path, typer.Option("--out", help="Write the report to this HTML file.")],
     service: Service = None,
     home: Home = None,
 ) -> None:
-    """One self-contained HTML file: scree plot, loadings, biplot, promise, cohort, paper trail."""
+    """Write one self-contained HTML file: scree plot, loadings, biplot, guarantee, cohort and signatures."""
     from dpdpca_runtime.files import write_shared
 
     with open_client(service, home) as client:
         write_shared(out, client.report(study))
-    typer.echo(f"report written to {out}")
+    typer.echo(f"the report is in {out}")
 
 
 @app.command(epilog="Example: dpdpca user verify 9f86…0a08")
@@ -243,7 +244,7 @@ def verify(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every signature and digest of a study again, from what the service has stored."""
+    """Check all signatures and digests of a study again, from what the service has stored."""
     from dpdpca_protocol.wire.identifiers import StudyId
     from dpdpca_user.home import UserHome, passphrase_of
     from dpdpca_user.offline import verify_evidence

@@ -18,23 +18,43 @@ if TYPE_CHECKING:
 
 Home = Annotated[
     Path | None,
-    typer.Option(help="The data user's folder; default DPDPCA_USER_HOME or the configuration folder."),
+    typer.Option(help="The data user's folder; default: DPDPCA_USER_HOME, else the configuration folder."),
 ]
 Service = Annotated[
     str | None,
     typer.Option(
         "--service",
-        help="Address of the data user's service; default DPDPCA_USER_SERVICE_URL, else port 8450 here.",
+        help="Address of the data user's service; default: DPDPCA_USER_SERVICE_URL, else port 8450 on this"
+        " machine.",
     ),
 ]
 Passphrase = Annotated[
     Path | None,
-    typer.Option("--passphrase-file", help="File with the passphrase; default DPDPCA_USER_PASSPHRASE_FILE."),
+    typer.Option(
+        "--passphrase-file", help="File with the keys' passphrase; default: DPDPCA_USER_PASSPHRASE_FILE."
+    ),
 ]
-Study = Annotated[str, typer.Argument(metavar="STUDY", help="Study id, or the id of its draft.")]
-DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="A draft: TOML, or JSON by its name.")]
+Study = Annotated[str, typer.Argument(metavar="STUDY", help="The id of the study, or of its draft.")]
+DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="The draft: a .json file, or any TOML file.")]
 Records = Annotated[
-    int | None, typer.Option("--records", min=1, help="How many records the owners have together.")
+    int | None, typer.Option("--records", min=1, help="How many records all owners have together.")
+]
+Sample = Annotated[
+    Path | None,
+    typer.Option(
+        "--sample", help="CSV file with a header and no private data; shows whether bounds are too wide."
+    ),
+]
+Scales = Annotated[
+    bool,
+    typer.Option("--scales", help="Bounds may be far too wide: first ask for the scale of every feature."),
+]
+Publish = Annotated[
+    bool,
+    typer.Option("--publish/--no-publish", help="Send the components to the owners, sealed to their keys."),
+]
+Proxy = Annotated[
+    str | None, typer.Option("--proxy", help="The proxy's address; needed if you are enrolled at several.")
 ]
 
 
@@ -51,22 +71,22 @@ def read_draft(path: Path) -> dict[str, Any]:
 
 
 def load_draft(path: Path) -> tuple[bytes, str]:
-    """A draft as it is handed in, in UTF-8, and its media type."""
+    """A draft in UTF-8, ready to be submitted, and its media type."""
     from dpdpca_user.planning.lint import media_type_of
 
     return load_text(path).encode(), media_type_of(path)
 
 
 def write_draft(out: Path, text: str) -> None:
-    """Raises UsageError where the file is there already: somebody may have edited it."""
+    """Write a draft. Raises UsageError if the file exists, because somebody may have edited it."""
     try:
         write_shared(out, text.encode(), replace=False)
     except ConflictError as error:
-        raise UsageError("file-exists", f"{out} exists already and is kept", "name another file") from error
+        raise UsageError("file-exists", f"{out} already exists and is kept", "choose another file") from error
 
 
 def lint_draft(draft: Mapping[str, Any]) -> "Manifest":
-    """The manifest that a draft would become, with stand-ins for the parties and the key."""
+    """The manifest that a draft would become, with placeholders for the parties and the key."""
     from datetime import UTC, datetime
 
     from dpdpca_user.planning.lint import lint_alone
@@ -84,7 +104,11 @@ def read_invitation(file: Path | None) -> str:
 
 def need_terminal(what: str) -> None:
     if not sys.stdin.isatty():
-        raise PolicyError("no-terminal", f"nobody is here to {what}", "compare the words, then give --yes")
+        raise PolicyError(
+            "no-terminal",
+            f"there is no terminal at which a person could {what}",
+            "compare the words, then add --yes",
+        )
 
 
 def show(as_json: bool, facts: dict[str, Any], text: str) -> None:
@@ -92,7 +116,7 @@ def show(as_json: bool, facts: dict[str, Any], text: str) -> None:
 
 
 def show_line(text: str) -> None:
-    """One line; what strangers wrote in it does not act on the terminal."""
+    """Print one line. Control characters that others may have put into it have no effect."""
     typer.echo(for_terminal(text))
 
 
@@ -110,6 +134,6 @@ def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]])
     for name in header:
         table.add_column(name, overflow="fold")
     for row in rows:
-        # Text, not markup: titles and names come from others.
+        # Titles and names come from others, so they are never interpreted as markup.
         table.add_row(*(Text(for_terminal(str(cell))) for cell in row))
     Console(soft_wrap=False).print(table)

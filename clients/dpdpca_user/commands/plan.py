@@ -1,4 +1,4 @@
-"""`dpdpca user plan`: what a draft will bring, what a pre-study advises, and the chain played in advance."""
+"""`dpdpca user plan`: forecasts the noise of a draft, chooses the next round, and rehearses a chain."""
 
 import json
 from itertools import zip_longest
@@ -14,6 +14,8 @@ from dpdpca_user.commands.parts import (
     DraftFile,
     Home,
     Records,
+    Sample,
+    Scales,
     Service,
     lint_draft,
     open_client,
@@ -39,37 +41,34 @@ def plan(
     records: Records = None,
     spectrum: Annotated[
         str | None,
-        typer.Option(help="Variances known from elsewhere: a file of numbers, or 0.4,0.2,0.1 as shares."),
+        typer.Option(help="Variances known from other sources: a file of numbers, or shares as 0.4,0.2,0.1."),
     ] = None,
-    sample: Annotated[
-        Path | None, typer.Option(help="CSV file with a header, nobody's private data: are bounds too wide?")
-    ] = None,
+    sample: Sample = None,
     from_studies: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="PRE-STUDY[,…]",
-            help="Choose what follows these: study ids or files of results.",
+            help="Choose the round that follows these pre-studies: study ids or files with their results.",
         ),
     ] = None,
-    begin: Annotated[bool, typer.Option("--begin", help="Write the first round of a chain.")] = False,
-    scales: Annotated[
-        bool, typer.Option("--scales", help="Bounds may be far too wide: begin with every feature's scale.")
+    begin: Annotated[
+        bool, typer.Option("--begin", help="Write the draft of the first round of a chain.")
     ] = False,
+    scales: Scales = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the next round's draft here; default: print it.")
+        Path | None,
+        typer.Option("--out", help="Write the draft of the next round to this file; default: print it."),
     ] = None,
     rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Play the whole chain on made-up records, in this process.")
+        bool, typer.Option("--rehearse", help="Run the whole chain on made-up records, in this process.")
     ] = False,
-    anyway: Annotated[
-        bool, typer.Option("--anyway", help="Plan even where too few records are left.")
-    ] = False,
+    anyway: Annotated[bool, typer.Option("--anyway", help="Plan even if there are too few records.")] = False,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what noise a draft brings and what it takes, for every release; or choose a chain's next round."""
+    """Show the noise and the cost of a draft for every release, or choose the next round of a chain."""
     base = read_draft(draft)
     if from_studies is not None:
         results = [_result(name, service, home) for name in from_studies.split(",") if name.strip()]
@@ -108,7 +107,8 @@ def _show_outlooks(
     show_notes(
         [
             *seen.advice,
-            "records needed hold for a centre near the mean; about a centre m away multiply by 1 + m²/tr Σ",
+            "the records needed assume a centre near the mean; for a centre at distance m from the mean,"
+            " multiply them by 1 + m²/tr Σ",
         ]
     )
 
@@ -118,13 +118,13 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
         ["privacy", *lines] for lines in zip_longest(*(each.statements for each in outlooks), fillvalue="")
     ]
     rows += [
-        ["noise on a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
-        ["smallest eigenvalue to be seen", *(f"{each.visible:.3g}" for each in outlooks)],
+        ["noise of a variance (σ)", *(f"{each.noise:.3g}" for each in outlooks)],
+        ["smallest visible eigenvalue", *(f"{each.visible:.3g}" for each in outlooks)],
         ["noise c, in r²/√ρ", *(f"{each.relative_noise:.3g}" for each in outlooks)],
         ["clip norm r (pairs: of |y|/√2)", *(f"{each.clip_norm:.3g}" for each in outlooks)],
-        ["  without data", *(f"{each.usual_norm:.3g}" for each in outlooks)],
-        ["ν, noise beside the most signal", *(f"{each.nu:.2g}" for each in outlooks)],
-        ["  asks to clip at the quantile", *(f"{each.quantile:g}" for each in outlooks)],
+        ["  rule without data", *(f"{each.usual_norm:.3g}" for each in outlooks)],
+        ["ν, noise to largest signal", *(f"{each.nu:.2g}" for each in outlooks)],
+        ["  best quantile to clip at", *(f"{each.quantile:g}" for each in outlooks)],
     ]
     rows += [
         [f"records for a share of {share:.2g}", *(f"{each.least_records[share]:,}" for each in outlooks)]
@@ -136,9 +136,9 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
         )
     return [
         *rows,
-        ["bytes an owner sends", *(f"{each.share_bytes:,}" for each in outlooks)],
-        ["ciphertexts of an owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
-        ["time of an owner, roughly", *(_duration(each.seconds) for each in outlooks)],
+        ["bytes sent by each owner", *(f"{each.share_bytes:,}" for each in outlooks)],
+        ["ciphertexts of each owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
+        ["rough time of each owner", *(_duration(each.seconds) for each in outlooks)],
     ]
 
 
@@ -212,9 +212,11 @@ def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -
         for reason in each.chosen.reasons:
             typer.echo(f"{number}. {reason}")
     said = ", ".join(f"{share:.0%} at k = {k}" for k, share in shares.items())
-    typer.echo(f"captured of the best that k components can: {said}")
+    typer.echo(f"captured share of the variance that the best k components capture: {said}")
     typer.echo(f"components above the noise: {played.components.trusted_count}")
-    typer.echo("note: other records, other figures; this shows that the chain works with this draft")
+    typer.echo(
+        "note: real records will give other figures; this only shows that the chain works with this draft"
+    )
 
 
 def _rehearsed(played: "Rehearsal", shares: dict[int, float]) -> dict[str, Any]:
@@ -257,10 +259,12 @@ def _spectrum(given: str | None) -> list[float]:
         values = [float(word) for word in text.replace(",", " ").replace("[", " ").replace("]", " ").split()]
     except ValueError as error:
         raise UsageError(
-            "bad-option", "--spectrum is neither a file nor numbers", "give 0.4,0.2,0.1"
+            "bad-option", "--spectrum is neither a file nor a list of numbers", "give, say, 0.4,0.2,0.1"
         ) from error
     if not values or not all(0 <= value < float("inf") for value in values) or sum(values) <= 0:
-        raise UsageError("bad-option", "--spectrum must be variances, none below 0", "give 0.4,0.2,0.1")
+        raise UsageError(
+            "bad-option", "--spectrum must be a list of variances, none below 0", "give, say, 0.4,0.2,0.1"
+        )
     return values
 
 

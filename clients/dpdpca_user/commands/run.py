@@ -1,4 +1,4 @@
-"""`dpdpca user study run` and `study chains`: studies that run to their end, one or several in a row."""
+"""`dpdpca user study run` and `study chains`: run one study, or a chain of studies, to the end."""
 
 import json
 import time
@@ -8,7 +8,17 @@ import typer
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_runtime.command_options import AsJson
-from dpdpca_user.commands.parts import DraftFile, Home, Service, load_draft, open_client, show_line
+from dpdpca_user.commands.parts import (
+    DraftFile,
+    Home,
+    Proxy,
+    Publish,
+    Scales,
+    Service,
+    load_draft,
+    open_client,
+    show_line,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,29 +33,31 @@ def study_run(
     draft: DraftFile,
     auto: Annotated[
         bool,
-        typer.Option("--auto", help="A chain: pre-studies choose how the main study is done."),
+        typer.Option("--auto", help="Run a chain: pre-studies choose how the main study is done."),
     ] = False,
     records: Annotated[
-        int | None, typer.Option(min=1, help="Records that are expected in all; default: max_records.")
+        int | None, typer.Option(min=1, help="How many records are expected in all; default: max_records.")
     ] = None,
-    scales: Annotated[
-        bool, typer.Option("--scales", help="Bounds may be far too wide: begin with every feature's scale.")
-    ] = False,
+    scales: Scales = False,
     again: Annotated[
-        bool, typer.Option("--again", help="A new chain even where this draft had one: it spends anew.")
+        bool,
+        typer.Option(
+            "--again", help="Start a new chain even if this draft has one; it spends the budget anew."
+        ),
     ] = False,
-    publish: Annotated[
-        bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
+    publish: Publish = True,
+    wait: Annotated[
+        bool, typer.Option(help="Wait until the end; the service continues even if this command stops.")
     ] = True,
-    wait: Annotated[bool, typer.Option(help="Stay until the end; the service goes on without.")] = True,
-    proxy: Annotated[str | None, typer.Option(help="The proxy's address, where several are known.")] = None,
+    proxy: Proxy = None,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study to its model; with --auto a chain of them in one total ε.
+    """Run a study until its model is ready; with --auto, run a chain of studies within one total ε.
 
-    Asked again, a chain goes on; a single study is made a second time: see `study list` for what runs.
+    Repeating the command continues a chain, but it creates a single study again. `study list` shows what is
+    running.
     """
     content, media_type = load_draft(draft)
     with open_client(service, home) as client:
@@ -72,21 +84,24 @@ def study_run(
         typer.echo(f"{'chain' if auto else 'draft'} {facts['id']} is accepted")
     if wait and facts["state"] in ("failed", "cancelled"):
         problem = facts["problem"] or {"detail": "no reason was given"}
+        what, see = ("chain", "study chains") if auto else ("study", "study list")
         raise PolicyError(
-            f"study-{facts['state']}", f"it ended {facts['state']}: {problem['detail']}", "see: study chains"
+            f"study-{facts['state']}",
+            f"the {what} is {facts['state']}: {problem['detail']}",
+            f"see: dpdpca user {see}",
         )
 
 
 def study_chains(
     chain: Annotated[str | None, typer.Argument(metavar="CHAIN", help="One chain; default: all.")] = None,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="End this chain; what is released is spent.")
+        bool, typer.Option("--cancel", help="Cancel this chain; what was released stays spent.")
     ] = False,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Chains of studies: their rounds, and why each was chosen."""
+    """Show chains of studies, their rounds, and why each round was chosen."""
     with open_client(service, home) as client:
         found = _chains(client, chain, cancel)
     if as_json:
@@ -109,7 +124,7 @@ def _follow(
     facts: dict[str, Any],
     tell: "Callable[[dict[str, Any], dict[str, Any]], None] | None",
 ) -> dict[str, Any]:
-    """Looks until the end, and tells what changed since the last look."""
+    """Poll until the end, and tell what has changed since the last poll."""
     last: dict[str, Any] = {}
     while True:
         if tell is not None:
@@ -136,7 +151,7 @@ def _tell_chain(last: dict[str, Any], facts: dict[str, Any]) -> None:
         elif each["state"] != known[number - 1]:
             show_line(f"{number}. {each['study'] or ''}  {each['state']}")
     if facts["state"] != last.get("state") and facts["state"] == "done":
-        show_line(f"done: dpdpca user result {facts['study']}")
+        show_line(f"done; see the result with: dpdpca user result {facts['study']}")
 
 
 def _tell_round(facts: dict[str, Any], number: int) -> None:

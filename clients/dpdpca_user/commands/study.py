@@ -1,4 +1,4 @@
-"""`dpdpca user study …`: drafts, and the studies made of them."""
+"""`dpdpca user study …`: drafts, and the studies made from them."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,10 @@ from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     DraftFile,
     Home,
+    Proxy,
+    Publish,
     Records,
+    Sample,
     Service,
     Study,
     lint_draft,
@@ -33,13 +36,13 @@ study_app = typer.Typer(help="Create studies and follow them.", no_args_is_help=
     "init", epilog="Example: dpdpca user study init --from sample.csv --records 20000 --out draft.toml"
 )
 def study_init(
-    sample: Annotated[Path, typer.Option("--from", help="CSV file with a header; nobody's private data.")],
+    sample: Annotated[Path, typer.Option("--from", help="CSV file with a header and no private data.")],
     records: Records = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="Write the draft here; default: print it.")
+        Path | None, typer.Option("--out", help="Write the draft to this file; default: print it.")
     ] = None,
 ) -> None:
-    """Write a first draft with the columns of a sample. Its bounds must be replaced by knowledge."""
+    """Write a first draft with the columns of a sample. You must replace its bounds by what you know."""
     from dpdpca_user.planning.sample import WARNING, draft_from_sample
 
     draft = draft_from_sample(sample, records)
@@ -55,13 +58,11 @@ def study_init(
 @study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")
 def study_lint(
     draft: DraftFile,
-    sample: Annotated[
-        Path | None, typer.Option(help="CSV file with a header, nobody's private data: are bounds too wide?")
-    ] = None,
+    sample: Sample = None,
     records: Records = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a draft against every rule that needs no key, and say what could be better."""
+    """Check a draft against every rule that needs no key, and suggest improvements."""
     from dpdpca_user.planning.preview import lint_facts
     from dpdpca_user.planning.sample import numbers_of_sample
 
@@ -71,7 +72,8 @@ def study_lint(
         typer.echo(json.dumps(facts))
         return
     typer.echo(
-        f"{draft.name} is a valid draft ({manifest.release}) of {facts['encoded_features']} encoded features"
+        f"{draft.name} is a valid draft ({manifest.release}) with {facts['encoded_features']} encoded"
+        " features"
     )
     show_notes(facts["advice"])
 
@@ -79,23 +81,21 @@ def study_lint(
 @study_app.command("create", epilog="Example: dpdpca user study create draft.toml")
 def study_create(
     draft: DraftFile,
-    publish: Annotated[
-        bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
-    ] = True,
+    publish: Publish = True,
     in_clear: Annotated[
         bool,
         typer.Option(
             "--in-clear",
-            help="Make components that may be published in clear, towards the proxy too: where it draws the"
-            " noise, a second draw is added, for good, and only the sum is ever shown.",
+            help="Make components that may be published in clear, so that the proxy may see them too. If the"
+            " proxy draws the noise, a second draw is added permanently, and only the sum is ever shown.",
         ),
     ] = False,
-    proxy: Annotated[str | None, typer.Option(help="The proxy's address, where several are known.")] = None,
+    proxy: Proxy = None,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hand a draft to the service, which makes the key, signs, and drives the study to its end."""
+    """Submit a draft to the service, which makes the key, signs the manifest, and runs the study."""
     content, media_type = load_draft(draft)
     with open_client(service, home) as client:
         facts = client.create(content, media_type, proxy=proxy, publish=publish, in_clear=in_clear)
@@ -103,7 +103,7 @@ def study_create(
         as_json,
         facts,
         f"draft {facts['id']} is accepted; its key is being made\n"
-        f"follow it: dpdpca user study show {facts['id']}",
+        f"follow it with: dpdpca user study show {facts['id']}",
     )
 
 
@@ -113,7 +113,7 @@ study_app.command("chains", epilog="Example: dpdpca user study chains")(study_ch
 
 @study_app.command("list", epilog="Example: dpdpca user study list")
 def study_list(service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
-    """All studies of this data user."""
+    """List all studies of this data user."""
     with open_client(service, home) as client:
         studies = client.studies()
     if as_json:
@@ -126,7 +126,7 @@ def study_list(service: Service = None, home: Home = None, as_json: AsJson = Fal
 
 @study_app.command("show", epilog="Example: dpdpca user study show 9f86…0a08")
 def study_show(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
-    """One study: its state, its owners, and what it waits for."""
+    """Show one study: its state, its owners, and what it is waiting for."""
     with open_client(service, home) as client:
         facts = client.study(study)
     if as_json:
@@ -151,16 +151,16 @@ def study_show(study: Study, service: Service = None, home: Home = None, as_json
 
 @study_app.command("close", epilog="Example: dpdpca user study close 9f86…0a08")
 def study_close(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
-    """Close a study before its time, with the owners that are in. All parties see it."""
+    """Close a study early, with the owners that have joined. All parties can see that it was closed."""
     with open_client(service, home) as client:
         facts = client.close_study(study)
-    text = f"the study is closed to further owners\nfollow it: dpdpca user study show {study}"
+    text = f"the study is closed to further owners\nfollow it with: dpdpca user study show {study}"
     show(as_json, facts, text)
 
 
 @study_app.command("cancel", epilog="Example: dpdpca user study cancel 9f86…0a08")
 def study_cancel(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
-    """Cancel a study; refused once its noise is drawn."""
+    """Cancel a study. This is refused after its noise was drawn."""
     with open_client(service, home) as client:
         facts = client.cancel_study(study)
     show(as_json, facts, "the study is cancelled")

@@ -1,4 +1,4 @@
-"""The mechanisms of the literature as releases that the audit can play."""
+"""The mechanisms of the literature as releases that the audit can test."""
 
 import math
 
@@ -10,10 +10,10 @@ from dpdpca_protocol.privacy.mechanisms import Mechanism, Quantity
 
 
 class MechanismRelease:
-    """R, N·S or (v, R) under a mechanism's own noise.
+    """R, N·S or (v, R) with a mechanism's own noise.
 
     Args:
-        mechanism: with its setting; its features are all played.
+        mechanism: the mechanism with its setting; all its features are used.
     """
 
     veil = 0
@@ -25,7 +25,7 @@ class MechanismRelease:
         self.sample = DrawnAhead().samplers
 
     def granularity(self, count: int) -> int | None:
-        """Not stated: the mechanisms are played without the mask, on R and N·S alike."""
+        """None: the mechanisms are tested without the mask, both on R and on N·S."""
         return None
 
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
@@ -46,5 +46,5 @@ class MechanismRelease:
     def play(self, totals: Totals, runs: int) -> Views:
         noise = integers(self.mechanism.draw(totals.count, self.sample) for _ in range(runs))
         truth = self.truth(totals)
-        # What a release begins with counts records, and has no noise.
+        # The first number of a release is the count of records, which has no noise.
         return Views(integers([truth]) + noise[:, -len(truth) :], np.empty((runs, 0), dtype=object))

@@ -52,7 +52,10 @@ def signed(kind: str) -> Content:
 
 def json_body(kind: type[BaseModel]) -> Content:
     """A JSON body that `kind` describes. The route parses it itself."""
-    return {JSON_MEDIA_TYPE: {"schema": kind.model_json_schema(ref_template=_REFERENCE)}}
+    schema = kind.model_json_schema(ref_template=_REFERENCE)
+    name = str(schema["title"])
+    reference = {"$ref": _REFERENCE.format(model=name), "$defs": {name: schema}}
+    return {JSON_MEDIA_TYPE: {"schema": reference}}
 
 
 def binary(media_type: str = CHUNK_MEDIA_TYPE) -> Content:
@@ -64,7 +67,7 @@ def text(media_type: str) -> Content:
 
 
 def events(**kinds: type[BaseModel]) -> Content:
-    """A stream of server-sent events: name of an event → what its data is, as JSON."""
+    """A stream of server-sent events. `kinds` maps the name of an event to the JSON model of its data."""
     return {
         EVENTS_MEDIA_TYPE: {"schema": {"oneOf": [_event(name, kind) for name, kind in kinds.items()]}},
     }
@@ -94,7 +97,6 @@ def operation(
     body: Content | None = None,
     body_described: str = "",
     is_open: bool = False,
-    relays: bool = False,
     otherwise: Mapping[int, type[BaseModel]] | None = None,
 ) -> dict[str, Any]:
     """Arguments for a route's decorator.
@@ -108,13 +110,12 @@ def operation(
         body: the body that the route reads.
         body_described: the description of that body.
         is_open: whether the route needs no credentials.
-        relays: whether problems of another service are forwarded with their own type.
         otherwise: answers of a failure that are not problem documents.
     """
     responses: dict[int | str, dict[str, Any]] = {}
     for code, meaning in {status: described, **(also or {})}.items():
         responses[code] = {"description": meaning, **_content(answer)}
-    responses |= _problem_responses(problems, relays)
+    responses |= _problem_responses(problems)
     for code, kind in (otherwise or {}).items():
         responses[code] = {"description": kind.__doc__ or "", "model": kind}
     extra: dict[str, Any] = {"security": []} if is_open else {}
@@ -129,25 +130,22 @@ def _content(answer: type[BaseModel] | Content | None) -> dict[str, Any]:
     return {"model": answer} if isinstance(answer, type) else {"content": dict(answer)}
 
 
-def _problem_responses(slugs: Sequence[str], relays: bool) -> dict[int | str, dict[str, Any]]:
-    by_status: dict[int | str, list[str]] = {}
+def _problem_responses(slugs: Sequence[str]) -> dict[int | str, dict[str, Any]]:
+    by_status: dict[int, list[str]] = {}
     for slug in sorted(set(slugs)):
         by_status.setdefault(PROBLEMS[slug].status, []).append(slug)
-    described = {
-        status: _problem_response(", ".join(f"`{slug}`" for slug in named), named)
-        for status, named in sorted(by_status.items(), key=lambda each: each[0])
+    return {status: _problem_response(named) for status, named in sorted(by_status.items())}
+
+
+def _problem_response(slugs: Sequence[str]) -> dict[str, Any]:
+    media = {
+        "schema": {"$ref": _REFERENCE.format(model="Problem")},
+        "examples": {slug: {"$ref": f"#/components/examples/{slug}"} for slug in slugs},
     }
-    if relays:
-        for status in ("4XX", "5XX"):
-            described[status] = _problem_response("A problem of the proxy, with its own type.", [])
-    return described
-
-
-def _problem_response(description: str, slugs: Sequence[str]) -> dict[str, Any]:
-    media: dict[str, Any] = {"schema": {"$ref": _REFERENCE.format(model="Problem")}}
-    if slugs:
-        media["examples"] = {slug: {"$ref": f"#/components/examples/{slug}"} for slug in slugs}
-    return {"description": description, "content": {PROBLEM_MEDIA_TYPE: media}}
+    return {
+        "description": ", ".join(f"`{slug}`" for slug in slugs),
+        "content": {PROBLEM_MEDIA_TYPE: media},
+    }
 
 
 def describe(
@@ -236,7 +234,8 @@ def _with_references(part: Any, found: dict[str, Any]) -> Any:
 
 
 def _statement(kind: str) -> dict[str, Any]:
-    return statement_schema(kind, component(manifest_schema()) if kind == "manifest" else BODIES[kind])
+    body = component(manifest_schema()) if kind == "manifest" else BODIES[kind]
+    return component(statement_schema(kind, body))
 
 
 def _name(kind: str) -> str:
@@ -244,8 +243,9 @@ def _name(kind: str) -> str:
 
 
 def component(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Embeds a complete JSON Schema document in another one."""
-    return {name: value for name, value in schema.items() if name != "$schema"}
+    """Embeds a complete JSON Schema document in another one. Its title becomes its description."""
+    part = {name: value for name, value in schema.items() if name not in ("$schema", "title")}
+    return {"description": schema["title"], **part}
 
 
 def operation_id(route: APIRoute) -> str:

@@ -41,7 +41,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "use that chain, or create a new one with again",
     ),
     "chunk-differs": ProblemKind(
-        409, "a different chunk is already stored at this position", "send a new version of the share"
+        409,
+        "a different chunk is already stored at this position",
+        "send a new version of the share",
     ),
     "chunk-of-another-owner": ProblemKind(
         422, "the chunk is also in another owner's share", "encrypt the share again"
@@ -68,8 +70,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "count-proof-false": ProblemKind(
         422, "the proof of the number of records is invalid", "prove the count with the study's key"
     ),
+    "cut-off": ProblemKind(503, "the proxy closed the connection too early", "try again"),
     "deadline": ProblemKind(408, "the request takes too long", "send less data at once"),
     "duplicated-column": ProblemKind(422, "a column appears twice", "name each column once"),
+    "gateway": ProblemKind(
+        503, "a server in front of the proxy does not pass the request on", "try again later"
+    ),
     "generation-mismatch": ProblemKind(
         409, "the proxy's state is older than its signed statements", _ASK_OPERATOR
     ),
@@ -88,12 +94,14 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "manifest-refused": ProblemKind(403, "a rule for studies forbids the terms", "change the draft"),
     "missing-column": ProblemKind(422, "a column of the manifest is missing", "send every feature"),
     "newer-store": ProblemKind(403, "a newer version wrote the store", "use the newer version"),
+    "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
     "no-components": ProblemKind(409, "a pre-study gives no components", "read its result"),
     "no-count": ProblemKind(409, "this study has no count challenge", "read the study's state"),
     "no-such-chunk": ProblemKind(
         400, "the release has no such chunk", "request a chunk that the release lists"
     ),
+    "no-tls": ProblemKind(401, "the proxy does not use TLS at its address", "check the port"),
     "noise-already-drawn": ProblemKind(
         409, "the noise was drawn, so the study can no longer be cancelled", "wait for the release"
     ),
@@ -102,6 +110,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-a-participant": ProblemKind(
         403, "the manifest does not name this owner", "ask the data user to name this owner"
     ),
+    "not-a-proxy": ProblemKind(400, "the program at the proxy's address is not a proxy", "check the address"),
     "not-canonical": ProblemKind(
         400, "the body is not canonical JSON (RFC 8785)", "send the canonical encoding"
     ),
@@ -109,6 +118,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-found": ProblemKind(
         404, "this does not exist, or this caller may not see it", "check the address and the id"
     ),
+    "not-http": ProblemKind(401, "the program at the proxy's address does not use HTTP", "check the port"),
     "not-in-the-cohort": ProblemKind(
         403, "the owner has no share in the study", "only owners with a share may read this"
     ),
@@ -154,8 +164,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "storage-failing": ProblemKind(503, "the storage of the service fails", "try again later"),
     "storage-full": ProblemKind(507, "the service's disk is full", "try again later"),
     "study-closed": ProblemKind(409, "the study no longer accepts shares", "read its state"),
+    "tls-expected": ProblemKind(401, "the proxy speaks TLS, and plain HTTP was sent to it", "use https"),
     "too-few-records": ProblemKind(403, "the components would be noise", "use more records or a larger ε"),
     "too-large": ProblemKind(413, "the body is larger than this route accepts", "send less data"),
+    "too-large-on-the-way": ProblemKind(
+        413, "something before the proxy refuses a body of this size", _ASK_OPERATOR
+    ),
     "too-many": ProblemKind(429, "too many requests in a short time", "wait a little"),
     "too-many-rotations": ProblemKind(
         409, "the party has rotated its keys too often", "enrol with a new home"
@@ -171,17 +185,19 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unknown-level": ProblemKind(
         422, "a value is not one of its feature's levels", "use the manifest's levels"
     ),
+    "unreachable": ProblemKind(503, "the proxy cannot be reached", "check its address and the network"),
     "unsupported-media-type": ProblemKind(
         415, "this route does not accept this content type", "send a content type that /docs lists"
     ),
     "unsupported-version": ProblemKind(
         400, "the message has another format version", "use a version of the program that has this format"
     ),
+    "untrusted-certificate": ProblemKind(401, "the proxy's TLS certificate is not accepted", "name its CA"),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
         421, "the request is addressed to another address", "use the address under which the service is known"
     ),
-    "wrong-proxy": ProblemKind(401, "the enrolment statement is for another proxy", "enrol again"),
+    "wrong-proxy": ProblemKind(401, "the enrolment statement is for another proxy", "enrol with a new home"),
     "wrong-role": ProblemKind(403, "this route is for another role", "use a party with that role"),
     "wrong-state": ProblemKind(409, "the study's state does not allow it", "read its state"),
 }

@@ -49,16 +49,20 @@ class Peer:
     """The other end of a connection.
 
     Attributes:
-        name: its name for people.
+        kind: the kind of service, for people.
         address: its address.
         ca_option: the option that names the CA of its certificate.
         if_not_running: what to do if nobody listens.
     """
 
-    name: str
+    kind: str
     address: Address
     ca_option: str = CA_FILE_VARIABLE
     if_not_running: str = "check that it is running, and check the port"
+
+    @property
+    def name(self) -> str:
+        return f"the {self.kind}"
 
     def __str__(self) -> str:
         return f"{self.name} at {self.address}"

@@ -20,6 +20,7 @@ from dpdpca_protocol.errors import (
     printable,
 )
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, PROBLEM_TYPE_PREFIX
+from dpdpca_runtime.http.connection import Peer
 
 _BY_STATUS: dict[int, type[DpdpcaError]] = {
     400: MessageError,
@@ -48,13 +49,16 @@ _BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
 }
 
 
-_BETWEEN = "a reverse proxy or firewall"
+_BETWEEN = "a server in front of {name}"
 _BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
-    301: ("the address points elsewhere", "give the address of the proxy itself; redirects are not followed"),
-    400: (f"{_BETWEEN} does not understand the request", "check the address, and https in it"),
+    301: ("the address points elsewhere", "give the address of {name} itself; redirects are not followed"),
+    400: (
+        f"{_BETWEEN} does not understand the request",
+        "check the address, and whether it begins with https",
+    ),
     404: (
-        "the program at this address is not a proxy",
-        "check the address; a proxy needs its own host name or port and cannot be under a path",
+        "the program at this address is not a {kind}",
+        "check the address; a {kind} needs its own host name or port and cannot be under a path",
     ),
     408: (
         f"sending took longer than {_BETWEEN} allows",
@@ -65,24 +69,25 @@ _BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
         "try again later; the operator can raise limit_req (nginx)",
     ),
     502: (
-        f"{_BETWEEN} cannot reach the proxy",
-        "the operator must check that the proxy is running and listens where proxy_pass (nginx) points",
+        f"{_BETWEEN} cannot reach {{name}}",
+        "the operator must check that {name} is running and listens where proxy_pass (nginx) points",
     ),
-    503: (f"{_BETWEEN} accepts no more requests now, or the proxy is stopped", "try again later"),
+    503: (f"{_BETWEEN} accepts no more requests now, or {{name}} is stopped", "try again later"),
     504: (
-        f"{_BETWEEN} got no answer from the proxy in time",
+        f"{_BETWEEN} got no answer from {{name}} in time",
         "try again later; the operator can raise proxy_read_timeout (nginx)",
     ),
 }
-"""Status of an answer that did not come from a proxy → its meaning, and what to do."""
+"""Status of an answer that did not come from one of our services → its meaning, and what to do."""
 
 
 def error_from_response(
-    status: int, media_type: str, content: bytes, retry_after: str | None, sent_bytes: int = 0
+    peer: Peer, status: int, media_type: str, content: bytes, retry_after: str | None, sent_bytes: int = 0
 ) -> DpdpcaError:
-    """The error for a response with `status` ≥ 300, or for one that did not come from a proxy.
+    """The error for a response with `status` ≥ 300, or for one that did not come from the peer.
 
     Args:
+        peer: the service.
         status: the HTTP status.
         media_type: from the Content-Type header; may be empty.
         content: the body, untrusted. Its text is made printable and truncated.
@@ -93,7 +98,7 @@ def error_from_response(
     wait = _seconds(problem.get("retry_after_seconds"), retry_after)
     kind = problem.get("type")
     if not isinstance(kind, str) or not kind.startswith(PROBLEM_TYPE_PREFIX):
-        return _foreign(status, media_type, wait, sent_bytes)
+        return _foreign(peer, status, media_type, wait, sent_bytes)
     slug = printable(kind.removeprefix(PROBLEM_TYPE_PREFIX), 60)
     raised = _BY_SLUG.get((status, slug)) or _BY_STATUS.get(
         status, MessageError if status < 500 else IntegrityError
@@ -102,7 +107,7 @@ def error_from_response(
     next_step = problem.get("next_step")
     return raised(
         slug,
-        printable(detail) if isinstance(detail, str) else f"the proxy answered {status}",
+        printable(detail) if isinstance(detail, str) else f"{peer.name} answered {status}",
         printable(next_step) if isinstance(next_step, str) else "",
         retry_after_seconds=wait,
     )
@@ -124,18 +129,19 @@ def _seconds(member: Any, header: str | None) -> int | None:
     return None
 
 
-def _foreign(status: int, media_type: str, wait: int | None, sent_bytes: int) -> DpdpcaError:
-    """The error for an answer from a reverse proxy, or from a program that is not our proxy."""
+def _foreign(peer: Peer, status: int, media_type: str, wait: int | None, sent_bytes: int) -> DpdpcaError:
+    """The error for an answer from a server in between, or from a program that is not one of our services."""
     answer = f"answer {status}, {printable(media_type, 60) or 'no media type'}"
     if status == 413:
         return LimitError(
             "too-large-on-the-way",
-            f"{_BETWEEN} refuses a body of {sent_bytes:,} bytes ({answer})",
+            f"a server in front of {peer.name} refuses a body of {sent_bytes:,} bytes ({answer})",
             f"the operator must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB (nginx: client_max_body_size)",
         )
     meaning, next_step = _BY_SOMETHING_ELSE.get(
         301 if 300 <= status < 400 else status, _BY_SOMETHING_ELSE[404]
     )
+    meaning, next_step = (words.format(name=peer.name, kind=peer.kind) for words in (meaning, next_step))
     if status in (408, 429, 502, 503, 504):
         return UnavailableError("gateway", f"{meaning} ({answer})", next_step, retry_after_seconds=wait)
     return MessageError("not-a-proxy", f"{meaning} ({answer})", next_step)

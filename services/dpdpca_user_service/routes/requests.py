@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
@@ -36,16 +37,17 @@ def service_of(request: Request) -> UserService:
     return service
 
 
-async def draft_slot(request: Request) -> AsyncIterator[None]:
-    """Holds the only slot for drafts, because parsing takes a hundred times a draft's size."""
-    async with request.app.state.drafts.take():
-        yield
+@asynccontextmanager
+async def received_draft(request: Request) -> AsyncIterator[tuple[bytes, str]]:
+    """A draft in TOML or JSON, and its format.
 
-
-async def read_draft(request: Request) -> tuple[bytes, str]:
-    """A draft in TOML or JSON, and its format."""
+    The context holds the only slot for drafts, because parsing takes a hundred times a draft's size. It takes
+    the slot after the body has arrived, so that a slow client does not block others.
+    """
     media_type = media_type_of(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
-    return await read_body(request, media_type, DRAFT_LIMIT_BYTES), media_type
+    draft = await read_body(request, media_type, DRAFT_LIMIT_BYTES)
+    async with request.app.state.drafts.take():
+        yield draft, media_type
 
 
 def media_type_of(request: Request, taken: tuple[str, ...]) -> str:

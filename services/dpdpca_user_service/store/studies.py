@@ -122,7 +122,7 @@ class StudyStore:
                 raise NotFoundError(
                     "not-found",
                     "this service has no study with this id",
-                    "to list the studies, run: dpdpca user list",
+                    "list the studies with: dpdpca user study list",
                 )
             return _row(found)
 

@@ -54,7 +54,7 @@ def draft(**changes: Any) -> dict[str, Any]:
 def patients(count: int, seed: int) -> list[Record]:
     """Correlated records inside all bounds; three decimals, so that no value lies half-way on the grid."""
     source = random.Random(seed)
-    records = []
+    records: list[Record] = []
     for _ in range(count):
         size, years, strain = (source.uniform(-1, 1) for _ in range(3))
         records.append(
@@ -91,7 +91,7 @@ def write_parquet(path: Path, records: Sequence[Record]) -> Path:
 
 def write_npz(path: Path, records: Sequence[Record]) -> Path:
     """One array a column; a missing number is NaN."""
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.array([np.nan if r[name] is None else r[name] for r in records])
         if name != "ward"
         else np.array([r[name] or "" for r in records])

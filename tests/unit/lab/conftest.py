@@ -8,16 +8,16 @@ from dpdpca_lab.central.entropy import RealDraws
 
 
 class SeededRandomness:
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         self._source = random.Random(seed)
 
-    def bytes(self, count):
+    def bytes(self, count: int) -> bytes:
         return self._source.randbytes(count)
 
-    def below(self, bound):
+    def below(self, bound: int) -> int:
         return self._source.randrange(bound)
 
 
 @pytest.fixture
-def draws():
+def draws() -> RealDraws:
     return RealDraws(SeededRandomness(20181210))

@@ -10,7 +10,7 @@ from scipy import stats
 from dpdpca_lab.audit.bound import epsilon_bound, largest_bound
 
 
-def test_a_bound_is_the_ratio_of_two_exact_binomial_limits():
+def test_a_bound_is_the_ratio_of_two_exact_binomial_limits() -> None:
     """40 % and 10 % of 1,000 runs on the half that counts; the event is forced by two-valued samples."""
     first = np.array([0.0] * 900 + [1.0] * 100 + [0.0] * 900 + [1.0] * 100)
     second = np.array([0.0] * 600 + [1.0] * 400 + [0.0] * 600 + [1.0] * 400)
@@ -24,19 +24,21 @@ def test_a_bound_is_the_ratio_of_two_exact_binomial_limits():
 
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_either_side_and_either_direction_can_tell(swapped, sign):
+def test_either_side_and_either_direction_can_tell(swapped: bool, sign: float) -> None:
     tell, quiet = np.full(4000, sign), np.zeros(4000)
-    sides = ({"s": quiet}, {"s": tell}) if swapped else ({"s": tell}, {"s": quiet})
-    assert epsilon_bound(*sides, 0.0, 1e-6).epsilon == pytest.approx(largest_bound(4000, 0.0, 1e-6))
+    first, second = (quiet, tell) if swapped else (tell, quiet)
+    assert epsilon_bound({"s": first}, {"s": second}, 0.0, 1e-6).epsilon == pytest.approx(
+        largest_bound(4000, 0.0, 1e-6)
+    )
 
 
-def test_the_event_is_chosen_on_one_half_and_counted_on_the_other():
+def test_the_event_is_chosen_on_one_half_and_counted_on_the_other() -> None:
     """A difference that only the first half has shows nothing."""
     first, second = np.zeros(2000), np.concatenate([np.ones(1000), np.zeros(1000)])
     assert epsilon_bound({"s": first}, {"s": second}, 0.0, 1e-6).epsilon == 0
 
 
-def test_the_telling_statistic_is_found_among_others():
+def test_the_telling_statistic_is_found_among_others() -> None:
     noise = np.array([secrets.randbelow(10**6) for _ in range(12_000)], dtype=float).reshape(6, -1)
     first = {"a": noise[0], "b": noise[1], "c": noise[2]}
     second = {"a": noise[3], "b": noise[4] + 5e5, "c": noise[5]}
@@ -45,7 +47,7 @@ def test_the_telling_statistic_is_found_among_others():
     assert bound.epsilon > 2
 
 
-def test_a_bound_is_rarely_wrong():
+def test_a_bound_is_rarely_wrong() -> None:
     """Equal samples at α = 0.2: true ε is 0, so a bound above it is a false alarm; 200 tries, few of them."""
     alarms = 0
     for _ in range(200):
@@ -54,7 +56,7 @@ def test_a_bound_is_rarely_wrong():
     assert alarms <= stats.binom.isf(1e-9, 200, 0.2)
 
 
-def test_delta_is_spent_before_anything_is_shown():
+def test_delta_is_spent_before_anything_is_shown() -> None:
     quiet = np.zeros(20_000)
     rare = quiet.copy()
     rare[::100] = 1.0
@@ -62,7 +64,7 @@ def test_delta_is_spent_before_anything_is_shown():
     assert epsilon_bound({"s": quiet}, {"s": rare}, 0.02, 1e-6).epsilon == 0
 
 
-def test_more_runs_can_show_more():
+def test_more_runs_can_show_more() -> None:
     shown = [largest_bound(runs, 1e-6, 1e-6) for runs in (200, 2000, 20_000)]
     assert shown == sorted(shown)
     assert shown[2] == pytest.approx(math.log(10_000 / math.log(2e6)), abs=0.01)

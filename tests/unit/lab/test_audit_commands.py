@@ -3,13 +3,17 @@
 import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from study_parties import MakeManifest, Parties
 
 from dpdpca_cli import main as cli
 from dpdpca_lab.audit import commands, game, terms
 from dpdpca_lab.audit.bound import EpsilonBound
+from dpdpca_lab.audit.report import AuditReport
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
@@ -33,20 +37,22 @@ upper = 250.5
 """
 
 
-def run(*arguments):
+def run(*arguments: Path | str | int) -> object:
     with pytest.raises(SystemExit) as left:
         cli.main(["audit", *(str(argument) for argument in arguments)])
     return left.value.code
 
 
 @pytest.fixture
-def draft_file(tmp_path):
+def draft_file(tmp_path: Path) -> Path:
     path = tmp_path / "draft.toml"
     path.write_text(DRAFT.replace("RELEASE", "masked"))
     return path
 
 
-def test_a_draft_is_played_and_the_claim_stands_beside_the_bound(draft_file, capsys):
+def test_a_draft_is_played_and_the_claim_stands_beside_the_bound(
+    draft_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(draft_file, "--runs", 200, "--search", 20) == 0
     shown = capsys.readouterr().out
     claimed = "claim   (ε, δ) = (2, 4e-08), masked, discrete gaussian, noise by the proxy, replace-one"
@@ -58,7 +64,7 @@ def test_a_draft_is_played_and_the_claim_stands_beside_the_bound(draft_file, cap
     assert "docs/audit.md" in shown
 
 
-def test_json_has_the_same_figures(draft_file, capsys):
+def test_json_has_the_same_figures(draft_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(draft_file, "--runs", 200, "--search", 0, "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["claim"]["epsilon"] == 2
@@ -68,7 +74,9 @@ def test_json_has_the_same_figures(draft_file, capsys):
     assert all(check["passed"] for check in facts["checks"])
 
 
-def test_time_ends_the_game_early(draft_file, capsys, monkeypatch):
+def test_time_ends_the_game_early(
+    draft_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After the least that says anything; what was played until then counts."""
     clock = iter([0.0, 0.0, 0.5])
     monkeypatch.setattr(commands, "time", SimpleNamespace(monotonic=lambda: next(clock, 100.0)))
@@ -77,7 +85,13 @@ def test_time_ends_the_game_early(draft_file, capsys, monkeypatch):
     assert facts["pairs"][0]["runs_each"] == 200 + 2000 + 2000
 
 
-def test_a_signed_manifest_is_played(tmp_path, capsys, make_manifest, parties, monkeypatch):
+def test_a_signed_manifest_is_played(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    make_manifest: MakeManifest,
+    parties: Parties,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     manifest = make_manifest(release="joint", clip_norm=1)
     path = tmp_path / "manifest.json"
     path.write_bytes(sign_manifest(manifest, parties.user).encoded + b"\n")
@@ -87,7 +101,9 @@ def test_a_signed_manifest_is_played(tmp_path, capsys, make_manifest, parties, m
     assert "joint" in capsys.readouterr().out
 
 
-def test_a_manifest_with_a_false_signature_is_refused(tmp_path, capsys, make_manifest, parties):
+def test_a_manifest_with_a_false_signature_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make_manifest: MakeManifest, parties: Parties
+) -> None:
     statement = json.loads(sign_manifest(make_manifest(), parties.user).encoded)
     statement["body"]["title"] = "Another title"
     path = tmp_path / "manifest.json"
@@ -96,11 +112,11 @@ def test_a_manifest_with_a_false_signature_is_refused(tmp_path, capsys, make_man
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_what_is_neither_is_refused_in_a_line(tmp_path, capsys):
+def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "draft.toml"
     path.write_text("title = ")
     assert run(path) == 1
-    assert "not TOML" in capsys.readouterr().err
+    assert "not valid TOML" in capsys.readouterr().err
     assert run(tmp_path / "nowhere.toml") == 1
     path.write_bytes(b" " * (terms.MOST_BYTES + 1))
     assert run(path) == 1
@@ -110,15 +126,19 @@ def test_what_is_neither_is_refused_in_a_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("arguments", [["--runs", "10"], ["--runs", "x"], ["--seconds", "0"]])
-def test_wrong_options_are_usage(draft_file, arguments, capsys):
+def test_wrong_options_are_usage(
+    draft_file: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(draft_file, *arguments) == 2
     assert capsys.readouterr().err
 
 
-def test_a_bound_above_the_claim_is_status_one(draft_file, capsys, monkeypatch):
+def test_a_bound_above_the_claim_is_status_one(
+    draft_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest = game.audit_manifest
 
-    def found_too_much(*arguments, **options):
+    def found_too_much(*arguments: Any, **options: Any) -> AuditReport:
         report = honest(*arguments, **options)
         pair = replace(report.pairs[0], bound=EpsilonBound(2.5, "likelihood ratio ≥ 1", 100, 90, 1))
         return replace(report, pairs=(pair,))
@@ -128,10 +148,12 @@ def test_a_bound_above_the_claim_is_status_one(draft_file, capsys, monkeypatch):
     assert "The claim is refuted: ε is at least 2.500." in capsys.readouterr().out
 
 
-def test_a_failed_check_is_status_one(draft_file, capsys, monkeypatch):
+def test_a_failed_check_is_status_one(
+    draft_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest = game.audit_manifest
 
-    def found_odd(*arguments, **options):
+    def found_odd(*arguments: Any, **options: Any) -> AuditReport:
         report = honest(*arguments, **options)
         (part, check), *others = report.checks
         return replace(report, checks=((part, replace(check, p_value=0.0)), *others))
@@ -143,7 +165,9 @@ def test_a_failed_check_is_status_one(draft_file, capsys, monkeypatch):
     assert "the claim has no ground" in shown
 
 
-def test_a_draft_with_noise_of_the_lab_is_refused(draft_file, capsys):
+def test_a_draft_with_noise_of_the_lab_is_refused(
+    draft_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The audit plays studies; `dpdpca experiments run sn-support` shows what this noise gives away."""
     draft = draft_file.read_text(encoding="utf-8")
     draft_file.write_text(draft.replace("clip_norm", 'mechanism = "wishart"\nclip_norm'), encoding="utf-8")

@@ -2,6 +2,8 @@
 
 import json
 import math
+from fractions import Fraction
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,20 +15,22 @@ from dpdpca_lab.experiments import EXPERIMENTS, find_experiment
 from dpdpca_protocol.errors import UsageError
 
 
-def run_json(*words):
+def run_json(*words: str) -> dict[str, Any]:
     done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     assert done.exit_code == 0
-    return json.loads(done.stdout)
+    body: dict[str, Any] = json.loads(done.stdout)
+    return body
 
 
-def table_of(name):
+def table_of(name: str) -> list[Any]:
     body = run_json("run", name)
     assert body["experiment"] == name
     assert all(len(row) == len(body["columns"]) for row in body["rows"])
-    return body["rows"]
+    rows: list[Any] = body["rows"]
+    return rows
 
 
-def test_the_list_names_every_experiment():
+def test_the_list_names_every_experiment() -> None:
     listed = run_json("list")["experiments"]
     assert [entry["name"] for entry in listed] == [experiment.name for experiment in EXPERIMENTS]
     text = CliRunner().invoke(app, ["list"]).stdout
@@ -34,24 +38,24 @@ def test_the_list_names_every_experiment():
     assert "sn-support" in text
 
 
-def test_published_calibration():
+def test_published_calibration() -> None:
     rows = table_of("as-published")
     assert [round(row[2], 3) for row in rows[:4]] == [0.276, 0.917, 1.61, 3.511]
     assert all(row[3] > row[1] and row[4] > row[2] > row[0] for row in rows)
 
 
-def test_the_discretizer_forgets_how_large_its_grid_is():
+def test_the_discretizer_forgets_how_large_its_grid_is() -> None:
     rows = table_of("discretizer")
     assert all(row[3] > row[0] * row[2] ** 2 for row in rows if row[2] > 1)
     assert {round(row[4], 3) for row in rows} == {3.511}
 
 
-def test_modsulq_looseness():
+def test_modsulq_looseness() -> None:
     rows = table_of("modsulq-looseness")
     assert [round(row[2], 1) for row in rows] == [10.9, 69.9, 346.4]
 
 
-def test_laplace_sensitivity():
+def test_laplace_sensitivity() -> None:
     for d, reached, bound, by_norms, published in table_of("laplace-sensitivity"):
         assert reached <= bound * (1 + 1e-12)
         assert bound < 1.05 * reached
@@ -61,7 +65,7 @@ def test_laplace_sensitivity():
 
 
 @pytest.mark.parametrize("name", ["sn-support", "exact-bingham", "phase-transition"])
-def test_what_is_drawn_comes_with_its_expectation(name):
+def test_what_is_drawn_comes_with_its_expectation(name: str) -> None:
     """Ten standard errors: the laws themselves are tested in tests/statistical."""
     columns = {"sn-support": (2, 3, 4), "exact-bingham": (2, 3, 4)}.get(name)
     for row in table_of(name):
@@ -74,15 +78,14 @@ def test_what_is_drawn_comes_with_its_expectation(name):
             assert (sigma is not None) == (ratio > 1)
 
 
-def test_mechanisms_side_by_side(monkeypatch):
+def test_mechanisms_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "COMPARED", comparison.COMPARED[:1] + comparison.COMPARED[-1:])
     rows = table_of("captured-variance")
     assert [row[0] for row in rows] == ["gaussian", "wishart (SN)"]
     assert all(0 < share <= 1 for row in rows for share in row[2:])
 
 
-def test_every_compared_mechanism_gives_orthonormal_directions():
-    from fractions import Fraction
+def test_every_compared_mechanism_gives_orthonormal_directions() -> None:
 
     import numpy as np
 
@@ -96,7 +99,7 @@ def test_every_compared_mechanism_gives_orthonormal_directions():
         assert guarantee
 
 
-def test_a_table_for_people():
+def test_a_table_for_people() -> None:
     done = CliRunner().invoke(app, ["run", "modsulq-looseness"], catch_exceptions=False)
     lines = done.stdout.splitlines()
     assert len({len(line) for line in lines[:4]}) == 1
@@ -105,7 +108,7 @@ def test_a_table_for_people():
     assert "–" in CliRunner().invoke(app, ["run", "phase-transition"]).stdout
 
 
-def test_the_command_of_the_whole_program_finds_them(capsys):
+def test_the_command_of_the_whole_program_finds_them(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         cli.main(["experiments", "run", "nonsense"])
     assert left.value.code == 2
@@ -116,6 +119,6 @@ def test_the_command_of_the_whole_program_finds_them(capsys):
     assert "spectra" in capsys.readouterr().out
 
 
-def test_an_unknown_name_is_refused():
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(UsageError, match="spectra"):
         find_experiment("nonsense")

@@ -1,9 +1,11 @@
 """PPCA: the sampler's parts, and the loss of the exact draw by quadrature."""
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.integrate import quad
 from scipy.special import hyp1f1
 
@@ -14,16 +16,17 @@ from dpdpca_lab.central.gibbs import gibbs_chain, gibbs_components
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.mechanisms import NoGuarantee
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.mechanisms import Guarantee
 
 K = 2**20
 
 
-def moment_of(rows):
+def moment_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     z = np.rint(np.asarray(rows) * 2**10)
     return z.T @ z
 
 
-def test_uniforms_and_normals_come_from_the_bytes(draws):
+def test_uniforms_and_normals_come_from_the_bytes(draws: RealDraws) -> None:
     uniforms = draws.uniforms(2000)
     assert (uniforms > 0).all()
     assert (uniforms < 1).all()
@@ -31,8 +34,11 @@ def test_uniforms_and_normals_come_from_the_bytes(draws):
     assert draws.normals(3, 4).shape == (3, 4)
 
     class Ends:
-        def bytes(self, count):
+        def bytes(self, count: int) -> bytes:
             return b"\x00" * 8 + b"\xff" * (count - 8)
+
+        def below(self, bound: int) -> int:
+            raise NotImplementedError
 
     low, high = RealDraws(Ends()).uniforms(2)
     assert low == 2**-53
@@ -41,7 +47,7 @@ def test_uniforms_and_normals_come_from_the_bytes(draws):
 
 
 @pytest.mark.parametrize("levels", [[0.0, 0.0, 0.0], [0.0, 1.0], [0.0, 5.0, 50.0, 1e6], [0.0]])
-def test_the_envelope_lies_above_the_density(levels, draws):
+def test_the_envelope_lies_above_the_density(levels: list[float], draws: RealDraws) -> None:
     envelope = Envelope.of(np.array(levels))
     assert (1 / (envelope.b + 2 * envelope.levels)).sum() == pytest.approx(1)
     directions = draws.normals(4000, len(levels))
@@ -50,7 +56,7 @@ def test_the_envelope_lies_above_the_density(levels, draws):
     assert (envelope.log_acceptance(directions) <= 1e-12).all()
 
 
-def test_draws_are_unit_vectors_in_the_basis_of_the_matrix(draws):
+def test_draws_are_unit_vectors_in_the_basis_of_the_matrix(draws: RealDraws) -> None:
     matrix = np.diag([0.0, 60.0, 3.0])
     vectors, proposals = sample_bingham(matrix, draws, 300)
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1)
@@ -59,19 +65,19 @@ def test_draws_are_unit_vectors_in_the_basis_of_the_matrix(draws):
     assert sample_bingham(np.array([[3.0]]), draws)[0].tolist() in ([[1.0]], [[-1.0]])
 
 
-def log_normaliser_of_the_circle(matrix):
+def log_normaliser_of_the_circle(matrix: NDArray[np.float64]) -> float:
     """log of the mean of exp(uᵀCu) over the circle."""
     top = np.linalg.eigvalsh(matrix)[-1]
 
-    def density(angle):
+    def density(angle: float) -> float:
         u = np.array([np.cos(angle), np.sin(angle)])
-        return np.exp(u @ matrix @ u - top)
+        return float(np.exp(u @ matrix @ u - top))
 
-    return top + np.log(quad(density, 0, np.pi, epsabs=1e-12)[0] / np.pi)
+    return float(top + np.log(quad(density, 0, np.pi, epsabs=1e-12)[0] / np.pi))
 
 
 @pytest.mark.parametrize("epsilon", [0.133, 0.5, 1.0])
-def test_the_exact_draw_loses_no_more_than_its_epsilon(epsilon):
+def test_the_exact_draw_loses_no_more_than_its_epsilon(epsilon: float) -> None:
     """Log density ratio of one replaced record, all directions of the circle, pairs with tied eigenvalues."""
     worst = 0.0
     for own, other in ((1.0, 1.0), (5.0, 4.0), (60.0, 59.0), (60.0, 60.0)):
@@ -86,7 +92,7 @@ def test_the_exact_draw_loses_no_more_than_its_epsilon(epsilon):
 
 
 @pytest.mark.parametrize("d", [4, 8, 30, 64])
-def test_the_exact_draw_keeps_its_promise_in_higher_dimensions(d):
+def test_the_exact_draw_keeps_its_promise_in_higher_dimensions(d: int) -> None:
     """One record e₁ more or less along an axis of symmetry: normalisers by Kummer's function, ε = 1."""
     for weight in (1.0, 10.0, 60.0, 500.0):
         constant = np.log(hyp1f1(0.5, d / 2, weight / 2)) - np.log(hyp1f1(0.5, d / 2, (weight + 1) / 2))
@@ -94,24 +100,25 @@ def test_the_exact_draw_keeps_its_promise_in_higher_dimensions(d):
         assert max(abs(0.5 + constant), abs(constant)) <= 0.5
 
 
-def test_directions_are_orthonormal_and_the_promise_is_stated(draws):
+def test_directions_are_orthonormal_and_the_promise_is_stated(draws: RealDraws) -> None:
     rng_rows = np.array([[0.9, 0.1, 0.0, 0.1], [0.8, -0.2, 0.1, 0.0], [-0.9, 0.1, 0.1, 0.2]] * 200)
     moment = moment_of(rng_rows)
     result = exponential_components(moment, K, Fraction(30), 3, draws)
     assert np.allclose(result.vectors @ result.vectors.T, np.eye(3))
     assert captured_share(result.vectors[:1], moment) > 0.9
+    assert isinstance(result.guarantee, Guarantee)
     assert result.guarantee.is_pure
     assert result.guarantee.epsilon == 30
     assert any("idealised arithmetic" in text for text in result.guarantee.assumptions)
     assert result.steps >= 3
 
 
-def test_all_directions_can_be_drawn(draws):
+def test_all_directions_can_be_drawn(draws: RealDraws) -> None:
     result = exponential_components(moment_of(np.eye(3) / 2), K, Fraction(1), 3, draws)
     assert np.allclose(result.vectors @ result.vectors.T, np.eye(3))
 
 
-def test_the_complement_is_orthonormal():
+def test_the_complement_is_orthonormal() -> None:
     vectors = np.linalg.qr(np.arange(12.0).reshape(4, 3) ** 2 + np.eye(4)[:, :3])[0].T
     complement = orthogonal_complement(vectors[:2])
     assert complement.shape == (4, 2)
@@ -119,7 +126,7 @@ def test_the_complement_is_orthonormal():
     assert np.array_equal(orthogonal_complement(np.zeros((0, 4))), np.eye(4))
 
 
-def test_gibbs_prints_no_epsilon(draws):
+def test_gibbs_prints_no_epsilon(draws: RealDraws) -> None:
     result = gibbs_components(moment_of(np.eye(3) / 2), K, Fraction(1), 2, sweeps=3, draws=draws)
     assert isinstance(result.guarantee, NoGuarantee)
     assert result.claim.epsilon == 1
@@ -141,12 +148,17 @@ def test_gibbs_prints_no_epsilon(draws):
         ({"k": 3}, "components"),
     ],
 )
-def test_what_does_not_fit_is_refused(change, what):
-    terms = {"second_moment": np.eye(2), "record_bound": 1, "epsilon": Fraction(1), "k": 1} | change
+def test_what_does_not_fit_is_refused(change: dict[str, Any], what: str) -> None:
+    terms: dict[str, Any] = {
+        "second_moment": np.eye(2),
+        "record_bound": 1,
+        "epsilon": Fraction(1),
+        "k": 1,
+    } | change
     with pytest.raises(UsageError, match=what):
         exponential_components(**terms)
 
 
-def test_no_sweeps_are_refused():
+def test_no_sweeps_are_refused() -> None:
     with pytest.raises(UsageError, match="sweeps"):
         gibbs_components(np.eye(2), 1, Fraction(1), 1, sweeps=0)

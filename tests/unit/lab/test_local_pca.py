@@ -5,10 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_lab.bench.local_pca import private_local_pca
+from dpdpca_lab.benchmarks.local_pca import private_local_pca
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.mechanisms import Calibration
-from dpdpca_lab.tables import encode_table
+from dpdpca_lab.tables import EncodedTable, encode_table
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.mechanisms import Mechanism
 
@@ -17,7 +17,7 @@ D = 4
 BOUNDS = np.array([[-1.0, 1.0]] * D)
 
 
-def tables(count: int, records: int) -> list:
+def tables(count: int, records: int) -> list[EncodedTable]:
     generator = np.linspace(-1, 1, records)
     rows = np.column_stack([generator, 0.5 * generator**3, 0.1 * np.cos(9 * generator), 0 * generator])
     return [encode_table(rows, BOUNDS) for _ in range(count)]

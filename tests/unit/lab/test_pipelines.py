@@ -4,14 +4,19 @@
 """
 
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from dpdpca_lab.mechanisms import NoGuarantee
 from dpdpca_lab.pipelines import DPPCASVM, PCADPSVM
+from dpdpca_lab.tables import EncodedTable
+from dpdpca_protocol.privacy.mechanisms.interface import Mechanism
 from dpdpca_user.estimator import ParameterError
 
 _NOISE = "two fits of a private estimator differ: the noise is fresh and cannot be seeded"
@@ -28,7 +33,7 @@ DO_NOT_APPLY = ("array_api", "dataframe", "pandas", "data_not_an_array")
 """Other array libraries and data frames: neither is promised, and the checks would skip in part."""
 
 
-def cases(*estimators, expected=None):
+def cases(*estimators: DPPCASVM | PCADPSVM, expected: dict[str, str] | None = None) -> list[Any]:
     """Scikit-learn's checks of the estimators, without those that do not apply."""
     found = [
         case
@@ -38,22 +43,24 @@ def cases(*estimators, expected=None):
     return [case for case in found if not any(word in repr(case) for word in DO_NOT_APPLY)]
 
 
-def case_name(value):
-    return value.func.__name__ if hasattr(value, "func") else type(value).__name__
+def case_name(value: Any) -> str:
+    return str(value.func.__name__ if hasattr(value, "func") else type(value).__name__)
 
 
 class NoiselessSVM(DPPCASVM):
-    def _draw(self, mechanism):
+    def _draw(self, mechanism: Mechanism) -> list[int]:
         return [0] * len(mechanism.draw(1))
 
 
 class NoiselessDPSVM(PCADPSVM):
-    def _laplace(self, count):
+    def _laplace(self, count: int) -> NDArray[np.float64]:
         return np.zeros(count)
 
 
 @pytest.mark.parametrize(("estimator", "check"), cases(NoiselessSVM(bounds=(-10.0, 10.0)), NoiselessDPSVM()))
-def test_scikit_learns_checks_without_noise(estimator, check):
+def test_scikit_learns_checks_without_noise(
+    estimator: NoiselessSVM | NoiselessDPSVM, check: partial[None]
+) -> None:
     check(estimator)
 
 
@@ -62,19 +69,23 @@ def test_scikit_learns_checks_without_noise(estimator, check):
     cases(DPPCASVM(bounds=(-10.0, 10.0)), PCADPSVM(epsilon=10.0), expected=EXPECTED_TO_FAIL),
     ids=case_name,
 )
-def test_scikit_learns_checks_with_noise(estimator, check):
+def test_scikit_learns_checks_with_noise(estimator: DPPCASVM | PCADPSVM, check: partial[None]) -> None:
     check(estimator)
 
 
+Tumours = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]
+"""Rows, labels, bounds."""
+
+
 @pytest.fixture(scope="module")
-def tumours():
+def tumours() -> Tumours:
     data = load_breast_cancer()
     rows = data.data[:, :6]
     bounds = np.array([[0.0, 40.0], [0.0, 60.0], [0.0, 250.0], [0.0, 3000.0], [0.0, 0.3], [0.0, 0.5]])
     return rows, data.target, bounds
 
 
-def test_the_components_carry_the_promise_and_the_classifier_none(tumours):
+def test_the_components_carry_the_promise_and_the_classifier_none(tumours: Tumours) -> None:
     rows, labels, bounds = tumours
     fitted = DPPCASVM(2, epsilon=50.0, bounds=bounds, clip_norm=1.0).fit(rows, labels)
     assert fitted.guarantee_.is_pure
@@ -88,14 +99,14 @@ def test_the_components_carry_the_promise_and_the_classifier_none(tumours):
     assert not np.array_equal(fitted.components_, again.components_)
 
 
-def test_the_published_constant_says_what_it_gives(tumours):
+def test_the_published_constant_says_what_it_gives(tumours: Tumours) -> None:
     rows, labels, bounds = tumours
     fitted = DPPCASVM(2, epsilon=5.0, bounds=bounds, calibration="as-published").fit(rows, labels)
     # √(d(d+3)/2)/(2d) of the claim on a second moment, d = 6.
     assert float(fitted.guarantee_.epsilon) == pytest.approx(5 * 27**0.5 / 12)
 
 
-def test_without_noise_it_is_a_support_vector_machine_on_components(tumours):
+def test_without_noise_it_is_a_support_vector_machine_on_components(tumours: Tumours) -> None:
     rows, labels, bounds = tumours
     fitted = NoiselessSVM(3, bounds=bounds).fit(rows, labels)
     scaled = (rows - bounds.mean(axis=1)) / (bounds[:, 1] - bounds[:, 0]) * 2
@@ -104,12 +115,12 @@ def test_without_noise_it_is_a_support_vector_machine_on_components(tumours):
     assert fitted.score(rows, labels) > 0.85
 
 
-def test_one_changed_row_changes_the_released_classifier_for_certain(tumours):
+def test_one_changed_row_changes_the_released_classifier_for_certain(tumours: Tumours) -> None:
     """Same V_k, one row: (w, b) is another one. A claim of any ε for it is refuted by a single output."""
     rows, labels, bounds = tumours
 
     class FixedComponents(DPPCASVM):
-        def _noisy_moment(self, table, mechanism):
+        def _noisy_moment(self, table: EncodedTable, mechanism: Mechanism) -> NDArray[np.float64]:
             return np.diag(np.arange(6.0))
 
     other = rows.copy()
@@ -122,7 +133,7 @@ def test_one_changed_row_changes_the_released_classifier_for_certain(tumours):
     assert np.abs(outputs[0] - outputs[2]).max() > 1e-3
 
 
-def test_one_changed_row_changes_what_pca_dpsvm_releases_for_certain(tumours):
+def test_one_changed_row_changes_what_pca_dpsvm_releases_for_certain(tumours: Tumours) -> None:
     rows, labels, _ = tumours
     other = rows.copy()
     other[0] *= 2
@@ -146,7 +157,7 @@ def test_one_changed_row_changes_what_pca_dpsvm_releases_for_certain(tumours):
         (DPPCASVM(True, bounds=(0, 1)), "n_components"),
         (DPPCASVM(2, bounds=(0, 1), epsilon=0), "epsilon"),
         (DPPCASVM(2, bounds=(0, 1), epsilon=float("nan")), "epsilon"),
-        (DPPCASVM(2, bounds=(0, 1), epsilon="1"), "epsilon"),
+        (DPPCASVM(2, bounds=(0, 1), epsilon="1"), "epsilon"),  # type: ignore[arg-type] # refused
         (DPPCASVM(2, bounds=(0, 1), clip_norm=3), "clip_norm"),
         (DPPCASVM(2, bounds=(0, 1), clip_norm=float("nan")), "clip_norm"),
         (DPPCASVM(2, bounds=(0, 1), calibration="best"), "calibration"),
@@ -154,21 +165,22 @@ def test_one_changed_row_changes_what_pca_dpsvm_releases_for_certain(tumours):
         (PCADPSVM(epsilon=-1), "epsilon"),
     ],
 )
-def test_parameters_out_of_range_are_value_errors(tumours, estimator, what):
+def test_parameters_out_of_range_are_value_errors(
+    tumours: Tumours, estimator: DPPCASVM | PCADPSVM, what: str
+) -> None:
     rows, labels, _ = tumours
     with pytest.raises(ValueError, match=what) as refusal:
         estimator.fit(rows, labels)
     assert isinstance(refusal.value, ParameterError)
 
 
-def test_a_fraction_is_a_fine_epsilon(tumours):
+def test_a_fraction_is_a_fine_epsilon(tumours: Tumours) -> None:
     rows, labels, bounds = tumours
-    assert DPPCASVM(1, bounds=bounds, epsilon=Fraction(1, 3)).fit(
-        rows, labels
-    ).guarantee_.epsilon == Fraction(1, 3)
+    exact: Any = Fraction(1, 3)
+    assert DPPCASVM(1, bounds=bounds, epsilon=exact).fit(rows, labels).guarantee_.epsilon == exact
 
 
-def test_more_than_two_classes_are_not_for_pca_dpsvm(tumours):
+def test_more_than_two_classes_are_not_for_pca_dpsvm(tumours: Tumours) -> None:
     rows, _, _ = tumours
     with pytest.raises(ValueError, match="binary"):
         PCADPSVM().fit(rows, np.arange(len(rows)) % 3)

@@ -2,20 +2,23 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
+from dpdpca_lab.central.entropy import RealDraws
 from dpdpca_lab.central.power import power_components, product_noise_variance
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.tables import encode_table
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import delta_of_tails, zcdp_rho
+from dpdpca_protocol.privacy.mechanisms import Guarantee
 
 DELTA = Fraction(1, 10**6)
 
 
-def test_one_record_moves_a_product_by_no_more_than_the_noise_is_made_for(draws):
+def test_one_record_moves_a_product_by_no_more_than_the_noise_is_made_for(draws: RealDraws) -> None:
     """‖(zzᵀ − xxᵀ)X‖² over random records of the bound: below 2K²‖X‖², and close for orthogonal ones."""
     frame = np.rint(np.linalg.qr(draws.normals(6, 2))[0] * 2**16).astype(np.int64)
     allowed = 2 * float(product_noise_variance(frame, 1, Fraction(1)))
@@ -31,7 +34,7 @@ def test_one_record_moves_a_product_by_no_more_than_the_noise_is_made_for(draws)
     assert 0.999 * allowed <= float(((change @ frame) ** 2).sum()) <= allowed * (1 + 1e-9)
 
 
-def test_the_iterations_share_rho():
+def test_the_iterations_share_rho() -> None:
     frame = np.eye(4, 2, dtype=np.int64) * 2**16
     rho = zcdp_rho(Fraction(1), DELTA)
     variance = product_noise_variance(frame, 5, rho / 8)
@@ -39,12 +42,13 @@ def test_the_iterations_share_rho():
     assert 8 * Fraction(2 * 25 * 2**32) / (2 * variance) == rho
 
 
-def test_a_strong_direction_is_found(draws):
+def test_a_strong_direction_is_found(draws: RealDraws) -> None:
     rows = np.clip(np.outer(draws.normals(4000), [0.4, 0.3, 0.0, 0.1]) + 0.02 * draws.normals(4000, 4), -1, 1)
     table = encode_table(rows, (-1.0, 1.0), clip_norm=1.0)
     result = power_components(table.moments.second_moment, table.record_bound, Fraction(3), DELTA, 2)
     assert captured_share(result.vectors[:1], table.second_moment) > 0.95
     assert np.allclose(result.vectors @ result.vectors.T, np.eye(2))
+    assert isinstance(result.guarantee, Guarantee)
     assert result.guarantee.epsilon == 3
     assert result.guarantee.delta == DELTA + delta_of_tails(Fraction(3))
     assert not any("idealised" in text for text in result.guarantee.assumptions)
@@ -52,7 +56,7 @@ def test_a_strong_direction_is_found(draws):
     assert "entry" in result.claim.basis
 
 
-def test_an_empty_moment_gives_noise_alone():
+def test_an_empty_moment_gives_noise_alone() -> None:
     result = power_components(np.zeros((3, 3), dtype=np.int64), 1, Fraction(1), DELTA, 1, iterations=1)
     assert math.isclose(float(np.linalg.norm(result.vectors)), 1)
 
@@ -69,8 +73,8 @@ def test_an_empty_moment_gives_noise_alone():
         {"record_bound": 2**60},
     ],
 )
-def test_what_does_not_fit_is_refused(change):
-    terms = {
+def test_what_does_not_fit_is_refused(change: dict[str, Any]) -> None:
+    terms: dict[str, Any] = {
         "second_moment": np.eye(2, dtype=np.int64),
         "record_bound": 4,
         "epsilon": Fraction(1),

@@ -2,9 +2,11 @@
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_lab.mechanisms import (
     PUBLISHED,
@@ -20,7 +22,7 @@ from dpdpca_lab.mechanisms.modsulq import modsulq_scale
 from dpdpca_lab.mechanisms.wishart import impossible_probability
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.privacy.accounting import gaussian_delta
-from dpdpca_protocol.privacy.mechanisms import Quantity, Setting
+from dpdpca_protocol.privacy.mechanisms import Mechanism, Quantity, Setting
 from dpdpca_protocol.privacy.mechanisms.analytic import real_epsilon
 from dpdpca_protocol.records.encoding import RecordEncoder
 
@@ -28,7 +30,13 @@ K = 2**20
 DELTA = Fraction(1, 10**6)
 
 
-def setting(quantity=Quantity.SECOND_MOMENT, d=8, epsilon="1", delta=DELTA, bound=K):
+def setting(
+    quantity: Quantity = Quantity.SECOND_MOMENT,
+    d: int = 8,
+    epsilon: str = "1",
+    delta: Fraction = DELTA,
+    bound: int = K,
+) -> Setting:
     weight = Fraction(43, 100) * bound if quantity is Quantity.JOINT else Fraction(0)
     return Setting(quantity, d, bound, Fraction(epsilon), delta, weight)
 
@@ -37,7 +45,7 @@ OFFERED = [(mechanism, quantity) for mechanism in PUBLISHED for quantity in sort
 
 
 @pytest.mark.parametrize(("mechanism", "quantity"), OFFERED)
-def test_every_mechanism_says_the_same_things_about_itself(mechanism, quantity):
+def test_every_mechanism_says_the_same_things_about_itself(mechanism: Any, quantity: Quantity) -> None:
     fitted = mechanism.calibrated(setting(quantity))
     assert fitted.claim.epsilon == 1
     assert "as published" in fitted.claim.basis
@@ -70,7 +78,9 @@ def test_every_mechanism_says_the_same_things_about_itself(mechanism, quantity):
         ("3", 3.76, 13.1, 0.37),
     ],
 )
-def test_what_the_published_calibration_really_gives(claimed, moment, scatter, spent):
+def test_what_the_published_calibration_really_gives(
+    claimed: str, moment: float, scatter: float, spent: float | None
+) -> None:
     """The table of the privacy notes: sensitivity 1 and the classical τ, δ = 10⁻⁵."""
     delta = Fraction(1, 10**5)
     of_moment = PublishedGaussian.calibrated(setting(Quantity.SECOND_MOMENT, epsilon=claimed, delta=delta))
@@ -88,20 +98,20 @@ def test_what_the_published_calibration_really_gives(claimed, moment, scatter, s
         assert fitted.law(1).diagonal == fitted.law(1).off_diagonal
 
 
-def test_the_published_formula_is_too_small_for_large_epsilon():
+def test_the_published_formula_is_too_small_for_large_epsilon() -> None:
     """At sensitivity 1 itself: true ε 10.39 for a claimed 10, 25.4 for 20; at δ = 0.01 already 8.60 for 8."""
     for claimed, delta, real in (("10", "1e-5", 10.39), ("20", "1e-5", 25.4), ("8", "0.01", 8.60)):
         tau = published_scale(Fraction(claimed), Fraction(delta))
         assert real_epsilon(1 / float(tau), float(Fraction(delta))) == pytest.approx(real, rel=2e-3)
 
 
-def test_the_published_scale_is_for_parameters_in_range():
+def test_the_published_scale_is_for_parameters_in_range() -> None:
     for epsilon, delta in ((Fraction(0), DELTA), (Fraction(1), Fraction(1))):
         with pytest.raises(UsageError):
             published_scale(epsilon, delta)
 
 
-def test_what_published_laplace_noise_gives():
+def test_what_published_laplace_noise_gives() -> None:
     of_moment = PublishedLaplace.calibrated(setting(Quantity.SECOND_MOMENT, d=64))
     of_scatter = PublishedLaplace.calibrated(setting(Quantity.SCATTER, d=64))
     assert float(of_moment.guarantee.epsilon) == pytest.approx(46.304 / 128, rel=1e-3)
@@ -114,7 +124,7 @@ def test_what_published_laplace_noise_gives():
     ("d", "scale", "looseness", "real"),
     [(10, 65.0, 10.9, None), (64, 418.0, 70.0, 0.0104), (300, 2070.0, 346.0, None)],
 )
-def test_how_loose_modsulq_is(d, scale, looseness, real):
+def test_how_loose_modsulq_is(d: int, scale: float, looseness: float, real: float | None) -> None:
     """nβ against the exact Gaussian for sensitivity √2 at ε = 1, δ = 10⁻⁶."""
     fitted = ModSulq.calibrated(setting(d=d))
     assert float(fitted.scale) / K == pytest.approx(scale, rel=2e-3)
@@ -125,13 +135,13 @@ def test_how_loose_modsulq_is(d, scale, looseness, real):
     assert fitted.claim.epsilon == 1
 
 
-def test_modsulq_is_sound_on_every_quantity():
+def test_modsulq_is_sound_on_every_quantity() -> None:
     for quantity in ModSulq.quantities:
         assert ModSulq.calibrated(setting(quantity)).guarantee.epsilon < 1
     assert modsulq_scale(Fraction(1), Fraction(99, 100), 1) >= 1
 
 
-def test_wishart_noise_has_no_guarantee_and_says_why():
+def test_wishart_noise_has_no_guarantee_and_says_why() -> None:
     fitted = Wishart.calibrated(setting(epsilon="0.5"))
     assert isinstance(fitted.guarantee, NoGuarantee)
     assert "0.393" in str(fitted.guarantee)
@@ -140,7 +150,7 @@ def test_wishart_noise_has_no_guarantee_and_says_why():
         assert impossible_probability(Fraction(epsilon), Fraction(1)) == pytest.approx(lost, abs=5e-5)
 
 
-def test_the_published_discretizer_and_its_price():
+def test_the_published_discretizer_and_its_price() -> None:
     rows = np.array([[0.0, 10.0], [0.5, 20.0], [1.0, 40.0]])
     lower, upper = rows.min(axis=0), rows.max(axis=0)  # of the data, as the paper has them
     discretize = PublishedDiscretizer(lower, upper, 2**4 - 1)
@@ -156,7 +166,9 @@ def test_the_published_discretizer_and_its_price():
         PublishedDiscretizer(rows[0], rows[0], 2**4 - 1)
 
 
-def test_a_study_without_clipping_encodes_as_the_published_discretizer(make_manifest, draft):
+def test_a_study_without_clipping_encodes_as_the_published_discretizer(
+    make_manifest: MakeManifest, draft: dict[str, Any]
+) -> None:
     """Equation 5 between public bounds, in 2q steps, as long as the clip norm leaves a record as it is."""
     manifest = make_manifest(
         features=[{k: v for k, v in f.items() if k != "centre"} for f in draft["features"]],
@@ -175,13 +187,13 @@ def test_a_study_without_clipping_encodes_as_the_published_discretizer(make_mani
 
 
 @pytest.mark.parametrize("mechanism", [PublishedGaussian, PublishedLaplace, Wishart])
-def test_a_quantity_that_a_mechanism_is_not_made_for_is_refused(mechanism):
+def test_a_quantity_that_a_mechanism_is_not_made_for_is_refused(mechanism: type[Mechanism]) -> None:
     with pytest.raises(UsageError, match="not the joint release"):
         mechanism.calibrated(setting(Quantity.JOINT))
 
 
 @pytest.mark.parametrize("mechanism", [PublishedGaussian, PublishedLaplace, ModSulq])
-def test_less_noise_than_the_formula_gives_is_refused(mechanism):
+def test_less_noise_than_the_formula_gives_is_refused(mechanism: type[Mechanism]) -> None:
     fitted = mechanism.calibrated(setting())
     with pytest.raises(UsageError, match="noise scale"):
         mechanism(fitted.setting, fitted.scale * Fraction(999, 1000))

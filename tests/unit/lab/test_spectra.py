@@ -1,6 +1,7 @@
 """Real data against reference values, and the recipes of the larger sets on small files made here."""
 
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from dpdpca_lab.spectra import bundled_spectra, reference_spectra
 from dpdpca_protocol.errors import InputError
 
 
-def test_small_real_sets_have_the_known_figures():
+def test_small_real_sets_have_the_known_figures() -> None:
     found = {(name, quantity): (value, known) for name, quantity, value, known in bundled_spectra()}
     for (_, quantity), (value, known) in found.items():
         # Directions: expectation here, mean of 20 measured there.
@@ -22,7 +23,7 @@ def test_small_real_sets_have_the_known_figures():
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path) -> Path:
     """The bundled terrain records under the name of the whole set, and two small tables of other shapes."""
     bundled = pq.read_table(files("dpdpca_cli.demo") / "data" / "forest.parquet")
     pq.write_table(bundled, tmp_path / "covtype_sample20k.parquet")
@@ -45,7 +46,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_terrain_records_have_the_reference_spectrum(folder):
+def test_terrain_records_have_the_reference_spectrum(folder: Path) -> None:
     """Ten of the 54 columns are bundled; the others are 0 or 1 beside thousands and do not reach 1 in 10⁴."""
     rows = {
         quantity: (value, known)
@@ -58,7 +59,7 @@ def test_terrain_records_have_the_reference_spectrum(folder):
         assert value == pytest.approx(known, rel=1e-4)
 
 
-def test_codes_become_columns_and_the_rest_is_divided_by_its_maximum(folder):
+def test_codes_become_columns_and_the_rest_is_divided_by_its_maximum(folder: Path) -> None:
     rows = list(reference_spectra(folder))
     # MOSTYPE 2 levels, MGEMLEEF 1, MOSHOOFD 2, MGODRK 3, PWAPART 2, and A; B is empty.
     (largest,) = [
@@ -80,6 +81,6 @@ def test_codes_become_columns_and_the_rest_is_divided_by_its_maximum(folder):
     assert values == pytest.approx(np.linalg.eigvalsh(moment)[::-1].tolist())
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="covtype_sample20k"):
         list(reference_spectra(tmp_path))

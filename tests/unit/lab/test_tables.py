@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dpdpca_lab.tables import encode_table
 from dpdpca_user.estimator import ParameterError
@@ -10,7 +11,7 @@ ROWS = np.array([[1.0, 20.0], [3.0, 40.0], [2.0, 30.0]])
 BOUNDS = [(1.0, 3.0), (0.0, 40.0)]
 
 
-def test_records_are_half_ranges_from_the_middle_on_a_grid():
+def test_records_are_half_ranges_from_the_middle_on_a_grid() -> None:
     table = encode_table(ROWS, BOUNDS)
     assert table.centre.tolist() == [2.0, 20.0]
     assert table.half_range.tolist() == [1.0, 20.0]
@@ -22,7 +23,7 @@ def test_records_are_half_ranges_from_the_middle_on_a_grid():
     assert np.allclose(table.scatter, centred.T @ centred)
 
 
-def test_long_records_are_clipped():
+def test_long_records_are_clipped() -> None:
     table = encode_table(ROWS, (0.0, 1.0), clip_norm=0.5)
     assert ((table.z**2).sum(axis=1) <= table.record_bound).all()
     assert table.record_bound == table.grid**2 // 4
@@ -43,6 +44,8 @@ def test_long_records_are_clipped():
         (ROWS * np.nan, BOUNDS, None),
     ],
 )
-def test_what_does_not_fit_is_refused(rows, bounds, clip_norm):
+def test_what_does_not_fit_is_refused(
+    rows: NDArray[np.float64], bounds: object, clip_norm: float | None
+) -> None:
     with pytest.raises(ParameterError):
         encode_table(rows, bounds, clip_norm)

@@ -218,11 +218,11 @@ def test_what_is_beyond_all_doubles_is_missing_and_no_level(kind: Callable[[int]
 
 
 def test_masks_strides_and_empty_columns() -> None:
-    assert of_column(np.ma.masked_array([1, 2, 3], mask=[0, 1, 0]), NUMERIC) == [1, None, 3]
-    durations = np.ma.masked_array(np.array([1, 2], "m8[ns]"), mask=[1, 1])
+    assert of_column(np.ma.masked_array([1, 2, 3], mask=[False, True, False]), NUMERIC) == [1, None, 3]
+    durations = np.ma.masked_array(np.array([1, 2], "m8[ns]"), mask=[True, True])
     assert of_column(durations, NUMERIC) == [None, None]
     with pytest.raises(InputError, match=r"duration \(timedelta64\[ns\]\) in record 2"):
-        of_column(np.ma.masked_array(np.array([1, 2], "m8[ns]"), mask=[1, 0]), NUMERIC)
+        of_column(np.ma.masked_array(np.array([1, 2], "m8[ns]"), mask=[True, False]), NUMERIC)
     table = np.arange(12.0).reshape(4, 3)
     for column in (table[:, 1], table.T[1], table[::-1, 1], np.asfortranarray(table)[:, 1]):
         assert of_column(column, NUMERIC) == column.tolist()

@@ -1,20 +1,17 @@
 """The owner's command line: exit statuses, one-line errors, JSON, and no answer without a person or --yes."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
+from owner_scene import OwnerCommands
 
 from dpdpca_owner.commands.display import watching
 from dpdpca_protocol.messages.study_messages import ProxyCard
 
-Run = Callable[..., tuple[int, str, str]]
 
-
-def test_init_prints_the_words_and_does_not_overwrite(run: Run, tmp_path: Path) -> None:
+def test_init_prints_the_words_and_does_not_overwrite(run: OwnerCommands, tmp_path: Path) -> None:
     home = str(tmp_path / "new")
     status, out, _ = run("init", "--name", "Hospital B", "--home", home, "--json")
     assert status == 0
@@ -25,7 +22,9 @@ def test_init_prints_the_words_and_does_not_overwrite(run: Run, tmp_path: Path) 
     assert run("init")[0] == 2
 
 
-def test_a_passphrase_comes_from_a_file(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_passphrase_comes_from_a_file(
+    run: OwnerCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pass").write_text("correct horse\n", encoding="utf-8")
     home = str(tmp_path / "new")
     assert run("init", "--name", "B", "--home", home, "--passphrase-file", str(tmp_path / "pass"))[0] == 0
@@ -34,8 +33,8 @@ def test_a_passphrase_comes_from_a_file(run: Run, tmp_path: Path, monkeypatch: p
     assert "--passphrase-file" in err
 
 
-def test_review_and_join_and_status_and_withdraw(run: Run) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_review_and_join_and_status_and_withdraw(run: OwnerCommands) -> None:
+    scene = run.scene
     address, data = str(scene.address), scene.location.data
     status, out, _ = run("review", address, "--data", data, "--json")
     assert (status, json.loads(out)["dry_run"]["records"]) == (0, 40)
@@ -60,8 +59,8 @@ def test_review_and_join_and_status_and_withdraw(run: Run) -> None:
     assert (status, "is withdrawn" in out) == (0, True)
 
 
-def test_status_is_one_when_the_proxy_leaves_this_owner_out(run: Run) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_status_is_one_when_the_proxy_leaves_this_owner_out(run: OwnerCommands) -> None:
+    scene = run.scene
     run("join", str(scene.address), "--data", scene.location.data, "--yes", "--json")
     scene.proxy.close(without_owner=True)
     status, out, err = run("status", str(scene.address))
@@ -70,7 +69,7 @@ def test_status_is_one_when_the_proxy_leaves_this_owner_out(run: Run) -> None:
 
 
 def test_enrolling_pins_the_key_and_never_takes_the_invitation_from_the_line(
-    run: Run, tmp_path: Path
+    run: OwnerCommands, tmp_path: Path
 ) -> None:
     home, url = str(tmp_path / "new"), "http://127.0.0.1:8080"
     run("init", "--name", "Hospital B", "--home", home)
@@ -86,8 +85,8 @@ def test_enrolling_pins_the_key_and_never_takes_the_invitation_from_the_line(
     assert run("enrol", url, "token", "--home", home)[0] == 2
 
 
-def test_an_enrolment_that_is_refused_pins_nothing(run: Run, tmp_path: Path) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_an_enrolment_that_is_refused_pins_nothing(run: OwnerCommands, tmp_path: Path) -> None:
+    scene = run.scene
     home = str(tmp_path / "new")
     run("init", "--name", "B", "--home", home)
 
@@ -103,8 +102,8 @@ def test_an_enrolment_that_is_refused_pins_nothing(run: Run, tmp_path: Path) -> 
     assert not (tmp_path / "new" / "proxies").exists()
 
 
-def test_a_proxy_with_a_changed_key_is_refused_even_with_yes(run: Run) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_a_proxy_with_a_changed_key_is_refused_even_with_yes(run: OwnerCommands) -> None:
+    scene = run.scene
     other = scene.parties.user
     card = ProxyCard("Relay", "http://127.0.0.1:8080", other.public).sign(other)
     scene.proxy.interfere = lambda request: (
@@ -128,8 +127,8 @@ def test_a_proxy_with_a_changed_key_is_refused_even_with_yes(run: Run) -> None:
         (("nonsense",), 2),
     ],
 )
-def test_what_does_not_work_is_one_line(run: Run, words: tuple[str, ...], status: int) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_what_does_not_work_is_one_line(run: OwnerCommands, words: tuple[str, ...], status: int) -> None:
+    scene = run.scene
     before = sorted(scene.desk.home.path.rglob("*"))
     code, out, err = run(*(str(scene.address) if word == "ADDRESS" else word for word in words))
     assert (code, out) == (status, "")
@@ -142,7 +141,7 @@ def test_what_does_not_work_is_one_line(run: Run, words: tuple[str, ...], status
     "command",
     ["init", "enrol", "review", "join", "status", "withdraw", "ledger", "components", "transform"],
 )
-def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
+def test_every_command_has_help_with_an_example(run: OwnerCommands, command: str) -> None:
     status, out, _ = run(command, "--help")
     assert status == 0
     assert f"Example: dpdpca owner {command}" in out

@@ -1,12 +1,13 @@
 """The consent sheet says what leaves, who could read it, what is promised, and what depends on whom."""
 
 import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from owner_scene import MakeScene, Scene
 from rich.console import Console
+from study_parties import MakeManifest
 
 from dpdpca_owner import actions
 from dpdpca_owner.accounts.bookkeeping import reserve
@@ -17,8 +18,6 @@ from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_runtime.words import fingerprint_words
 
-SceneMaker = Callable[..., Any]
-
 
 def shown(sheet: ConsentSheet) -> str:
     file = io.StringIO()
@@ -27,7 +26,7 @@ def shown(sheet: ConsentSheet) -> str:
 
 
 @pytest.mark.parametrize("release", ["joint", "masked"])
-def test_the_sheet_answers_every_question(make_scene: SceneMaker, release: str) -> None:
+def test_the_sheet_answers_every_question(make_scene: MakeScene, release: str) -> None:
     scene = make_scene(release=release)
     sheet = actions.review(scene.desk, scene.address, None)
     text, figures = shown(sheet), sheet.manifest.figures
@@ -55,7 +54,7 @@ def test_the_sheet_answers_every_question(make_scene: SceneMaker, release: str) 
     assert all(line.startswith("GET") for line in scene.proxy.received)
 
 
-def test_a_joint_study_says_what_does_not_protect(make_scene: SceneMaker) -> None:
+def test_a_joint_study_says_what_does_not_protect(make_scene: MakeScene) -> None:
     scene = make_scene(release="joint")
     joint = shown(actions.review(scene.desk, scene.address, None))
     assert "the guarantee fails for that owner's records only" in joint
@@ -63,14 +62,14 @@ def test_a_joint_study_says_what_does_not_protect(make_scene: SceneMaker) -> Non
     assert "protects nobody from the data user" in joint
 
 
-def test_a_masked_study_says_what_depends_on_the_others(make_scene: SceneMaker) -> None:
+def test_a_masked_study_says_what_depends_on_the_others(make_scene: MakeScene) -> None:
     scene = make_scene(release="masked")
     masked = shown(actions.review(scene.desk, scene.address, None))
     assert "every owner must be honest" in masked
     assert "Relay learns the total number" in masked
 
 
-def test_a_known_data_user_is_told_from_a_new_one(make_scene: SceneMaker) -> None:
+def test_a_known_data_user_is_told_from_a_new_one(make_scene: MakeScene) -> None:
     scene = make_scene()
     actions.join(
         scene.desk, scene.address, actions.prepare_join(scene.desk, scene.address, scene.location), Watcher()
@@ -79,7 +78,7 @@ def test_a_known_data_user_is_told_from_a_new_one(make_scene: SceneMaker) -> Non
 
 
 def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
-    make_scene: SceneMaker,
+    make_scene: MakeScene,
 ) -> None:
     scene = make_scene(release="masked")
     public = scene.parties.owners[1].public
@@ -98,7 +97,7 @@ def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
     assert sheet.to_json()["participants"][1] == row | {"known_since": "2026-01-01T00:00:00Z"}
 
 
-def test_the_dry_run_counts_and_sends_nothing(make_scene: SceneMaker) -> None:
+def test_the_dry_run_counts_and_sends_nothing(make_scene: MakeScene) -> None:
     scene = make_scene(missing="midpoint")
     rows = "Weight,weight ,systolic,age\nx,500,100,50\nx,,100,50\nx,100,100,-1\n"
     Path(scene.location.data).write_text(rows, encoding="utf-8")
@@ -112,14 +111,14 @@ def test_the_dry_run_counts_and_sends_nothing(make_scene: SceneMaker) -> None:
     assert all(line.startswith("GET") for line in scene.proxy.received)
 
 
-def test_texts_of_others_are_printed_and_not_interpreted(make_scene: SceneMaker) -> None:
+def test_texts_of_others_are_printed_and_not_interpreted(make_scene: MakeScene) -> None:
     scene = make_scene(title="[bold red]not markup[/]", purpose="[link=http://evil.example]click[/link]")
     text = shown(actions.review(scene.desk, scene.address, None))
     assert "[bold red]not markup[/]" in text
     assert "[link=http://evil.example]click[/link]" in text
 
 
-def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: SceneMaker) -> None:
+def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeScene) -> None:
     scene = make_scene(release="masked")
     sheet = actions.review(scene.desk, scene.address, None)
     facts, text = sheet.to_json(), shown(sheet)
@@ -166,7 +165,7 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: SceneM
     ],
 )
 def test_each_release_says_what_it_takes(
-    make_scene: SceneMaker, changes: dict[str, Any], words: tuple[str, ...]
+    make_scene: MakeScene, changes: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     scene = make_scene(**changes)
     sheet = actions.review(scene.desk, scene.address, None)
@@ -175,7 +174,7 @@ def test_each_release_says_what_it_takes(
     assert sheet.to_json()["chain"] is None
 
 
-def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: SceneMaker) -> None:
+def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: MakeScene) -> None:
     scene = make_scene(release="pairs", rho_share="0.05", delta="0.00000001")
     sheet = actions.prepare_join(scene.desk, scene.address, scene.location).sheet
     text = shown(sheet)
@@ -185,7 +184,7 @@ def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: 
     )
     assert "by joining you approve the total" in text
     assert "for this round by itself" in text
-    assert "with all later rounds that you approve by joining: ε = " in text
+    assert "with all later rounds, which you approve by joining: ε = " in text
     facts = sheet.to_json()
     assert facts["chain"] == {
         "share": "0.05",
@@ -197,7 +196,7 @@ def test_a_round_of_a_chain_shows_the_total_and_what_it_takes_of_it(make_scene: 
     assert 19 * ledger["after"]["rho_number"] < ledger["after_all_rounds"]["rho_number"]
 
 
-def test_the_total_must_fit_the_budget_before_the_first_round(make_scene: SceneMaker) -> None:
+def test_the_total_must_fit_the_budget_before_the_first_round(make_scene: MakeScene) -> None:
     scene = make_scene(release="pairs", rho_share="0.05", delta="0.00000001")
     policy = scene.desk.home.policy_path
     policy.write_text(policy.read_text().replace("epsilon = 10\ndelta", "epsilon = 0.5\ndelta"))
@@ -206,7 +205,7 @@ def test_the_total_must_fit_the_budget_before_the_first_round(make_scene: SceneM
     assert caught.value.slug == "budget-exceeded"
 
 
-def test_a_later_round_needs_no_new_answer(make_scene: SceneMaker, make_manifest: Callable[..., Any]) -> None:
+def test_a_later_round_needs_no_new_answer(make_scene: MakeScene, make_manifest: MakeManifest) -> None:
     terms = {"rho_share": "0.05", "delta": "0.00000001", "missing": "midpoint"}
     first = make_manifest(release="pre-study", blocks={"sum": 1}, **terms)
     scene = make_scene(release="pairs", pre_studies=[first.study_id.hex()], **terms)
@@ -218,7 +217,7 @@ def test_a_later_round_needs_no_new_answer(make_scene: SceneMaker, make_manifest
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_approval_is_not_for_records_with_another_budget(
-    make_scene: SceneMaker, make_manifest: Callable[..., Any], elsewhere: bool
+    make_scene: MakeScene, make_manifest: MakeManifest, elsewhere: bool
 ) -> None:
     """Records that changed have a budget of their own; nobody gets that without a question."""
     terms = {"rho_share": "0.05", "delta": "0.00000001", "missing": "midpoint"}
@@ -236,7 +235,7 @@ def test_an_approval_is_not_for_records_with_another_budget(
     assert actions.prepare_join(scene.desk, scene.address, scene.location, before).is_approved
 
 
-def join_round(scene: Any, manifest: Any, approves: bool = True) -> None:
+def join_round(scene: Scene, manifest: Any, approves: bool = True) -> None:
     """What joining a study with the scene's records leaves in this owner's books."""
     desk = scene.desk
     content = actions.prepare_join(desk, scene.address, scene.location).contribution.content

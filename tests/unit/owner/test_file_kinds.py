@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -62,7 +63,7 @@ def zipped(*names: str) -> Make:
     return make
 
 
-def tarred(mode: str) -> Make:
+def tarred(mode: Literal["w", "w:gz"]) -> Make:
     def make(path: Path) -> None:
         with tarfile.open(path, mode) as archive:
             member = tarfile.TarInfo("records.csv")

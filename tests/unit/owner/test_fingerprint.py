@@ -4,7 +4,7 @@ import csv
 import datetime
 import decimal
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_owner.accounts.charge import Content
 from dpdpca_owner.records.contribution import read_contribution
@@ -20,7 +21,6 @@ from dpdpca_owner.records.fingerprint import RecordsFingerprint
 from dpdpca_owner.records.open import open_source, read_batches
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.terms.features import Feature
-from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest
 
 KEY = b"k" * 32
@@ -175,7 +175,7 @@ def test_what_no_study_can_read_is_no_obstacle_beside_one_that_it_can(tmp_path: 
 
 
 def test_records_that_a_study_drops_belong_to_the_data_all_the_same(
-    tmp_path: Path, make_manifest: Callable[..., Manifest]
+    tmp_path: Path, make_manifest: MakeManifest
 ) -> None:
     path = tmp_path / "r.csv"
     path.write_text("age,systolic,weight\n1,2,3\n,2,3\n", encoding="utf-8")

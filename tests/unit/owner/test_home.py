@@ -1,11 +1,11 @@
 """Keys and pins on disk: private, never overwritten, corrupt files refused, changed keys refused."""
 
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from owner_scene import MakeScene
 
 from dpdpca_owner import actions
 from dpdpca_owner.home import OwnerHome
@@ -143,7 +143,7 @@ def test_named_owners_are_pinned_by_proxy_and_name(tmp_path: Path) -> None:
     assert {stat.S_IMODE(file.stat().st_mode) for file in files(tmp_path)} == {0o600}
 
 
-def test_moduli_of_other_studies_are_remembered(make_scene: Callable[..., Any]) -> None:
+def test_moduli_of_other_studies_are_remembered(make_scene: MakeScene) -> None:
     scene = make_scene()
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     actions.join(scene.desk, scene.address, prepared, Watcher())

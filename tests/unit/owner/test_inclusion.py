@@ -5,6 +5,8 @@ from typing import Any
 
 import httpx
 import pytest
+from owner_scene import MakeScene, Scene
+from present import present
 
 from dpdpca_owner import actions, reports
 from dpdpca_owner.inclusion import check_extends
@@ -18,11 +20,11 @@ OTHER = CohortMember(PartyId.of(b"other"), 1, Digest.of(b"statement"))
 
 
 @pytest.fixture
-def scene(make_scene: Callable[..., Any]) -> Any:
+def scene(make_scene: MakeScene) -> Scene:
     return make_scene()
 
 
-def join(scene: Any) -> None:
+def join(scene: Scene) -> None:
     actions.join(
         scene.desk,
         scene.address,
@@ -31,11 +33,11 @@ def join(scene: Any) -> None:
     )
 
 
-def inclusion(scene: Any) -> Any:
+def inclusion(scene: Scene) -> Any:
     return reports.status(scene.desk, scene.address).inclusion
 
 
-def test_open_then_closed_with_this_share_in_it(scene: Any) -> None:
+def test_open_then_closed_with_this_share_in_it(scene: Scene) -> None:
     join(scene)
     assert inclusion(scene).included is None
     scene.proxy.close(OTHER)
@@ -43,12 +45,12 @@ def test_open_then_closed_with_this_share_in_it(scene: Any) -> None:
     assert (found.state, found.included, found.receipt.version) == ("closed", True, 1)
 
 
-def test_closed_without_a_share_of_ours(scene: Any) -> None:
+def test_closed_without_a_share_of_ours(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     assert (inclusion(scene).included, inclusion(scene).receipt) == (False, None)
 
 
-def test_closed_after_a_withdrawal(scene: Any) -> None:
+def test_closed_after_a_withdrawal(scene: Scene) -> None:
     join(scene)
     actions.withdraw(scene.desk, scene.address)
     scene.proxy.close(OTHER)
@@ -56,14 +58,14 @@ def test_closed_after_a_withdrawal(scene: Any) -> None:
 
 
 @pytest.mark.parametrize("ended", ["cancelled", "failed"])
-def test_a_study_that_ended_before_closing(scene: Any, ended: str) -> None:
+def test_a_study_that_ended_before_closing(scene: Scene, ended: str) -> None:
     join(scene)
     scene.proxy.state = ended
     scene.proxy.record(ended, {})
     assert (inclusion(scene).state, inclusion(scene).included) == (ended, None)
 
 
-def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Any) -> None:
+def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Scene) -> None:
     join(scene)
     asked: list[str] = []
 
@@ -76,83 +78,83 @@ def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: An
     assert inclusion(scene).included is True
 
 
-def test_joined_studies_are_listed(scene: Any) -> None:
+def test_joined_studies_are_listed(scene: Scene) -> None:
     assert actions.joined(scene.desk.home) == []
     join(scene)
     assert actions.joined(scene.desk.home) == [scene.address]
 
 
-def left_out(scene: Any) -> None:
+def left_out(scene: Scene) -> None:
     scene.proxy.close(OTHER, without_owner=True)
 
 
-def older_version(scene: Any) -> None:
+def older_version(scene: Scene) -> None:
     scene.proxy.close(CohortMember(scene.proxy.owner, 7, Digest.of(b"x")), without_owner=True)
 
 
-def unsigned_cohort(scene: Any) -> None:
+def unsigned_cohort(scene: Scene) -> None:
     scene.proxy.close(OTHER)
-    scene.proxy.cohort.append(CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")))
+    present(scene.proxy.cohort).append(CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")))
 
 
-def forgotten_receipt(scene: Any) -> None:
+def forgotten_receipt(scene: Scene) -> None:
     scene.proxy.events.clear()
 
 
-def closed_without_a_word(scene: Any) -> None:
+def closed_without_a_word(scene: Scene) -> None:
     scene.proxy.close(OTHER, without_owner=True)
     scene.proxy.events.pop()
 
 
-def released_without_a_word(scene: Any) -> None:
+def released_without_a_word(scene: Scene) -> None:
     closed_without_a_word(scene)
     scene.proxy.state = "released"
 
 
-def counted_without_a_word(scene: Any) -> None:
+def counted_without_a_word(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.state = "counted"
 
 
-def released_and_the_last_event_gone(scene: Any) -> None:
+def released_and_the_last_event_gone(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.state = "released"
 
 
-def published_and_the_last_event_gone(scene: Any) -> None:
+def published_and_the_last_event_gone(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.record("release", {"statement": Digest.of(b"release").hex()})
     scene.proxy.state = "published"
 
 
-def failed_after_a_release(scene: Any) -> None:
+def failed_after_a_release(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.record("release", {"statement": Digest.of(b"release").hex()})
     scene.proxy.state = "failed"
 
 
-def left_out_somebody_else(scene: Any) -> None:
+def left_out_somebody_else(scene: Scene) -> None:
     scene.proxy.record("receipt", CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")).to_body())
     scene.proxy.close(OTHER)
 
 
-def let_somebody_in_without_a_receipt(scene: Any) -> None:
+def let_somebody_in_without_a_receipt(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.events.pop()
-    scene.proxy.cohort.append(CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")))
-    scene.proxy.record("closed", {"cohort": cohort_digest(scene.proxy.cohort).hex()})
+    present(scene.proxy.cohort).append(CohortMember(PartyId.of(b"third"), 1, Digest.of(b"y")))
+    scene.proxy.record("closed", {"cohort": cohort_digest(present(scene.proxy.cohort)).hex()})
 
 
-def cancelled_without_a_word(scene: Any) -> None:
+def cancelled_without_a_word(scene: Scene) -> None:
     scene.proxy.state = "cancelled"
 
 
-def open_again(scene: Any) -> None:
+def open_again(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.state = "open"
 
 
-def forged_events(scene: Any) -> None:
+def forged_events(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     scene.proxy.key, honest = IdentityKey.generate(), scene.proxy.key
     scene.proxy.events.pop()
@@ -160,7 +162,7 @@ def forged_events(scene: Any) -> None:
     scene.proxy.key = honest
 
 
-def cut_event(scene: Any) -> None:
+def cut_event(scene: Scene) -> None:
     scene.proxy.close(OTHER)
     del scene.proxy.events[0]
 
@@ -186,14 +188,14 @@ def cut_event(scene: Any) -> None:
         cut_event,
     ],
 )
-def test_a_proxy_that_contradicts_its_signature_is_reported(scene: Any, lie: Callable[[Any], None]) -> None:
+def test_a_proxy_that_contradicts_its_signature_is_reported(scene: Scene, lie: Callable[[Any], None]) -> None:
     join(scene)
     lie(scene)
     with pytest.raises((AuthenticationError, MessageError)):
         inclusion(scene)
 
 
-def test_a_share_after_its_withdrawal_is_reported(scene: Any) -> None:
+def test_a_share_after_its_withdrawal_is_reported(scene: Scene) -> None:
     join(scene)
     first = scene.proxy.receipt
     actions.withdraw(scene.desk, scene.address)
@@ -203,7 +205,7 @@ def test_a_share_after_its_withdrawal_is_reported(scene: Any) -> None:
         inclusion(scene)
 
 
-def test_what_was_kept_is_judged_again_without_the_proxy(scene: Any) -> None:
+def test_what_was_kept_is_judged_again_without_the_proxy(scene: Scene) -> None:
     join(scene)
     scene.proxy.close(OTHER)
     told = reports.status(scene.desk, scene.address)

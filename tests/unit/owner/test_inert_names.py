@@ -1,12 +1,12 @@
 """What a data user writes stands on the owner's screen and in its files as text, and does nothing (P27)."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from owner_scene import MakeScene, Scene
 from promises import Promise
+from study_parties import MakeManifest
 
 from dpdpca_owner import actions
 from dpdpca_owner.commands.display import show_sheet
@@ -25,12 +25,14 @@ TEXTS = [
 
 
 @pytest.fixture
-def scene(make_scene: Callable[..., Any]) -> Any:
+def scene(make_scene: MakeScene) -> Scene:
     features = [{"name": text, "lower": 0, "upper": 1, "unit": text} for text in TEXTS]
     return make_scene(title=TEXTS[5], purpose=TEXTS[0], features=features)
 
 
-def test_the_consent_sheet_prints_them_as_they_are(scene: Any, capsys: Any, promise: Promise) -> None:
+def test_the_consent_sheet_prints_them_as_they_are(
+    scene: Scene, capsys: pytest.CaptureFixture[str], promise: Promise
+) -> None:
     from dpdpca_owner.commands.parts import make_console
 
     show_sheet(actions.review(scene.desk, scene.address, scene.location), make_console())
@@ -45,7 +47,7 @@ def test_the_consent_sheet_prints_them_as_they_are(scene: Any, capsys: Any, prom
 
 
 def test_a_table_of_scores_holds_no_name_of_a_stranger(
-    scene: Any, tmp_path: Path, make_manifest: Callable[..., Any], promise: Promise
+    scene: Scene, tmp_path: Path, make_manifest: MakeManifest, promise: Promise
 ) -> None:
     manifest = make_manifest(
         title=TEXTS[5],

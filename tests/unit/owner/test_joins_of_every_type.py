@@ -19,6 +19,7 @@ import pytest
 from column_types import RECORDS, Stored, arrow_columns, numpy_columns
 from owner_world import desk_of, make_owner_home
 from proxy_world import OpenStudy, ProxyWorld
+from study_parties import MakeManifest, Parties
 
 from dpdpca_owner import actions
 from dpdpca_owner.projection import project
@@ -108,7 +109,7 @@ def write_feather(path: Path) -> DataLocation:
 
 
 def write_npz(path: Path) -> DataLocation:
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for name, is_categorical, stored in COLUMNS:
         values = plain(is_categorical, stored)
         gap = "" if is_categorical else np.nan
@@ -150,7 +151,7 @@ def expected_records(manifest: Manifest) -> list[list[int]]:
             if is_categorical:
                 record += [q * (level == value) for level in each.levels]
             else:
-                record.append(round(min(Fraction(value or 0) / HALF_RANGE, 1) * q))  # ties to even
+                record.append(round(min(Fraction(value or 0) / HALF_RANGE, Fraction(1)) * q))  # ties to even
     room = manifest.clip_norm * q - Fraction(manifest.figures.encoded_features, 2)
     assert all(sum(z * z for z in record) < room**2 for record in records)
     return records
@@ -197,7 +198,7 @@ class Recorder:
 
 
 @pytest.fixture
-def world(tmp_path: Path, parties: Any) -> Iterator[ProxyWorld]:
+def world(tmp_path: Path, parties: Parties) -> Iterator[ProxyWorld]:
     owners = [IdentityKey.generate() for _ in range(5)]
     world = ProxyWorld(tmp_path / "proxy", parties.user, owners, parties.secret, parties.proof)
     world.start()
@@ -237,7 +238,7 @@ def test_one_table_is_one_share_in_every_type_and_format(world: ProxyWorld, tmp_
     assert study.wait_state("released") == "released"
 
 
-def test_projections_of_the_same_table_are_the_same(make_manifest: Any, tmp_path: Path) -> None:
+def test_projections_of_the_same_table_are_the_same(make_manifest: MakeManifest, tmp_path: Path) -> None:
     """Scores on the axes themselves are the values that were read."""
     manifest = make_manifest(
         features=[feature(*column) for column in COLUMNS], missing="midpoint", clip_norm=10, fraction_bits=16

@@ -1,14 +1,14 @@
 """`dpdpca owner ledger`: what a person and an ethics board read, and how a lost ledger goes on."""
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ledger_world import charge, receipt
+from owner_scene import MakeScene, OwnerCommands, Scene
+from present import present
 
 from dpdpca_owner import actions
 from dpdpca_owner.accounts.bookkeeping import reserve, settle
@@ -25,21 +25,19 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WIDE = Budget.of_rho(Fraction(100), Fraction(1, 10**6))
 RECORDS = Content(Digest.of(b"records"), 40)
 
-Run = Callable[..., tuple[int, str, str]]
 
-
-def book(scene: Any, number: int, price: Fraction, data_set: str | None = None) -> None:
+def book(scene: Scene, number: int, price: Fraction, data_set: str | None = None) -> None:
     content = Content(Digest.of(f"{data_set}".encode()), 40)
     with scene.desk.home.ledger.writing(NOW) as opened:
         opened.record(reserve(opened.ledger, charge(number, price), content, data_set, WIDE, opened.time))
 
 
-def join(scene: Any) -> None:
+def join(scene: Scene) -> None:
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     actions.join(scene.desk, scene.address, prepared, Watcher())
 
 
-def test_an_empty_ledger_says_so(run: Run) -> None:
+def test_an_empty_ledger_says_so(run: OwnerCommands) -> None:
     status, out, _ = run("ledger")
     assert status == 0
     assert "nothing has been spent yet" in out
@@ -47,10 +45,10 @@ def test_an_empty_ledger_says_so(run: Run) -> None:
 
 
 def test_a_person_sees_each_study_the_running_total_and_what_is_left(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: OwnerCommands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+    scene = run.scene
     book(scene, 1, Fraction(1, 100), "patients")
     book(scene, 2, Fraction(2, 100), "patients")
     book(scene, 3, Fraction(1, 100), "staff")
@@ -67,8 +65,8 @@ def test_a_person_sees_each_study_the_running_total_and_what_is_left(
     assert (status, out, err.count("\n")) == (1, "", 1)
 
 
-def test_a_board_can_check_the_chain_and_the_sums_from_the_json(run: Run) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_a_board_can_check_the_chain_and_the_sums_from_the_json(run: OwnerCommands) -> None:
+    scene = run.scene
     book(scene, 1, Fraction(1, 100), "patients")
     book(scene, 2, Fraction(2, 100), "patients")
     status, out, _ = run("ledger", "--json")
@@ -89,8 +87,8 @@ def test_a_board_can_check_the_chain_and_the_sums_from_the_json(run: Run) -> Non
     assert ledger.spent("patients").rho == Fraction(3, 100)
 
 
-def test_texts_of_others_are_not_interpreted(run: Run) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_texts_of_others_are_not_interpreted(run: OwnerCommands) -> None:
+    scene = run.scene
     book(scene, 1, Fraction(1, 100), "[red]patients[/red]")
     _, out, _ = run("ledger")
     assert "[red]patients[/red]" in out
@@ -99,19 +97,19 @@ def test_texts_of_others_are_not_interpreted(run: Run) -> None:
 # Recovery
 
 
-def broken(scene: Any, lines: int = 1) -> None:
+def broken(scene: Scene, lines: int = 1) -> None:
     path = scene.desk.home.ledger.entries_path
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
 
 
-def test_a_ledger_in_order_is_not_recovered(run: Run) -> None:
+def test_a_ledger_in_order_is_not_recovered(run: OwnerCommands) -> None:
     status, out, err = run("ledger", "--recover", "--yes")
     assert (status, out) == (1, "")
     assert "in order" in err
 
 
-def test_recovery_asks_first_and_keeps_what_holds(run: Run) -> None:
-    scene: Any = run.scene  # type: ignore[attr-defined]  # set by the fixture
+def test_recovery_asks_first_and_keeps_what_holds(run: OwnerCommands) -> None:
+    scene = run.scene
     book(scene, 1, Fraction(1, 100), "patients")
     book(scene, 2, Fraction(2, 100), "patients")
     broken(scene)
@@ -134,7 +132,7 @@ def test_recovery_asks_first_and_keeps_what_holds(run: Run) -> None:
     assert scene.desk.home.ledger.read().spent("new").rho == Fraction(3, 100)
 
 
-def test_a_joined_study_is_booked_again_from_its_own_files(make_scene: Callable[..., Any]) -> None:
+def test_a_joined_study_is_booked_again_from_its_own_files(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
     rho = scene.desk.home.ledger.read().live_rho
@@ -145,7 +143,7 @@ def test_a_joined_study_is_booked_again_from_its_own_files(make_scene: Callable[
     spend = ledger.spend(scene.address.study)
     assert spend is not None
     assert (spend.state, spend.data_set, ledger.live_rho, ledger.lost.rho) == (
-        SpendState.COMMITTED, None, rho, 0,
+        SpendState.COMMITTED, None, rho, Fraction(0),
     )  # fmt: skip
     assert ledger.spent("whatever").rho == rho
     join(scene)
@@ -154,7 +152,7 @@ def test_a_joined_study_is_booked_again_from_its_own_files(make_scene: Callable[
         recover_ledger(scene.desk)
 
 
-def test_a_share_taken_back_and_sent_again_is_not_forgotten(make_scene: Callable[..., Any]) -> None:
+def test_a_share_taken_back_and_sent_again_is_not_forgotten(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
     actions.withdraw(scene.desk, scene.address)
@@ -163,10 +161,10 @@ def test_a_share_taken_back_and_sent_again_is_not_forgotten(make_scene: Callable
     broken(scene, 2)
     recover_ledger(scene.desk)
     ledger = scene.desk.home.ledger.read()
-    assert (ledger.live_rho, ledger.lost.rho) == (rho, 0)
+    assert (ledger.live_rho, ledger.lost.rho) == (rho, Fraction(0))
 
 
-def test_a_withdrawal_that_was_lost_is_refunded_again(make_scene: Callable[..., Any]) -> None:
+def test_a_withdrawal_that_was_lost_is_refunded_again(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
     actions.withdraw(scene.desk, scene.address)
@@ -175,7 +173,7 @@ def test_a_withdrawal_that_was_lost_is_refunded_again(make_scene: Callable[..., 
     assert scene.desk.home.ledger.read().live_rho == 0
 
 
-def test_with_nothing_left_but_the_head_all_of_it_counts_everywhere(make_scene: Callable[..., Any]) -> None:
+def test_with_nothing_left_but_the_head_all_of_it_counts_everywhere(make_scene: MakeScene) -> None:
     scene = make_scene()
     book(scene, 1, Fraction(7, 100), "patients")
     scene.desk.home.ledger.entries_path.unlink()
@@ -183,7 +181,7 @@ def test_with_nothing_left_but_the_head_all_of_it_counts_everywhere(make_scene: 
     assert scene.desk.home.ledger.read().spent("new").rho == Fraction(7, 100)
 
 
-def test_the_ledger_of_somebody_else_proves_nothing(make_scene: Callable[..., Any]) -> None:
+def test_the_ledger_of_somebody_else_proves_nothing(make_scene: MakeScene) -> None:
     scene = make_scene()
     book(scene, 1, Fraction(7, 100), "patients")
     other = Ledger()
@@ -193,7 +191,7 @@ def test_the_ledger_of_somebody_else_proves_nothing(make_scene: Callable[..., An
     assert scene.desk.home.ledger.read().spent("new").rho == Fraction(7, 100)
 
 
-def test_a_lost_key_costs_the_memory_of_which_records_were_which(make_scene: Callable[..., Any]) -> None:
+def test_a_lost_key_costs_the_memory_of_which_records_were_which(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
     rho = scene.desk.home.ledger.read().live_rho
@@ -208,7 +206,7 @@ def test_a_lost_key_costs_the_memory_of_which_records_were_which(make_scene: Cal
     assert scene.desk.home.ledger.read().live_rho == rho
 
 
-def test_a_home_from_before_there_was_a_ledger_gets_one(make_scene: Callable[..., Any]) -> None:
+def test_a_home_from_before_there_was_a_ledger_gets_one(make_scene: MakeScene) -> None:
     import shutil
 
     scene = make_scene()
@@ -218,10 +216,11 @@ def test_a_home_from_before_there_was_a_ledger_gets_one(make_scene: Callable[...
     recover_ledger(scene.desk)
     ledger = scene.desk.home.ledger.read()
     assert ledger.spent("new").rho == rho
-    assert settle(ledger, scene.desk.home.study(scene.address.study).last_receipt_statement(), "") == []
+    receipt = present(scene.desk.home.study(scene.address.study).last_receipt_statement())
+    assert settle(ledger, receipt, "") == []
 
 
-def test_the_witness_gives_what_the_folder_has_lost(make_scene: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_witness_gives_what_the_folder_has_lost(make_scene: MakeScene, tmp_path: Path) -> None:
     import shutil
 
     from dpdpca_owner.accounts.ledger_file import LedgerFile

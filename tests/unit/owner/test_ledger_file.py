@@ -5,7 +5,7 @@ import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -314,7 +314,7 @@ def no_head(file: LedgerFile, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.mark.parametrize("failure", [no_fsync, half_written, file_size_limit, no_head])
 def test_what_cannot_be_written_is_not_recorded(
-    file: LedgerFile, monkeypatch: pytest.MonkeyPatch, failure: Callable[..., object]
+    file: LedgerFile, monkeypatch: pytest.MonkeyPatch, failure: Callable[..., AbstractContextManager[None]]
 ) -> None:
     pay(file, 1)
     with failure(file, monkeypatch), pytest.raises(UnavailableError) as refused:

@@ -1,15 +1,12 @@
 """What is unusual and yet admitted is said, once each; what is usual is not."""
 
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from owner_scene import MakeScene
 
 from dpdpca_owner import actions
-
-SceneMaker = Callable[..., Any]
 
 FEATURES = [
     {"name": "Größe", "lower": 140, "upper": 210},
@@ -54,7 +51,7 @@ FEATURES = [
     ],
 )
 def test_each_oddity_is_one_sentence(
-    make_scene: SceneMaker, missing: str, rows: list[str], expected: list[str]
+    make_scene: MakeScene, missing: str, rows: list[str], expected: list[str]
 ) -> None:
     scene = make_scene(features=FEATURES, missing=missing, clip_norm="1.5")
     Path(scene.location.data).write_text("\n".join(rows) + "\n", encoding="utf-8")

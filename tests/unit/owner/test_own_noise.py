@@ -1,11 +1,11 @@
 """An owner that draws its part of the noise: in each value once, whatever interrupts it, and never on N."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
+from owner_scene import MakeScene, Scene
+from present import present
 
 from dpdpca_owner import actions
 from dpdpca_owner.study_folder import StudyFolder
@@ -16,13 +16,13 @@ from dpdpca_protocol.release.suite import PaillierSuite
 
 
 @pytest.fixture
-def scene(make_scene: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+def scene(make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 2)
     features = [{"name": f"f{index}", "lower": 0, "upper": index + 1} for index in range(12)]
     return make_scene(noise_by="owners", max_colluding=1, features=features)
 
 
-def noise_of(scene: Any) -> list[int]:
+def noise_of(scene: Scene) -> list[int]:
     """What stands in the share at the proxy beyond the owner's integers."""
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     figures, secret = prepared.manifest.figures, scene.parties.secret
@@ -34,12 +34,12 @@ def noise_of(scene: Any) -> list[int]:
     return [a - b for a, b in zip(seen, prepared.contribution.sums.stream(), strict=True)]
 
 
-def join(scene: Any) -> None:
+def join(scene: Scene) -> None:
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     actions.join(scene.desk, scene.address, prepared, Watcher())
 
 
-def assert_one_share(scene: Any, noise: list[int]) -> None:
+def assert_one_share(scene: Scene, noise: list[int]) -> None:
     law = actions.review(scene.desk, scene.address, None).manifest.figures.law(1, owners=1)
     assert noise[0] == 0
     assert all(abs(x) <= law.sum_bound for x in noise[1:13])
@@ -49,13 +49,13 @@ def assert_one_share(scene: Any, noise: list[int]) -> None:
     assert len(set(noise)) > len(noise) - 3
 
 
-def test_a_share_holds_one_part_of_the_noise(scene: Any) -> None:
+def test_a_share_holds_one_part_of_the_noise(scene: Scene) -> None:
     join(scene)
     assert_one_share(scene, noise_of(scene))
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
-def test_an_interrupted_share_goes_on_with_the_draws_that_it_has_sent(scene: Any, after: int) -> None:
+def test_an_interrupted_share_goes_on_with_the_draws_that_it_has_sent(scene: Scene, after: int) -> None:
     seen: list[int] = []
 
     def interfere(request: httpx.Request) -> httpx.Response | None:
@@ -68,7 +68,7 @@ def test_an_interrupted_share_goes_on_with_the_draws_that_it_has_sent(scene: Any
     scene.proxy.interfere = interfere
     with pytest.raises(DpdpcaError):
         join(scene)
-    kept = dict(scene.proxy.upload[1])
+    kept = dict(present(scene.proxy.upload)[1])
     folder: StudyFolder = scene.desk.home.study(scene.address.study)
     made = {int(path.stem): folder.chunk(int(path.stem)) for path in (folder.path / "chunks").glob("*.bin")}
     assert kept
@@ -81,7 +81,7 @@ def test_an_interrupted_share_goes_on_with_the_draws_that_it_has_sent(scene: Any
     assert_one_share(scene, noise_of(scene))
 
 
-def test_a_lost_share_is_made_again_under_another_version_and_other_draws(scene: Any) -> None:
+def test_a_lost_share_is_made_again_under_another_version_and_other_draws(scene: Scene) -> None:
     join(scene)
     first = noise_of(scene)
     with Path(scene.location.data).open("a", encoding="utf-8") as file:
@@ -93,7 +93,7 @@ def test_a_lost_share_is_made_again_under_another_version_and_other_draws(scene:
     assert sum(a == b for a, b in zip(first, second, strict=True)) < 4
 
 
-def test_the_sheet_says_who_draws_and_what_that_changes(scene: Any) -> None:
+def test_the_sheet_says_who_draws_and_what_that_changes(scene: Scene) -> None:
     facts = actions.review(scene.desk, scene.address, None).to_json()
     assert (facts["noise_by"], facts["max_colluding"]) == ("owners", 1)
     promise, decrypt = (" ".join(facts["statements"][part]) for part in ("promise", "decrypt"))

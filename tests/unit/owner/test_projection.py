@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from owner_scene import MakeScene, Scene
 
 from dpdpca_owner import actions
 from dpdpca_protocol.errors import (
@@ -45,12 +46,12 @@ def made_up(manifest: Manifest) -> Components:
 
 
 @pytest.fixture
-def scene(make_scene: Callable[..., Any]) -> Any:
+def scene(make_scene: MakeScene) -> Scene:
     return make_scene(features=[SEX, AGE], missing="midpoint")
 
 
 def publish(
-    scene: Any,
+    scene: Scene,
     *,
     signer: IdentityKey | None = None,
     receiver: Any = None,
@@ -66,12 +67,12 @@ def publish(
     return components
 
 
-def records(scene: Any, text: str) -> Any:
+def records(scene: Scene, text: str) -> Any:
     Path(scene.location.data).write_text(text, encoding="utf-8")
     return scene.location
 
 
-def test_components_open_and_are_saved_privately(scene: Any, tmp_path: Path) -> None:
+def test_components_open_and_are_saved_privately(scene: Scene, tmp_path: Path) -> None:
     components = publish(scene)
     out = tmp_path / "model.npz"
     found, _records = actions.components(scene.desk, scene.address, out)
@@ -82,7 +83,7 @@ def test_components_open_and_are_saved_privately(scene: Any, tmp_path: Path) -> 
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
 
 
-def test_a_study_of_pairs_counts_two_records_a_pair(make_scene: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_study_of_pairs_counts_two_records_a_pair(make_scene: MakeScene, tmp_path: Path) -> None:
     """As the data user counts them; what is released is the number of pairs."""
     scene = make_scene(features=[SEX, AGE], release="pairs")
     publish(scene)
@@ -101,7 +102,7 @@ def test_a_study_of_pairs_counts_two_records_a_pair(make_scene: Callable[..., An
     ],
 )
 def test_components_by_or_for_others_do_not_open(
-    scene: Any, change: dict[str, Any], kind: type[Exception]
+    scene: Scene, change: dict[str, Any], kind: type[Exception]
 ) -> None:
     publish(scene, **change)
     with pytest.raises(kind):
@@ -137,7 +138,7 @@ def in_space(**changes: Any) -> Callable[[Components], Components]:
     ],
 )
 def test_components_of_other_features_than_the_manifests_are_refused(
-    scene: Any, tmp_path: Path, change: Callable[[Components], Components]
+    scene: Scene, tmp_path: Path, change: Callable[[Components], Components]
 ) -> None:
     publish(scene, change=change)
     with pytest.raises(MessageError) as caught:
@@ -155,7 +156,7 @@ def test_components_of_other_features_than_the_manifests_are_refused(
     ],
 )
 def test_a_masked_study_has_no_mean_and_keeps_its_least_count(
-    make_scene: Callable[..., Any], change: Callable[[Components], Components]
+    make_scene: MakeScene, change: Callable[[Components], Components]
 ) -> None:
     scene = make_scene(release="masked")
     publish(scene)
@@ -166,13 +167,13 @@ def test_a_masked_study_has_no_mean_and_keeps_its_least_count(
         actions.components(scene.desk, scene.address)
 
 
-def test_before_there_are_components(scene: Any) -> None:
+def test_before_there_are_components(scene: Scene) -> None:
     with pytest.raises(NotFoundError):
         actions.components(scene.desk, scene.address)
 
 
 def test_scores_keep_the_records_order_and_take_the_centre_for_what_is_missing(
-    scene: Any, tmp_path: Path
+    scene: Scene, tmp_path: Path
 ) -> None:
     publish(scene)
     location = records(scene, "age,x,sex\n100,1,m\n,1,f\n250,1,\n")
@@ -184,7 +185,7 @@ def test_scores_keep_the_records_order_and_take_the_centre_for_what_is_missing(
     assert all(line.startswith("GET") for line in scene.proxy.received)
 
 
-def test_dropped_records_have_empty_scores(make_scene: Callable[..., Any], tmp_path: Path) -> None:
+def test_dropped_records_have_empty_scores(make_scene: MakeScene, tmp_path: Path) -> None:
     scene = make_scene(features=[SEX, AGE], missing="reject")
     publish(scene)
     location = records(scene, "age,sex\n100,m\n,f\n50,f\n")
@@ -193,7 +194,7 @@ def test_dropped_records_have_empty_scores(make_scene: Callable[..., Any], tmp_p
     assert [row["component_3"] for row in rows] == [1.0, None, 0.0]
 
 
-def test_a_projection_that_fails_leaves_the_old_file_alone(scene: Any, tmp_path: Path) -> None:
+def test_a_projection_that_fails_leaves_the_old_file_alone(scene: Scene, tmp_path: Path) -> None:
     publish(scene)
     out = tmp_path / "scores.csv"
     out.write_text("old", encoding="utf-8")

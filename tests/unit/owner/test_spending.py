@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from ledger_world import charge
+from owner_scene import MakeScene, Scene
+from present import present
 
 from dpdpca_owner import actions, reports
 from dpdpca_owner.accounts.bookkeeping import reserve
@@ -19,6 +21,7 @@ from dpdpca_owner.accounts.budget import Budget, Cost
 from dpdpca_owner.accounts.charge import Content, SpendState
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.ledger_file import LedgerFile
+from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.recovery import recover_ledger
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.errors import (
@@ -37,30 +40,30 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def scene(make_scene: Callable[..., Any]) -> Any:
+def scene(make_scene: MakeScene) -> Scene:
     return make_scene()
 
 
-def join(scene: Any, data_set: str | None = None) -> Settled:
+def join(scene: Scene, data_set: str | None = None) -> Settled:
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location, data_set)
     return actions.join(scene.desk, scene.address, prepared, Watcher())
 
 
-def ledger(scene: Any) -> Ledger:
+def ledger(scene: Scene) -> Ledger:
     read: Ledger = scene.desk.home.ledger.read()
     return read
 
 
-def state(scene: Any) -> SpendState | None:
+def state(scene: Scene) -> SpendState | None:
     spend = ledger(scene).spend(scene.address.study)
     return None if spend is None else spend.state
 
 
-def rho(scene: Any) -> Fraction:
+def rho(scene: Scene) -> Fraction:
     return Cost.of(actions.review(scene.desk, scene.address, None).manifest.figures).rho
 
 
-def book(scene: Any, number: int, price: Fraction, content: Content, data_set: str | None = None) -> None:
+def book(scene: Scene, number: int, price: Fraction, content: Content, data_set: str | None = None) -> None:
     """Another study of this owner, booked without being run."""
     budget = Budget.of_rho(Fraction(100), Fraction(1, 10**6))
     booked = replace(charge(number, price), owner=scene.desk.owner.key.public.party_id)
@@ -69,21 +72,21 @@ def book(scene: Any, number: int, price: Fraction, content: Content, data_set: s
         opened.record(entries)
 
 
-def content_of(scene: Any) -> Content:
+def content_of(scene: Scene) -> Content:
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     return prepared.contribution.content
 
 
-def puts(scene: Any) -> list[str]:
+def puts(scene: Scene) -> list[str]:
     return [line for line in scene.proxy.received if line.startswith("PUT")]
 
 
-def add_record(scene: Any) -> None:
+def add_record(scene: Scene) -> None:
     with Path(scene.location.data).open("a", encoding="utf-8") as file:
         file.write("1,100,3\n")
 
 
-def test_the_entry_is_on_the_disk_when_the_first_byte_leaves(scene: Any) -> None:
+def test_the_entry_is_on_the_disk_when_the_first_byte_leaves(scene: Scene) -> None:
     seen = []
 
     def interfere(request: httpx.Request) -> None:
@@ -96,7 +99,7 @@ def test_the_entry_is_on_the_disk_when_the_first_byte_leaves(scene: Any) -> None
     assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
 
 
-def test_nothing_is_booked_by_looking_or_refusing(scene: Any) -> None:
+def test_nothing_is_booked_by_looking_or_refusing(scene: Scene) -> None:
     actions.review(scene.desk, scene.address, scene.location)
     actions.prepare_join(scene.desk, scene.address, scene.location)
     scene.proxy.state = "closed"
@@ -105,7 +108,7 @@ def test_nothing_is_booked_by_looking_or_refusing(scene: Any) -> None:
     assert ledger(scene).spends == []
 
 
-def test_a_share_that_is_replaced_or_sent_again_costs_nothing_more(scene: Any) -> None:
+def test_a_share_that_is_replaced_or_sent_again_costs_nothing_more(scene: Scene) -> None:
     join(scene)
     assert join(scene).outcome is Outcome.ALREADY
     add_record(scene)
@@ -115,7 +118,7 @@ def test_a_share_that_is_replaced_or_sent_again_costs_nothing_more(scene: Any) -
     assert [records for _, records, _ in ledger(scene).contents.values()] == [40, 41]
 
 
-def test_an_interrupted_join_is_paid_once(scene: Any) -> None:
+def test_an_interrupted_join_is_paid_once(scene: Scene) -> None:
     def interfere(request: httpx.Request) -> httpx.Response | None:
         if request.method == "PUT":
             raise httpx.ReadError("cut")
@@ -131,7 +134,7 @@ def test_an_interrupted_join_is_paid_once(scene: Any) -> None:
 
 
 def test_a_receipt_that_was_not_booked_is_booked_by_the_next_command(
-    scene: Any, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(LedgerFile, "settle", lambda *_: None)
@@ -141,13 +144,13 @@ def test_a_receipt_that_was_not_booked_is_booked_by_the_next_command(
     assert state(scene) is SpendState.COMMITTED
 
 
-def signed(scene: Any, kind: str, version: int) -> Statement:
+def signed(scene: Scene, kind: str, version: int) -> Statement:
     statement: Statement | None = scene.desk.home.study(scene.address.study).statement(kind, version)
     assert statement is not None
     return statement
 
 
-def test_what_an_owner_signs_names_its_ledger_and_status_tells_when_that_was_replaced(scene: Any) -> None:
+def test_what_an_owner_signs_names_its_ledger_and_status_tells_when_that_was_replaced(scene: Scene) -> None:
     join(scene)
     share, *before, _ = [named_head(signed(scene, "share", 1).body), *ledger(scene).entries]
     assert share == before[-1].digest
@@ -163,7 +166,7 @@ def test_what_an_owner_signs_names_its_ledger_and_status_tells_when_that_was_rep
     assert reports.status(scene.desk, scene.address).is_ledger_whole is True
 
 
-def test_a_damaged_statement_keeps_nobody_from_asking_or_withdrawing(scene: Any) -> None:
+def test_a_damaged_statement_keeps_nobody_from_asking_or_withdrawing(scene: Scene) -> None:
     join(scene)
     folder: Path = scene.desk.home.study(scene.address.study).path
     (folder / "share-1.json").write_bytes(b"{")
@@ -174,7 +177,7 @@ def test_a_damaged_statement_keeps_nobody_from_asking_or_withdrawing(scene: Any)
     assert state(scene) is SpendState.WITHDRAWN
 
 
-def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(scene: Any) -> None:
+def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(scene: Scene) -> None:
     """One that is only late would else meet another statement under its own version."""
 
     def interfere(request: httpx.Request) -> httpx.Response | None:
@@ -191,10 +194,10 @@ def test_a_claim_that_got_lost_is_the_same_again_though_the_ledger_has_grown(sce
     assert join(scene).receipt.statement == first.digest
 
 
-def test_a_withdrawal_is_refunded_on_its_receipt_and_joining_again_is_paid_again(scene: Any) -> None:
+def test_a_withdrawal_is_refunded_on_its_receipt_and_joining_again_is_paid_again(scene: Scene) -> None:
     join(scene)
     actions.withdraw(scene.desk, scene.address)
-    assert (state(scene), ledger(scene).live_rho) == (SpendState.WITHDRAWN, 0)
+    assert (state(scene), ledger(scene).live_rho) == (SpendState.WITHDRAWN, Fraction(0))
     actions.withdraw(scene.desk, scene.address)
     join(scene)
     assert (state(scene), ledger(scene).live_rho) == (SpendState.COMMITTED, rho(scene))
@@ -202,7 +205,7 @@ def test_a_withdrawal_is_refunded_on_its_receipt_and_joining_again_is_paid_again
 
 
 def test_a_withdrawal_that_was_not_booked_does_not_refund_the_next_share(
-    scene: Any, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join(scene)
     with monkeypatch.context() as patch:
@@ -214,7 +217,7 @@ def test_a_withdrawal_that_was_not_booked_does_not_refund_the_next_share(
     assert ledger(scene).live_rho == rho(scene)
 
 
-def test_a_withdrawal_that_the_proxy_refuses_refunds_nothing(scene: Any) -> None:
+def test_a_withdrawal_that_the_proxy_refuses_refunds_nothing(scene: Scene) -> None:
     join(scene)
     scene.proxy.close()
     with pytest.raises(ConflictError):
@@ -222,16 +225,16 @@ def test_a_withdrawal_that_the_proxy_refuses_refunds_nothing(scene: Any) -> None
     assert state(scene) is SpendState.COMMITTED
 
 
-def cancel(scene: Any) -> None:
+def cancel(scene: Scene) -> None:
     scene.proxy.record("cancelled", {})
     scene.proxy.state = "cancelled"
 
 
-def test_status_finds_a_cancellation_and_refunds_it(scene: Any) -> None:
+def test_status_finds_a_cancellation_and_refunds_it(scene: Scene) -> None:
     join(scene)
     cancel(scene)
     report = reports.status(scene.desk, scene.address)
-    assert report.spend.state is SpendState.CANCELLED
+    assert present(report.spend).state is SpendState.CANCELLED
     assert ledger(scene).live_rho == 0
     reports.status(scene.desk, scene.address)
     add_record(scene)
@@ -240,16 +243,16 @@ def test_status_finds_a_cancellation_and_refunds_it(scene: Any) -> None:
 
 
 @pytest.mark.parametrize("state_word", ["failed", "closed"])
-def test_a_study_that_fails_or_closes_stays_booked(scene: Any, state_word: str) -> None:
+def test_a_study_that_fails_or_closes_stays_booked(scene: Scene, state_word: str) -> None:
     join(scene)
     scene.proxy.close()
     if state_word == "failed":
         scene.proxy.record("failed", {"reason": "cohort-too-small"})
         scene.proxy.state = "failed"
-    assert reports.status(scene.desk, scene.address).spend.state is SpendState.COMMITTED
+    assert present(reports.status(scene.desk, scene.address).spend).state is SpendState.COMMITTED
 
 
-def test_a_cancellation_that_is_only_said_refunds_nothing(scene: Any) -> None:
+def test_a_cancellation_that_is_only_said_refunds_nothing(scene: Scene) -> None:
     join(scene)
     scene.proxy.state = "cancelled"
     with pytest.raises(AuthenticationError):
@@ -257,7 +260,7 @@ def test_a_cancellation_that_is_only_said_refunds_nothing(scene: Any) -> None:
     assert state(scene) is SpendState.COMMITTED
 
 
-def test_a_cohort_that_holds_a_withdrawn_share_is_charged_again_and_reported(scene: Any) -> None:
+def test_a_cohort_that_holds_a_withdrawn_share_is_charged_again_and_reported(scene: Scene) -> None:
     taken = join(scene).receipt
     actions.withdraw(scene.desk, scene.address)
     scene.proxy.close(CohortMember(taken.owner, taken.version, taken.statement))
@@ -269,7 +272,7 @@ def test_a_cohort_that_holds_a_withdrawn_share_is_charged_again_and_reported(sce
 # The budget
 
 
-def test_what_was_spent_on_the_same_records_counts(scene: Any) -> None:
+def test_what_was_spent_on_the_same_records_counts(scene: Scene) -> None:
     content, price = content_of(scene), rho(scene)
     scene.desk.home.policy_path.write_text(f"[budget]\nrho = {float(price * 19 / 2):.6f}\n")
     book(scene, 1, price * 9, content)
@@ -284,7 +287,7 @@ def test_what_was_spent_on_the_same_records_counts(scene: Any) -> None:
     assert len(ledger(scene).data_sets) == 2
 
 
-def test_a_name_in_the_policy_holds_whatever_the_records(scene: Any) -> None:
+def test_a_name_in_the_policy_holds_whatever_the_records(scene: Scene) -> None:
     price = rho(scene)
     text = f'[budget]\nrho = {float(price * 3 / 2):.6f}\n[data]\ndataset = "patients"\n'
     scene.desk.home.policy_path.write_text(text)
@@ -297,7 +300,7 @@ def test_a_name_in_the_policy_holds_whatever_the_records(scene: Any) -> None:
         reserve(ledger(scene), charge(1, price), content, "patients", budget, "2026-01-01T00:00:00Z")
 
 
-def test_two_joins_that_were_both_allowed_do_not_both_pass(scene: Any) -> None:
+def test_two_joins_that_were_both_allowed_do_not_both_pass(scene: Scene) -> None:
     price = rho(scene)
     scene.desk.home.policy_path.write_text(f"[budget]\nrho = {float(price * 3 / 2):.6f}\n")
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
@@ -309,7 +312,7 @@ def test_two_joins_that_were_both_allowed_do_not_both_pass(scene: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 200])
-def test_a_bad_name_is_refused_before_anything_is_read(scene: Any, name: str) -> None:
+def test_a_bad_name_is_refused_before_anything_is_read(scene: Scene, name: str) -> None:
     with pytest.raises(UsageError):
         actions.prepare_join(scene.desk, scene.address, scene.location, name or "\n")
 
@@ -317,12 +320,12 @@ def test_a_bad_name_is_refused_before_anything_is_read(scene: Any, name: str) ->
 # The consent sheet
 
 
-def sentences(scene: Any, data_set: str | None = None, *, data: bool = True) -> str:
+def sentences(scene: Scene, data_set: str | None = None, *, data: bool = True) -> str:
     location = scene.location if data else None
     return "\n".join(actions.review(scene.desk, scene.address, location, data_set).spending.lines())
 
 
-def test_the_sheet_says_what_was_spent_and_will_be(scene: Any) -> None:
+def test_the_sheet_says_what_was_spent_and_will_be(scene: Scene) -> None:
     assert "nothing has been spent on these records yet" in sentences(scene)
     book(scene, 1, rho(scene), content_of(scene))
     text = sentences(scene)
@@ -334,11 +337,11 @@ def test_the_sheet_says_what_was_spent_and_will_be(scene: Any) -> None:
     assert json.dumps(facts)
 
 
-def epsilon(scene: Any, studies: int) -> Fraction:
+def epsilon(scene: Scene, studies: int) -> Fraction:
     return scene.desk.home.policy().budget.epsilon_of(rho(scene) * studies)
 
 
-def test_the_sheet_names_other_data_sets_that_may_be_the_same_people(scene: Any) -> None:
+def test_the_sheet_names_other_data_sets_that_may_be_the_same_people(scene: Scene) -> None:
     book(scene, 1, Fraction(1), Content(content_of(scene).fingerprint, 40), "patients")
     add_record(scene)
     text = sentences(scene)
@@ -346,7 +349,7 @@ def test_the_sheet_names_other_data_sets_that_may_be_the_same_people(scene: Any)
     assert "these records belong to the data set 'patients'" in sentences(scene, "patients")
 
 
-def test_without_records_the_sheet_says_what_it_can(scene: Any) -> None:
+def test_without_records_the_sheet_says_what_it_can(scene: Scene) -> None:
     assert "0 data sets" in sentences(scene, data=False)
     book(scene, 1, Fraction(1, 10), content_of(scene), "patients")
     assert "these records belong to the data set 'patients'" in sentences(scene, data=False)
@@ -357,14 +360,14 @@ def test_without_records_the_sheet_says_what_it_can(scene: Any) -> None:
     assert (facts["data_set"], facts["fits"]) == (None, None)
 
 
-def test_a_study_that_is_booked_shows_itself_once(scene: Any) -> None:
+def test_a_study_that_is_booked_shows_itself_once(scene: Scene) -> None:
     join(scene)
     text = sentences(scene)
     assert "spent before: ε = 0 (ρ = 0)" in text
     assert "costs nothing more" in text
 
 
-def test_a_merge_is_announced(scene: Any) -> None:
+def test_a_merge_is_announced(scene: Scene) -> None:
     book(scene, 1, Fraction(1, 100), content_of(scene))
     assert "will be merged into it" in sentences(scene, "patients")
     join(scene, "patients")
@@ -372,10 +375,10 @@ def test_a_merge_is_announced(scene: Any) -> None:
     assert ledger(scene).spent("patients").rho == rho(scene) + Fraction(1, 100)
 
 
-def test_a_study_and_the_records_of_another_data_set_are_not_mixed_unasked(scene: Any) -> None:
+def test_a_study_and_the_records_of_another_data_set_are_not_mixed_unasked(scene: Scene) -> None:
     join(scene)
     add_record(scene)
-    content = actions.read_contribution(
+    content = read_contribution(
         scene.location, actions.review(scene.desk, scene.address, None).manifest, scene.desk.home.ledger.key()
     ).content
     book(scene, 1, Fraction(1, 100), content, "others")
@@ -389,26 +392,26 @@ def test_a_study_and_the_records_of_another_data_set_are_not_mixed_unasked(scene
 # A ledger that is not in order
 
 
-def break_ledger(scene: Any) -> None:
+def break_ledger(scene: Scene) -> None:
     path = scene.desk.home.ledger.entries_path
     path.write_bytes(path.read_bytes()[:-10])
 
 
-def try_review(scene: Any) -> None:
+def try_review(scene: Scene) -> None:
     actions.review(scene.desk, scene.address, scene.location)
 
 
-def try_join(scene: Any) -> None:
+def try_join(scene: Scene) -> None:
     add_record(scene)
     join(scene)
 
 
-def try_withdraw(scene: Any) -> None:
+def try_withdraw(scene: Scene) -> None:
     actions.withdraw(scene.desk, scene.address)
 
 
 @pytest.mark.parametrize("act", [try_review, try_join, try_withdraw])
-def test_nothing_is_done_on_a_ledger_that_is_not_in_order(scene: Any, act: Callable[[Any], None]) -> None:
+def test_nothing_is_done_on_a_ledger_that_is_not_in_order(scene: Scene, act: Callable[[Any], None]) -> None:
     join(scene)
     scene.proxy.received.clear()
     break_ledger(scene)
@@ -417,7 +420,7 @@ def test_nothing_is_done_on_a_ledger_that_is_not_in_order(scene: Any, act: Calla
     assert all(line.startswith("GET") for line in scene.proxy.received)
 
 
-def test_a_lost_ledger_folder_is_refused_and_not_begun_anew(scene: Any) -> None:
+def test_a_lost_ledger_folder_is_refused_and_not_begun_anew(scene: Scene) -> None:
     join(scene)
     shutil.rmtree(scene.desk.home.ledger.folder)
     with pytest.raises(IntegrityError) as refusal:
@@ -426,7 +429,7 @@ def test_a_lost_ledger_folder_is_refused_and_not_begun_anew(scene: Any) -> None:
 
 
 def test_a_ledger_that_cannot_be_written_lets_nothing_leave(
-    scene: Any, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
 
@@ -443,13 +446,13 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_leave(
     assert actions.join(scene.desk, scene.address, prepared, Watcher()).outcome is Outcome.DONE
 
 
-def test_times_of_the_books_are_the_desk_s(scene: Any) -> None:
+def test_times_of_the_books_are_the_desk_s(scene: Scene) -> None:
     join(scene)
     times = {entry.time for entry in ledger(scene).entries}
     assert all(datetime.fromisoformat(time) <= datetime.now(UTC) + timedelta(minutes=1) for time in times)
 
 
-def test_evidence_is_verified_again_when_it_is_booked(scene: Any) -> None:
+def test_evidence_is_verified_again_when_it_is_booked(scene: Scene) -> None:
     join(scene)
     actions.withdraw(scene.desk, scene.address)
     folder = scene.desk.home.study(scene.address.study)

@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 from given_keys import give_key
+from owner_scene import MakeScene, Scene
 from promises import Promise
+from study_parties import MakeManifest
 
 from dpdpca_owner import actions
 from dpdpca_owner.upload import Watcher
@@ -20,17 +22,14 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import KeyRules
-from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress
 
-SceneMaker = Callable[..., Any]
 
-
-def refused(scene: Any, kind: type[DpdpcaError], words: str) -> None:
+def refused(scene: Scene, kind: type[DpdpcaError], words: str) -> None:
     """Neither review nor join get through, and nothing but questions reached the proxy."""
     for act in (
         lambda: actions.review(scene.desk, scene.address, None),
@@ -43,16 +42,16 @@ def refused(scene: Any, kind: type[DpdpcaError], words: str) -> None:
 
 
 def test_another_manifest_under_this_id(
-    make_scene: SceneMaker, make_manifest: Callable[..., Manifest], promise: Promise
+    make_scene: MakeScene, make_manifest: MakeManifest, promise: Promise
 ) -> None:
     scene = make_scene()
     other = sign_manifest(make_manifest(title="Another"), scene.parties.user)
-    scene.proxy._get_manifest = lambda body: httpx.Response(200, content=other.encoded)
+    vars(scene.proxy)["_get_manifest"] = lambda body: httpx.Response(200, content=other.encoded)
     refused(scene, AuthenticationError, "does not belong to this study id")
     promise("P23", counted="another manifest under the study's id", result="refused, 0 bytes sent")
 
 
-def test_an_altered_manifest(make_scene: SceneMaker) -> None:
+def test_an_altered_manifest(make_scene: MakeScene) -> None:
     scene = make_scene()
     encoded = scene.proxy.manifest.encoded.replace(b'"epsilon":"1"', b'"epsilon":"9"')
     assert encoded != scene.proxy.manifest.encoded
@@ -60,7 +59,7 @@ def test_an_altered_manifest(make_scene: SceneMaker) -> None:
     refused(scene, AuthenticationError, "signature")
 
 
-def test_a_manifest_for_another_proxy(make_scene: SceneMaker) -> None:
+def test_a_manifest_for_another_proxy(make_scene: MakeScene) -> None:
     scene = make_scene()
     other = IdentityKey.generate()
     (file,) = (scene.desk.home.path / "proxies").iterdir()
@@ -71,7 +70,7 @@ def test_a_manifest_for_another_proxy(make_scene: SceneMaker) -> None:
     refused(scene, AuthenticationError, "another key")
 
 
-def test_a_known_data_user_with_another_key(make_scene: SceneMaker, promise: Promise) -> None:
+def test_a_known_data_user_with_another_key(make_scene: MakeScene, promise: Promise) -> None:
     scene = make_scene()
     before = IdentityKey.generate().public
     scene.desk.home.pins.pin_user(
@@ -83,27 +82,27 @@ def test_a_known_data_user_with_another_key(make_scene: SceneMaker, promise: Pro
     promise("P23", counted="a manifest of another key than the pinned one", result="refused, 0 bytes sent")
 
 
-def puppet_enrolled(scene: Any) -> None:
+def puppet_enrolled(scene: Scene) -> None:
     """Hospital C of the manifest is enrolled as something else: the data user's own puppet, say."""
     role, _, keys = scene.proxy.enrolled[3]
     scene.proxy.enrolled[3] = (role, "Puppet", keys)
 
 
-def puppet_unknown(scene: Any) -> None:
+def puppet_unknown(scene: Scene) -> None:
     del scene.proxy.enrolled[3]
 
 
-def puppet_is_no_owner(scene: Any) -> None:
+def puppet_is_no_owner(scene: Scene) -> None:
     _, name, keys = scene.proxy.enrolled[3]
     scene.proxy.enrolled[3] = ("user", name, keys)
 
 
-def name_of_another_key(scene: Any) -> None:
+def name_of_another_key(scene: Scene) -> None:
     role, name, _ = scene.proxy.enrolled[3]
     scene.proxy.enrolled[3] = (role, name, IdentityKey.generate().public)
 
 
-def user_by_another_name(scene: Any) -> None:
+def user_by_another_name(scene: Scene) -> None:
     role, _, keys = scene.proxy.enrolled[0]
     scene.proxy.enrolled[0] = (role, "Nobody", keys)
 
@@ -113,14 +112,14 @@ def user_by_another_name(scene: Any) -> None:
     [puppet_enrolled, puppet_unknown, puppet_is_no_owner, name_of_another_key, user_by_another_name],
 )
 def test_a_name_that_the_proxy_has_not_enrolled_with_this_key(
-    make_scene: SceneMaker, change: Callable[[Any], None]
+    make_scene: MakeScene, change: Callable[[Any], None]
 ) -> None:
     scene = make_scene(release="masked")
     change(scene)
     refused(scene, AuthenticationError, "enrolled nobody with this name")
 
 
-def test_a_known_owner_with_another_key(make_scene: SceneMaker) -> None:
+def test_a_known_owner_with_another_key(make_scene: MakeScene) -> None:
     scene = make_scene(release="masked")
     before = Participant("Hospital B", IdentityKey.generate().public.ed25519)
     pins, proxy = scene.desk.home.pins, scene.proxy.key.public.ed25519
@@ -131,7 +130,7 @@ def test_a_known_owner_with_another_key(make_scene: SceneMaker) -> None:
     assert caught.value.slug == "participant-key-changed"
 
 
-def test_a_key_that_changes_between_consent_and_joining(make_scene: SceneMaker) -> None:
+def test_a_key_that_changes_between_consent_and_joining(make_scene: MakeScene) -> None:
     scene = make_scene()
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     other = Participant("Hospital B", IdentityKey.generate().public.ed25519)
@@ -141,9 +140,7 @@ def test_a_key_that_changes_between_consent_and_joining(make_scene: SceneMaker) 
     assert all(line.startswith("GET") for line in scene.proxy.received)
 
 
-def test_a_modulus_of_an_earlier_study(
-    make_scene: SceneMaker, make_manifest: Callable[..., Manifest]
-) -> None:
+def test_a_modulus_of_an_earlier_study(make_scene: MakeScene, make_manifest: MakeManifest) -> None:
     scene = make_scene()
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     actions.join(scene.desk, scene.address, prepared, Watcher())
@@ -153,13 +150,13 @@ def test_a_modulus_of_an_earlier_study(
         actions.review(scene.desk, StudyAddress(scene.address.proxy, StudyId(again.digest)), None)
 
 
-def test_a_key_that_is_too_small(make_scene: SceneMaker) -> None:
+def test_a_key_that_is_too_small(make_scene: MakeScene) -> None:
     scene = make_scene()
     scene.desk = replace(scene.desk, key_rules=KeyRules(2048))
     refused(scene, DpdpcaError, "2048")
 
 
-def test_a_study_that_names_others(make_scene: SceneMaker) -> None:
+def test_a_study_that_names_others(make_scene: MakeScene) -> None:
     scene = make_scene()
     key = IdentityKey.generate()
     give_key(scene.desk.home.path, key)
@@ -169,7 +166,7 @@ def test_a_study_that_names_others(make_scene: SceneMaker) -> None:
         actions.prepare_join(scene.desk, scene.address, scene.location)
 
 
-def test_a_proxy_where_this_owner_is_not_enrolled(make_scene: SceneMaker) -> None:
+def test_a_proxy_where_this_owner_is_not_enrolled(make_scene: MakeScene) -> None:
     scene = make_scene()
     scene.address = StudyAddress("http://127.0.0.1:9", scene.address.study)
     refused(scene, NotFoundError, "dpdpca owner enrol")

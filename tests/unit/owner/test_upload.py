@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from flat_releases import open_joint_release
+from owner_scene import MakeScene, Scene
 
 from dpdpca_owner import actions, share_chunks, upload
 from dpdpca_owner.upload import Outcome, Settled, Watcher
@@ -25,8 +26,6 @@ from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.workers import WorkerProcesses
 
-SceneMaker = Callable[..., Any]
-
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,12 +33,12 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 2)
 
 
-def join(scene: Any, watcher: Watcher | None = None) -> Settled:
+def join(scene: Scene, watcher: Watcher | None = None) -> Settled:
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     return actions.join(scene.desk, scene.address, prepared, watcher or Watcher())
 
 
-def puts(scene: Any) -> list[str]:
+def puts(scene: Scene) -> list[str]:
     return [line for line in scene.proxy.received if line.startswith("PUT")]
 
 
@@ -58,17 +57,17 @@ def cut_after(count: int) -> Callable[[httpx.Request], httpx.Response | None]:
 
 
 @pytest.fixture(params=["joint", "masked"])
-def scene(request: pytest.FixtureRequest, make_scene: SceneMaker) -> Any:
+def scene(request: pytest.FixtureRequest, make_scene: MakeScene) -> Scene:
     features = [{"name": f"f{index}", "lower": 0, "upper": index + 1} for index in range(12)]
     return make_scene(release=request.param, features=features)
 
 
-def add_record(scene: Any) -> None:
+def add_record(scene: Scene) -> None:
     with Path(scene.location.data).open("a", encoding="utf-8") as file:
         file.write(",".join("0" * 12) + "\n")
 
 
-def test_a_share_arrives_whole_with_a_receipt_and_progress(scene: Any) -> None:
+def test_a_share_arrives_whole_with_a_receipt_and_progress(scene: Scene) -> None:
     encrypted: list[int] = []
     sent: list[int] = []
     settled = join(scene, Watcher(encrypted.append, sent.append))
@@ -81,7 +80,7 @@ def test_a_share_arrives_whole_with_a_receipt_and_progress(scene: Any) -> None:
     assert not (folder.path / "chunks").exists()
 
 
-def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: SceneMaker) -> None:
+def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: MakeScene) -> None:
     scene = make_scene()
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     join(scene)
@@ -94,7 +93,7 @@ def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: SceneMaker
     assert open_joint_release(suite, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
 
 
-def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Any) -> None:
+def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Scene) -> None:
     scene.proxy.interfere = cut_after(1)
     with pytest.raises(UnavailableError):
         join(scene)
@@ -110,7 +109,7 @@ def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Any) -> Non
 
 
 def test_chunks_leave_a_few_at_a_time_while_later_ones_are_encrypted(
-    scene: Any, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 1)
     lock, enough = threading.Lock(), threading.Event()
@@ -143,7 +142,9 @@ def test_chunks_leave_a_few_at_a_time_while_later_ones_are_encrypted(
     assert 1 < most <= 4
 
 
-def test_the_first_chunk_that_is_refused_stops_the_share(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_chunk_that_is_refused_stops_the_share(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 1)
 
     def interfere(request: httpx.Request) -> httpx.Response | None:
@@ -169,7 +170,9 @@ def by_processes(monkeypatch: pytest.MonkeyPatch, kind: type[WorkerProcesses]) -
     monkeypatch.setattr(upload, "WorkerProcesses", kind)
 
 
-def test_workers_in_other_processes_make_the_same_share(scene: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_in_other_processes_make_the_same_share(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     by_processes(monkeypatch, WorkerProcesses)
     encrypted: list[int] = []
     join(scene, Watcher(encrypted.append))
@@ -191,7 +194,7 @@ class DyingWorkers(WorkerProcesses):
 
 
 def test_a_worker_that_dies_leaves_whole_chunks_and_the_next_join_goes_on(
-    scene: Any, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_processes(monkeypatch, DyingWorkers)
     with pytest.raises(UnavailableError) as died:
@@ -212,7 +215,7 @@ def flip_one_bit(file: Path) -> None:
     file.write_bytes(content)
 
 
-def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(scene: Any) -> None:
+def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(scene: Scene) -> None:
     """It would be as fit as the first, and its plaintext anything."""
     scene.proxy.interfere = cut_after(1)
     with pytest.raises(UnavailableError):
@@ -225,7 +228,7 @@ def test_a_kept_ciphertext_that_the_disk_has_altered_is_never_part_of_a_share(sc
     assert decrypted(scene) == expected(scene)
 
 
-def test_altered_randomizers_are_made_anew(scene: Any) -> None:
+def test_altered_randomizers_are_made_anew(scene: Scene) -> None:
     actions.work_ahead(scene.desk, scene.address, lambda count: None)
     folder = scene.desk.home.study(scene.address.study)
     for file in (folder.path / "blindings").iterdir():
@@ -234,20 +237,20 @@ def test_altered_randomizers_are_made_anew(scene: Any) -> None:
     assert decrypted(scene) == expected(scene)
 
 
-def decrypted(scene: Any) -> list[int]:
+def decrypted(scene: Scene) -> list[int]:
     secret = scene.parties.secret
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
     return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(chunk, secret.public)]
 
 
-def expected(scene: Any) -> list[int]:
+def expected(scene: Scene) -> list[int]:
     signed = open_manifest(scene.proxy.manifest.encoded, key_rules=KeyRules(512))
     contribution = actions.prepare_join(scene.desk, scene.address, scene.location).contribution
     return list(share_chunks._plaintexts(signed, contribution.sums))
 
 
 def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves_once(
-    scene: Any, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = scene.desk.home.study(scene.address.study)
     made: list[int] = []
@@ -280,7 +283,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     assert not set(first.values()) & set(scene.proxy.chunks.values())
 
 
-def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Any) -> None:
+def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Scene) -> None:
     actions.work_ahead(scene.desk, scene.address, lambda count: None)
     scene.proxy.interfere = cut_after(1)
     with pytest.raises(UnavailableError):
@@ -293,14 +296,14 @@ def test_a_join_cut_after_preparing_uses_no_blinding_twice(scene: Any) -> None:
     assert join(scene).receipt.version == 1
 
 
-def test_nothing_is_prepared_for_a_study_that_takes_no_shares(scene: Any) -> None:
+def test_nothing_is_prepared_for_a_study_that_takes_no_shares(scene: Scene) -> None:
     scene.proxy.state = "closed"
     with pytest.raises(ConflictError) as refused:
         actions.work_ahead(scene.desk, scene.address, lambda count: None)
     assert refused.value.slug == "study-closed"
 
 
-def test_a_join_whose_receipt_was_lost_gets_it_without_sending_again(scene: Any) -> None:
+def test_a_join_whose_receipt_was_lost_gets_it_without_sending_again(scene: Scene) -> None:
     def interfere(request: httpx.Request) -> httpx.Response | None:
         if request.url.path.endswith("complete"):
             scene.proxy.interfere = lambda request: None
@@ -318,7 +321,7 @@ def test_a_join_whose_receipt_was_lost_gets_it_without_sending_again(scene: Any)
     assert scene.desk.home.study(scene.address.study).last_receipt(scene.parties.proxy.public.ed25519)
 
 
-def test_the_same_data_again_sends_nothing_and_other_data_replaces_it(scene: Any) -> None:
+def test_the_same_data_again_sends_nothing_and_other_data_replaces_it(scene: Scene) -> None:
     first = join(scene)
     scene.proxy.received.clear()
     again = join(scene)
@@ -329,7 +332,7 @@ def test_the_same_data_again_sends_nothing_and_other_data_replaces_it(scene: Any
     assert (replaced.outcome, replaced.receipt.version) == (Outcome.DONE, 2)
 
 
-def test_other_data_after_an_interruption_goes_under_a_new_version(scene: Any) -> None:
+def test_other_data_after_an_interruption_goes_under_a_new_version(scene: Scene) -> None:
     scene.proxy.interfere = cut_after(1)
     with pytest.raises(UnavailableError):
         join(scene)
@@ -338,7 +341,7 @@ def test_other_data_after_an_interruption_goes_under_a_new_version(scene: Any) -
     assert join(scene).receipt.version == 2
 
 
-def test_ciphertexts_lost_on_this_side_are_made_anew_under_a_new_version(scene: Any) -> None:
+def test_ciphertexts_lost_on_this_side_are_made_anew_under_a_new_version(scene: Scene) -> None:
     scene.proxy.interfere = cut_after(1)
     with pytest.raises(UnavailableError):
         join(scene)
@@ -348,13 +351,13 @@ def test_ciphertexts_lost_on_this_side_are_made_anew_under_a_new_version(scene: 
     assert join(scene).receipt.version == 2
 
 
-def test_a_lost_home_of_the_study_does_not_stop_a_new_share(scene: Any) -> None:
+def test_a_lost_home_of_the_study_does_not_stop_a_new_share(scene: Scene) -> None:
     join(scene)
     shutil.rmtree(scene.desk.home.study(scene.address.study).path)
     assert join(scene).receipt.version == 2
 
 
-def test_a_chunk_that_differs_at_the_proxy_leads_to_a_new_version(scene: Any) -> None:
+def test_a_chunk_that_differs_at_the_proxy_leads_to_a_new_version(scene: Scene) -> None:
     shown: list[int] = []
 
     def interfere(request: httpx.Request) -> httpx.Response | None:
@@ -367,7 +370,7 @@ def test_a_chunk_that_differs_at_the_proxy_leads_to_a_new_version(scene: Any) ->
     assert join(scene).receipt.version == 2
 
 
-def test_withdrawing_and_joining_again_raise_the_version(scene: Any) -> None:
+def test_withdrawing_and_joining_again_raise_the_version(scene: Scene) -> None:
     join(scene)
     taken = actions.withdraw(scene.desk, scene.address)
     assert (taken.outcome, taken.receipt.subject, taken.receipt.version) == (Outcome.DONE, "withdrawal", 2)
@@ -375,7 +378,7 @@ def test_withdrawing_and_joining_again_raise_the_version(scene: Any) -> None:
     assert join(scene).receipt.version == 3
 
 
-def test_a_closed_study_takes_nothing_and_leaves_nothing_behind(scene: Any) -> None:
+def test_a_closed_study_takes_nothing_and_leaves_nothing_behind(scene: Scene) -> None:
     scene.proxy.close()
     with pytest.raises(ConflictError) as refusal:
         join(scene)
@@ -387,7 +390,7 @@ def test_a_closed_study_takes_nothing_and_leaves_nothing_behind(scene: Any) -> N
 
 
 @pytest.mark.parametrize("lie", ["statement", "owner", "version", "subject", "study", "signer"])
-def test_a_receipt_for_something_else_is_refused(make_scene: SceneMaker, lie: str) -> None:
+def test_a_receipt_for_something_else_is_refused(make_scene: MakeScene, lie: str) -> None:
     scene = make_scene()
     honest = scene.proxy._acknowledge
 
@@ -404,13 +407,13 @@ def test_a_receipt_for_something_else_is_refused(make_scene: SceneMaker, lie: st
         key = IdentityKey.generate() if lie == "signer" else scene.proxy.key
         return httpx.Response(200, content=Receipt(time="2026-01-01T00:00:00Z", **told).sign(key).encoded)
 
-    scene.proxy._acknowledge = contrary
+    vars(scene.proxy)["_acknowledge"] = contrary
     with pytest.raises(AuthenticationError):
         join(scene)
     assert scene.desk.home.study(scene.address.study).last_receipt(scene.proxy.key.public.ed25519) is None
 
 
-def test_a_proxy_that_forgets_or_rolls_back_a_receipt_is_reported(make_scene: SceneMaker) -> None:
+def test_a_proxy_that_forgets_or_rolls_back_a_receipt_is_reported(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
     first = scene.proxy.receipt
@@ -422,7 +425,7 @@ def test_a_proxy_that_forgets_or_rolls_back_a_receipt_is_reported(make_scene: Sc
             join(scene)
 
 
-def test_two_joins_at_once_do_not_mix(make_scene: SceneMaker) -> None:
+def test_two_joins_at_once_do_not_mix(make_scene: MakeScene) -> None:
     scene = make_scene()
     with (
         scene.desk.home.study(scene.address.study).locked(),
@@ -432,7 +435,7 @@ def test_two_joins_at_once_do_not_mix(make_scene: SceneMaker) -> None:
     assert not puts(scene)
 
 
-def test_an_interrupt_stops_at_once_and_leaves_a_share_that_can_go_on(make_scene: SceneMaker) -> None:
+def test_an_interrupt_stops_at_once_and_leaves_a_share_that_can_go_on(make_scene: MakeScene) -> None:
     scene = make_scene()
 
     def interrupt(_count: int) -> None:
@@ -443,7 +446,7 @@ def test_an_interrupt_stops_at_once_and_leaves_a_share_that_can_go_on(make_scene
     assert join(scene).receipt.version == 1
 
 
-def test_chunks_hold_what_the_protocol_says(make_scene: SceneMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_hold_what_the_protocol_says(make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", share.CHUNK_CIPHERTEXTS)
     scene = make_scene()
     join(scene)
@@ -451,7 +454,7 @@ def test_chunks_hold_what_the_protocol_says(make_scene: SceneMaker, monkeypatch:
 
 
 def test_a_full_disk_stops_before_anything_is_sent(
-    make_scene: SceneMaker, monkeypatch: pytest.MonkeyPatch
+    make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = make_scene()
 

@@ -78,7 +78,7 @@ def test_parties_are_shown_under_the_operators_names(world: ProxyWorld) -> None:
     }
 
 
-def test_the_proxy_does_not_listen_beyond_loopback_without_tls(tmp_path: Any) -> None:
+def test_the_proxy_does_not_listen_beyond_loopback_without_tls(tmp_path: Path) -> None:
     settings = load_settings(tmp_path, host="0.0.0.0", url="https://proxy.example.org")
     assert refused(settings.check_listener).slug == "tls-required"
     load_settings(tmp_path, host="0.0.0.0", url="https://p.example.org", behind_tls=True).check_listener()
@@ -106,7 +106,7 @@ def test_the_operators_page_listens_on_loopback(tmp_path: Path, host: str) -> No
 
 
 def test_settings_come_from_options_environment_and_file(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "proxy.toml").write_text('name = "From file"\nport = 1000\nmax_streams = 7\n')
     monkeypatch.setenv("DPDPCA_PROXY_PORT", "2000")

@@ -217,7 +217,8 @@ def test_parts_count_up_to_the_first_gap_and_once_each(world: ProxyWorld) -> Non
 def test_a_step_that_fails_is_tried_again_and_hurts_nobody(
     stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, failed = stopped_world, []
+    world = stopped_world
+    failed: list[int] = []
 
     class Failing(InlineWorker):
         def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 import errno
 import time
+from typing import Any
 
 import pytest
 from proxy_world import ProxyWorld
@@ -34,7 +35,12 @@ def test_a_storage_that_fails_unseen_is_found(world: ProxyWorld, monkeypatch: py
 def test_many_questions_are_one_write(world: ProxyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     probes = []
     probe = FileStore.probe
-    monkeypatch.setattr(FileStore, "probe", lambda store: (probes.append(1), probe(store))[1])
+
+    def counted(store: FileStore) -> Any:
+        probes.append(1)
+        return probe(store)
+
+    monkeypatch.setattr(FileStore, "probe", counted)
     for _ in range(30):
         assert readiness(world)[0] == 200
     assert len(probes) <= 2

@@ -83,7 +83,8 @@ def test_a_step_that_is_cut_off_is_done_again(
 def test_a_commit_that_fails_leaves_the_step_to_do_again(
     stopped_world: ProxyWorld, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, failed = stopped_world, []
+    world = stopped_world
+    failed: list[str | None] = []
     real = ProxyDatabase.transaction
 
     def failing(self: ProxyDatabase, given: str) -> Any:
@@ -239,7 +240,8 @@ def test_the_real_worker_is_a_process_of_its_own_and_tells_how_far_it_is(
 def test_a_bug_in_the_worker_is_tried_again_and_does_not_accuse_the_store(
     stopped_world: ProxyWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world, failed = stopped_world, []
+    world = stopped_world
+    failed: list[str | None] = []
 
     class Failing(InlineWorker):
         def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -261,7 +263,7 @@ def test_a_bug_in_the_worker_is_tried_again_and_does_not_accuse_the_store(
 # The store
 
 
-def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any, promise: Promise) -> None:
+def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Path, promise: Promise) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
@@ -280,7 +282,7 @@ def test_the_migrations_make_the_schema_of_the_tables(tmp_path: Any, promise: Pr
     promise("P3", counted="a connection's settings", result="write-ahead log, synchronous FULL")
 
 
-def test_a_newer_store_is_refused(tmp_path: Any) -> None:
+def test_a_newer_store_is_refused(tmp_path: Path) -> None:
     database = ProxyDatabase(tmp_path / "x.sqlite3")
     database.upgrade()
     database.close()
@@ -299,7 +301,7 @@ def test_a_newer_store_is_refused(tmp_path: Any) -> None:
         (sqlite3.SQLITE_IOERR, "storage-failing"),
     ],
 )
-def test_a_failing_disk_is_said_in_our_words(tmp_path: Any, error: int, slug: str) -> None:
+def test_a_failing_disk_is_said_in_our_words(tmp_path: Path, error: int, slug: str) -> None:
     from sqlalchemy import exc
 
     database = ProxyDatabase(tmp_path / "x.sqlite3")
@@ -366,7 +368,7 @@ def test_a_full_disk_refuses_a_chunk_and_recovers(world: ProxyWorld, monkeypatch
     assert world.request(None, "GET", "/readyz").status_code == 200
 
 
-def test_a_swapped_file_does_not_open(tmp_path: Any) -> None:
+def test_a_swapped_file_does_not_open(tmp_path: Path) -> None:
     from dpdpca_protocol.randomness import OS_RANDOMNESS
 
     files = FileStore(tmp_path)

@@ -18,8 +18,8 @@ from dpdpca_proxy.store.witness import START
 TEXT = 'name = "Zürich"\nport = 9000\n'
 
 
-def write(content: bytes) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(content) and None
+def write(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def write(content: bytes) -> Callable[[Path], None]:
     ],
 )
 def test_a_settings_file_that_cannot_be_read_is_named_with_the_reason(
-    tmp_path: Path, make: Callable[[Path], None], reason: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, make: Callable[[Path], object], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make(tmp_path / SETTINGS_FILE)
     error = refused(lambda: load_settings(tmp_path))

@@ -1,5 +1,6 @@
 """Chunks, statements, withdrawals: every refusal has its type and changes nothing."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def test_a_chunk_opens_only_in_its_own_place(study: OpenStudy) -> None:
         study.seal(owner, chunk, 1, 0)[:-1],
         study.seal(owner, chunk, 1, 0) + b"\0",
     ):
-        error = refused(lambda sealed=sealed: client.put_chunk(study.study, 1, 0, sealed))
+        error = refused(partial(client.put_chunk, study.study, 1, 0, sealed))
         assert error.slug in ("sealed-body-does-not-open", "malformed", "bad-signature")
     assert dump(world.proxy) == before
 

@@ -346,4 +346,5 @@ def test_altered_and_cut_streams_give_rows_or_a_refusal(
         return
     table = pa.ipc.open_stream(stream).read_all()
     table.validate(full=True)
+    assert rows is not None
     assert np.array_equal(rows, rows_of_table(table, MANIFEST), equal_nan=True)

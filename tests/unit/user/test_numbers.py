@@ -1,6 +1,10 @@
 """A pre-study's numbers as a person reads them: the bins that stand out, and the promise."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+from study_parties import MakeManifest
 
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_user.commands.numbers import show_numbers
@@ -11,8 +15,8 @@ BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
 
 
 @pytest.fixture
-def shown(make_manifest, capsys):
-    def show(norms, **changes):
+def shown(make_manifest: MakeManifest, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def show(norms: dict[int, int], **changes: str) -> str:
         manifest = make_manifest(release="pre-study", blocks=BLOCKS, **changes)
         released = {block.name: [0] * block.length for block in manifest.figures.blocks}
         released[BlockName.COUNT] = [1234]
@@ -25,19 +29,19 @@ def shown(make_manifest, capsys):
     return show
 
 
-def test_bins_from_the_first_to_the_last_that_stand_out(shown):
+def test_bins_from_the_first_to_the_last_that_stand_out(shown: Callable[..., Any]) -> None:
     text = shown({40: 700, 42: 500})
     assert "A look: 1,234 records, 3 encoded features" in text
     assert "700" in text
     assert "500" in text
     assert "0.2973" in text  # bin 41 between the two ends at 2^(−7/4)
-    assert "(no bin stands out from the noise)" in text  # the differences
-    assert "octaves of 3 features: see --json" in text
-    assert "the proxy included" in text
+    assert "(no count is clearly above the noise)" in text  # the differences
+    assert "3 features have histograms of differences: --json prints them" in text
+    assert "against the proxy too" in text
 
 
-def test_a_round_names_the_total_of_its_chain(shown):
+def test_a_round_names_the_total_of_its_chain(shown: Callable[..., Any]) -> None:
     text = " ".join(shown({}, rho_share="0.05").split())
-    assert "One record: (1, " in text
+    assert "Each record has (1, " in text
     assert "-differential privacy over all rounds of its chain of studies" in text
     assert "this round by itself: (ε, δ) = (0." in text

@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,12 +128,13 @@ def test_every_write_names_the_stage_that_it_expects(tmp_path: Path) -> None:
     store.move(stale, Stage.OPEN, datetime.now(UTC))
     with store.database.reading("look") as connection:
         before = connection.exec_driver_sql("SELECT * FROM studies").all()
-    for write in (
+    writes: tuple[Callable[[], object], ...] = (
         lambda: store.move(stale, Stage.FAILED, datetime.now(UTC)),
         lambda: store.note(stale, publish=False),
         lambda: store.take_seconds(stale, "key", 1.0),
         lambda: store.add_chunk(stale, 0, b"chunk"),
-    ):
+    )
+    for write in writes:
         with pytest.raises(ConflictError):
             write()
     with store.database.reading("look") as connection:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from study_parties import Parties
 from user_world import DRAFT, UserWorld
 
 from dpdpca_user.results.model import Model
@@ -24,7 +25,7 @@ PROBLEM = "urn:dpdpca:problem:"
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory, parties: Any) -> Iterator[UserWorld]:
+def finished(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Iterator[UserWorld]:
     """A data user with one published joint study."""
     folder = tmp_path_factory.mktemp("routes")
     world = ProxyWorld(folder / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
@@ -191,7 +192,7 @@ def test_models_are_listed_and_told(client: TestClient, study: str) -> None:
     assert facts["study"] == study
     assert facts["records"] == 600
     assert facts["noise_edge"] > 0
-    assert "towards the data user" in facts["claim"]
+    assert "against the data user" in facts["claim"]
     report = client.get(f"/v1/models/{study}/report")
     assert report.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in report.headers["content-security-policy"]

@@ -380,8 +380,8 @@ def test_a_driver_that_hears_first_of_a_cancellation_is_no_error(user: UserWorld
         client = connect(proxy, key)
         cancel = client.cancel_study
 
-        def cancel_and_look(study: StudyId, act: Statement) -> None:
-            cancel(study, act)
+        def cancel_and_look(study: StudyId, statement: Statement) -> None:
+            cancel(study, statement)
             user.driver.advance(user.row(row.id))
 
         client.cancel_study = cancel_and_look  # type: ignore[method-assign]
@@ -441,20 +441,21 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
     ):
         with pytest.raises(IntegrityError, match="written anew"):
             verify(evidence | {"log": chained_again(other)})
-    for none in (None, {}, [{}]):
+    nothing: tuple[Any, ...] = (None, {}, [{}])
+    for none in nothing:
         with pytest.raises(MessageError):
             verify(evidence | {"log": none})
     for state in Stage:
         if state is not Stage.PUBLISHED:
-            with pytest.raises(IntegrityError, match="of the log"):
+            with pytest.raises(IntegrityError, match="the log of the service is invalid"):
                 verify(evidence | {"state": str(state)})
     twice = [*log, replace(log[-1], kind="fitted"), log[-1]]
     for other in (twice, [*log, replace(log[0], kind="failed")]):
-        with pytest.raises(IntegrityError, match="another course"):
+        with pytest.raises(IntegrityError, match="its entries are not those of a study"):
             verify(evidence | {"log": chained_again(other)})
     with pytest.raises(MessageError, match="no components"):
         verify(evidence | {"components": None})
-    with pytest.raises(MessageError, match="without a count"):
+    with pytest.raises(MessageError, match="answered no count"):
         verify(evidence | {"answer": None})
     whole = json.loads(text)
     client = user.world.client(user.world.user)
@@ -491,7 +492,7 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
         [user.world.user.public.ed25519],
         key_rules=KeyRules(TOY_BITS),
     )
-    assert "of its heads are signed in it" in list(given)[-1]
+    assert "of its heads" in list(given)[-1]
     assert user.service.store.log_entries()[0].kind == "known"
 
 
@@ -512,7 +513,9 @@ def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: Us
         )
         return list(given)[-1]
 
-    assert said_of(evidence["log"]).endswith("4 entries that holds this study; nothing signed names it")
+    assert said_of(evidence["log"]).endswith(
+        "4 entries and contains this study; no signed statement of the study names the log"
+    )
     first = LogEntry.parse(evidence["log"][0])
     assert "1 entries" in said_of(chained_again([replace(first, kind="known")]))
     foreign = SealedComponents(StudyId(bytes(32)), {}, EMPTY).sign(user.world.user)
@@ -610,9 +613,11 @@ def test_a_study_made_for_publication_in_clear_shows_nothing_but_the_sum_of_both
     assert model.components.noise_scale == pytest.approx(float(2 * law.diagonal) ** 0.5 / factor * unit)
     facts = model_facts(user.service, row.id)
     assert (facts["privacy"]["in_clear"], facts["privacy"]["noise_draws"]) == (True, 2)
-    assert "the proxy included" in facts["claim"]
+    assert "against the proxy too" in facts["claim"]
     assert "may be published in clear" in facts["claim"]
-    assert any("keeps neither its draw nor a result without it" in line for line in facts["assumptions"])
+    assert any(
+        "keeps neither its own draw nor any result without it" in line for line in facts["assumptions"]
+    )
     # and what owners get is the same
     published = user.world.client(user.world.owners[0]).components(row.known_study)
     copies = SealedComponents.parse(verify_statement("components", published, user.world.user.public.ed25519))

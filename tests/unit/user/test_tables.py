@@ -98,7 +98,7 @@ def test_what_is_no_number_is_a_value_error_to_dppca_in_a_table_and_in_an_array(
     for value in ("1.5", b"1", np.timedelta64(1, "D"), np.datetime64("2020-01-01")):
         with pytest.raises(ParameterError, match=r"column '1' holds .* in record 2"):
             DPPCA(bounds=(-1, 1)).fit(np.array([[1, 2], [3, value]], dtype=object))
-    masked = np.ma.masked_array([[1.0], [2.0]], mask=[[0], [1]])
+    masked = np.ma.masked_array([[1.0], [2.0]], mask=[[False], [True]])
     with pytest.raises(ParameterError, match="masked"):
         DPPCA(bounds=(-1, 1)).fit(masked)
 
