@@ -3,6 +3,7 @@
 They inform: what a signed statement can decide is not decided on them. A newer proxy may say more.
 """
 
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
@@ -13,6 +14,16 @@ from dpdpca_protocol.wire.schemas import TIME_PATTERN
 Id = Annotated[str, Field(pattern="^[0-9a-f]{64}$", examples=["9f" * 32])]
 Time = Annotated[str, Field(pattern=TIME_PATTERN, examples=["2026-11-28T12:00:00Z"])]
 Signed = dict[str, Any]
+
+
+def _word_of(kind: type[StrEnum]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "enum": [str(word) for word in kind]})
+
+
+# Read as any text, since a newer proxy may know more of them.
+ReleaseName = Annotated[str, _word_of(ReleaseKind)]
+StudyStateName = Annotated[str, _word_of(StudyState)]
+ShareStateName = Annotated[str, _word_of(ShareState)]
 
 STATEMENT_MARK: Final = "x-statement"
 """In a schema: here stands that of a signed statement of this kind; see `dpdpca_runtime.asgi.contract`."""
@@ -73,16 +84,21 @@ class Rotations(Body):
     rotations: list[Annotated[Signed, statement("rotation")]]
 
 
-class PartyBody(Body):
-    """An enrolled party, as the proxy's operator named it."""
+class PartyIdentity(Body):
+    """Who a party is: what others check and encrypt with."""
 
     ed25519: Id
-    enrolled_at: Time
     name: str
-    party: Id
     role: str = Field(description="owner or user")
-    successor: Id | None = Field(description="The id of the key that this one gave way to.")
     x25519: Id
+
+
+class PartyBody(PartyIdentity):
+    """An enrolled party, as the proxy's operator named it."""
+
+    enrolled_at: Time
+    party: Id
+    successor: Id | None = Field(description="The id of the key that this one gave way to.")
 
 
 class Parties(Body):
@@ -109,25 +125,30 @@ class StudyProgress(Progress):
     study: Id
 
 
-class StudySummary(Body):
+class StudyOutline(Body):
+    """What everybody reads of a study."""
+
+    closes_at: Time
+    min_owners: int
+    owners_complete: int
+    release: ReleaseName
+    state: StudyStateName
+    study: Id
+    title: str
+
+
+class StudySummary(StudyOutline):
     """A study, in short."""
 
     closed_at: Time | None
-    closes_at: Time
     closing: str
     created_at: Time
     delta: str
     epsilon: str
     failure: str | None = Field(description="Why it failed, as a slug.")
     max_owners: int
-    min_owners: int
-    owners_complete: int
-    share_bytes: int = Field(description="What an owner sends.")
-    release: ReleaseKind
     released_at: Time | None
-    state: StudyState
-    study: Id
-    title: str
+    share_bytes: int = Field(description="What an owner sends.")
     user: Id
 
 
@@ -140,7 +161,7 @@ class OwnerInStudy(Body):
 
     name: str
     owner: Id
-    state: ShareState
+    state: ShareStateName
     version: int | None
 
 
@@ -175,7 +196,7 @@ class ShareStatus(Body):
 
     chunks: list[int] = Field(description="Positions of the chunks that arrived.")
     receipt: Annotated[Signed, statement("receipt")] | None
-    state: ShareState
+    state: ShareStateName
     version: int | None = Field(description="The version that is arriving or arrived.")
 
 
