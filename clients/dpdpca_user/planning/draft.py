@@ -106,7 +106,7 @@ def complete_draft(
 
 
 def _belongs(name: str, release: ReleaseKind) -> bool:
-    """Whether a member that only some releases have belongs to this release."""
+    """Whether this release has the member `name`; every release has most members."""
     if name == "sum_weight":
         return rules_of(release).weighs_sum
     return name != "blocks" or rules_of(release).names_blocks
