@@ -1,6 +1,7 @@
-"""The unsigned JSON bodies of a proxy's routes; signed statements stand in them as they were signed.
+"""The unsigned JSON bodies of a proxy's routes.
 
-They inform: what a signed statement can decide is not decided on them. A newer proxy may say more.
+They contain signed statements unchanged. The bodies are only informative: a decision that a signed statement
+can support must not rest on them. A newer proxy may add members.
 """
 
 from enum import StrEnum
@@ -26,7 +27,7 @@ StudyStateName = Annotated[str, _word_of(StudyState)]
 ShareStateName = Annotated[str, _word_of(ShareState)]
 
 STATEMENT_MARK: Final = "x-statement"
-"""In a schema: here stands that of a signed statement of this kind; see `dpdpca_runtime.asgi.contract`."""
+"""Marks the place of a signed statement's schema in a schema; see `dpdpca_runtime.asgi.contract`."""
 
 
 def statement(kind: str) -> WithJsonSchema:
@@ -53,20 +54,20 @@ class Readiness(Body):
 
 
 class NotReady(Readiness):
-    """It cannot."""
+    """The service cannot do its work."""
 
-    reason: str = Field(description="In words that hold no secret.")
+    reason: str = Field(description="The reason, without secrets.")
 
 
 class EnrolmentRequest(Body):
-    """An introduction and the permission for it."""
+    """An enrolment statement and the invitation for it."""
 
     enrolment: Annotated[Signed, statement("enrolment")]
-    invitation: str = Field(description="The token of a single-use invitation.", examples=["0a" * 32])
+    invitation: str = Field(description="Token of a single-use invitation.", examples=["0a" * 32])
 
 
 class Enrolled(Body):
-    """The party's id, and the proxy's card."""
+    """The id of the enrolled party, and the proxy's card."""
 
     party: Id
     proxy: Annotated[Signed, statement("proxy")]
@@ -79,7 +80,7 @@ class Successor(Body):
 
 
 class Rotations(Body):
-    """Key rotations, oldest first."""
+    """Key rotation statements, oldest first."""
 
     rotations: list[Annotated[Signed, statement("rotation")]]
 
@@ -94,11 +95,11 @@ class PartyIdentity(Body):
 
 
 class PartyBody(PartyIdentity):
-    """An enrolled party, as the proxy's operator named it."""
+    """An enrolled party, with the name that the proxy's operator gave it."""
 
     enrolled_at: Time
     party: Id
-    successor: Id | None = Field(description="The id of the key that this one gave way to.")
+    successor: Id | None = Field(description="Id of the key that replaced this one.")
 
 
 class Parties(Body):
@@ -112,7 +113,7 @@ class OpenedStudy(Body):
 
 
 class Progress(Body):
-    """How far long work has come: `done` of `total` steps of `phase`."""
+    """Progress of long work: `done` of `total` steps of `phase`."""
 
     done: int = Field(ge=0)
     phase: str
@@ -138,17 +139,17 @@ class StudyOutline(Body):
 
 
 class StudySummary(StudyOutline):
-    """A study, in short."""
+    """A study in short form."""
 
     closed_at: Time | None
     closing: str
     created_at: Time
     delta: str
     epsilon: str
-    failure: str | None = Field(description="Why it failed, as a slug.")
+    failure: str | None = Field(description="Reason of the failure, as a slug.")
     max_owners: int
     released_at: Time | None
-    share_bytes: int = Field(description="What an owner sends.")
+    share_bytes: int = Field(description="Size of an owner's share.")
     user: Id
 
 
@@ -157,7 +158,7 @@ class Studies(Body):
 
 
 class OwnerInStudy(Body):
-    """Where one owner stands in a study."""
+    """State of one owner in a study."""
 
     name: str
     owner: Id
@@ -166,7 +167,7 @@ class OwnerInStudy(Body):
 
 
 class CohortMemberBody(Body):
-    """An owner in a closed study, its share's version, and the digest of its statement."""
+    """An owner in a closed study, with the version of its share and the digest of its statement."""
 
     owner: Id
     statement: Id
@@ -182,7 +183,7 @@ class StudyDetail(StudySummary):
     mark: Annotated[Signed, statement("mark")]
     owners: list[OwnerInStudy]
     progress: Progress | None
-    records: int | None = Field(description="N of a masked study, for its data user alone.")
+    records: int | None = Field(description="N of a masked study; only for its data user.")
 
 
 class Transcript(Body):
@@ -194,10 +195,10 @@ class Transcript(Body):
 class ShareStatus(Body):
     """What the proxy holds of the caller's share."""
 
-    chunks: list[int] = Field(description="Positions of the chunks that arrived.")
+    chunks: list[int] = Field(description="Positions of the chunks that have arrived.")
     receipt: Annotated[Signed, statement("receipt")] | None
     state: ShareStateName
-    version: int | None = Field(description="The version that is arriving or arrived.")
+    version: int | None = Field(description="Version that is being uploaded or was uploaded.")
 
 
 class Release(Body):

@@ -1,7 +1,7 @@
-"""What a proxy's routes answer, as typed values.
+"""The answers of a proxy's routes as typed values.
 
-These JSON bodies are unsigned: they inform; what a signed statement can decide is not decided on them.
-Unknown members are ignored, so that a newer proxy can say more.
+These JSON bodies are unsigned and only informative: a decision that a signed statement can support must not
+rest on them. Unknown members are ignored, so that a newer proxy can add members.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _B = TypeVar("_B", bound=Body)
 
 
 class _Party(PartyIdentity):
-    """As a proxy tells it; one that never saw a rotation says nothing of a successor."""
+    """A party as a proxy lists it. `successor` may be missing."""
 
     successor: Id | None = None
 
@@ -42,7 +42,7 @@ class _Parties(Body):
 
 
 class _Study(StudyOutline):
-    """One study. The members from here on come in the answer about one study alone, or from newer proxies."""
+    """A study as a proxy describes it. Lists do not contain the members below."""
 
     failure: str | None = None
     failure_detail: str | None = None
@@ -58,7 +58,7 @@ class _Studies(Body):
 
 
 def read_body(kind: type[_B], untrusted: Mapping[str, Any]) -> _B:
-    """An answer of the form that its route declares; what a newer proxy says besides is dropped.
+    """An answer in the form that its route declares. Members that a newer proxy adds are dropped.
 
     Raises:
         MessageError: `malformed`, with the first member that is missing or of another form.
@@ -68,24 +68,24 @@ def read_body(kind: type[_B], untrusted: Mapping[str, Any]) -> _B:
     except ValidationError as error:
         place = ".".join(str(part) for part in error.errors()[0]["loc"])
         raise MessageError(
-            "malformed", f"the proxy's answer lacks a valid member {printable(place, 60)}"
+            "malformed", f"the proxy's answer has no valid member {printable(place, 60)}"
         ) from None
 
 
 def statement_bytes(signed: Signed) -> bytes:
-    """A statement that arrived as a member of a JSON body, in its canonical bytes; not yet verified."""
+    """A statement in a JSON body, as canonical bytes. It is not verified yet."""
     return canonical_json(signed)
 
 
 @dataclass(frozen=True, slots=True)
 class PartyFacts:
-    """An enrolled party, as the proxy names it."""
+    """An enrolled party, with the name that the proxy gives it."""
 
     name: str
     role: str
     identity: Identity
     successor: PartyId | None = None
-    """The same party under the key that this one gave way to."""
+    """The same party under the key that replaced this one."""
 
     @classmethod
     def parse_list(cls, answer: Mapping[str, Any]) -> tuple[Self, ...]:
@@ -102,7 +102,7 @@ class PartyFacts:
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """Where one owner stands in a study."""
+    """The state of one owner in a study."""
 
     owner: PartyId
     name: str
@@ -116,7 +116,7 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProgressFacts:
-    """How far the proxy's long work has come: `done` of `total` steps of `phase`."""
+    """The progress of the proxy's long work: `done` of `total` steps of `phase`."""
 
     phase: str
     done: int
@@ -129,13 +129,14 @@ class ProgressFacts:
 
 @dataclass(frozen=True, slots=True)
 class StudyFacts:
-    """A study, as the proxy tells it. From `owners` on, members come in the answer about one study alone.
+    """A study as the proxy describes it. The members from `owners` on are only in answers about one study.
 
     Attributes:
-        cohort: digest of the frozen cohort; the signed transcript says the same.
-        cohort_members: whose digest it is.
-        failure, failure_detail: why a study failed, as a slug and in words.
-        mark: statement of the proxy's generation, not yet verified; None in lists and of older proxies.
+        cohort: the digest of the frozen cohort, which is also in the signed transcript.
+        cohort_members: the members behind this digest.
+        failure, failure_detail: the reason of a failure, as a slug and in words.
+        mark: the statement about the proxy's generation, not verified yet; None in lists and from older
+            proxies.
     """
 
     study: StudyId
@@ -181,7 +182,7 @@ class StudyFacts:
         )
 
     def to_body(self) -> dict[str, Any]:
-        """What `parse` makes the same of again, but for who is where and how far long work is."""
+        """A body from which `parse` gives the same value, except the states of owners and the progress."""
         return {
             "closes_at": self.closes_at,
             "cohort": self.cohort.hex() if self.cohort else None,
@@ -199,13 +200,13 @@ class StudyFacts:
 
 @dataclass(frozen=True, slots=True)
 class ShareFacts:
-    """What the proxy holds of the caller's share.
+    """What the proxy has of the caller's share.
 
     Attributes:
-        version: the version that is arriving or arrived; None before the first chunk.
-        chunks: indices of its chunks that arrived.
+        version: the version that is being uploaded or was uploaded; None before the first chunk.
+        chunks: the indices of its chunks that have arrived.
         state: absent, partial, complete or withdrawn.
-        receipt: bytes of the receipt statement, not yet verified; None before there is one.
+        receipt: the bytes of the receipt statement, not verified yet; None if there is none.
     """
 
     version: int | None
@@ -226,7 +227,7 @@ class ShareFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBundle:
-    """A finished release without its chunks: statements as bytes, not yet verified.
+    """A finished release without its chunks. The statements are bytes and not verified yet.
 
     Attributes:
         release: the release statement, signed by the proxy.
