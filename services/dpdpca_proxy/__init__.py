@@ -1,1 +1,1 @@
-"""The proxy: gathers sealed ciphertexts, closes studies, adds the noise, and releases once."""
+"""The proxy: it collects sealed ciphertexts, closes studies, adds the noise, and makes one release."""
