@@ -90,7 +90,7 @@ def test_every_type_is_the_same_number_to_dppca() -> None:
 
 def test_what_is_no_number_is_a_value_error_to_dppca_in_a_table_and_in_an_array() -> None:
     for stored in REFUSED:
-        with pytest.raises(ParameterError, match=r"column 'x' holds .* no number"):
+        with pytest.raises(ParameterError, match=r"column 'x' holds .* not a number"):
             DPPCA(bounds=(-1, 1)).fit({"x": stored.array})
         if isinstance(stored.array, np.ndarray):
             with pytest.raises(ValueError, match=r"column '0' holds .* no number|Complex data not supported"):
