@@ -10,6 +10,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands.page,
     "draft.md": terms.draft_page,
+    "draft.schema.json": terms.draft_schema_file,
     "errors.md": problems.page,
     "manifest.md": terms.manifest_page,
     "proxy-api.md": rest.proxy_page,
@@ -27,7 +28,8 @@ _END = "<!-- end of messages -->"
 
 def written(name: str) -> str:
     """The page as the code would have it."""
-    return f"{_MARK}{PAGES[name]().rstrip()}\n"
+    mark = _MARK if name.endswith(".md") else ""
+    return f"{mark}{PAGES[name]().rstrip()}\n"
 
 
 def with_messages(specification: str) -> str:

@@ -27,7 +27,7 @@ def additive_directions(mechanism: type[Mechanism | Wishart]) -> Directions:
         d = table.z.shape[1]
         setting = Setting(Quantity.SECOND_MOMENT, d, table.record_bound, epsilon, delta)
         noise = np.zeros((d, d))
-        noise[np.triu_indices(d)] = [float(value) for value in mechanism.calibrated(setting).draw(1)]
+        noise[np.triu_indices(d)] = [float(value) for value in mechanism.calibrated(setting).draw_triangle(1)]
         return leading_directions(table.second_moment + noise + np.triu(noise, 1).T, _COMPONENTS)
 
     return directions

@@ -105,7 +105,9 @@ def sn_support(data: Path | None = None) -> Outcome:
         record[0, 0] = _GRID_BOUND
         for claimed in ("0.1", "0.5", "1", "3"):
             fitted = Wishart.calibrated(_setting(Quantity.SECOND_MOMENT, d, claimed))
-            seen = sum(np.linalg.eigvalsh(_square(fitted.draw(1), d) - record)[0] < 0 for _ in range(count))
+            seen = sum(
+                np.linalg.eigvalsh(_square(fitted.draw_triangle(1), d) - record)[0] < 0 for _ in range(count)
+            )
             stated = impossible_probability(Fraction(claimed), Fraction(1))
             spread = math.sqrt(stated * (1 - stated) / count)
             rows.append((d, float(claimed), float(seen / count), stated, spread))

@@ -37,7 +37,7 @@ from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
 from dpdpca_user.results.report import render_report
 
 RELEASES = ("masked", "joint")
-"""The paper's protocol first."""
+"""The releases of the demo; the paper's protocol comes first."""
 
 _KEY_BITS = 3072
 _MOST_OWNERS = 50

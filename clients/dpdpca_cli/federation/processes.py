@@ -81,7 +81,7 @@ class Child:
 
 
 class ChildFailedError(UnavailableError):
-    """A child ended badly or did not start in time.
+    """A child failed, ended too early, or did not start in time.
 
     Args:
         child: the child whose last lines are shown.
@@ -195,7 +195,7 @@ class ChildProcesses:
             condition: checked every `every_seconds`.
             limit_seconds: how long to wait.
             blamed: the child that the error names after this time.
-            what: what went wrong with it then.
+            what: the error message in that case, such as "did not finish".
             every_seconds: time between two checks.
         """
         deadline = time.monotonic() + limit_seconds

@@ -25,7 +25,7 @@ _STUDY_SECONDS = 24 * 3600.0
 _LOOK_SECONDS = 0.3
 
 Say = Callable[[str, float | None], None]
-"""Receives the current step, and the part of it that is done, in [0, 1], or None if unknown."""
+"""Receives the name of the current step, and the fraction of it that is done, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def plan(
         return
     if records is None:
         raise UsageError(
-            "bad-option", "--records is missing", "say how many records the owners have together"
+            "bad-option", "--records is missing", "give the number of records that all owners have together"
         )
     if begin:
         _begin(base, records, scales, out, as_json)

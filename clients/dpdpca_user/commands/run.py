@@ -56,8 +56,8 @@ def study_run(
 ) -> None:
     """Run a study until its model is ready; with --auto, run a chain of studies within one total ε.
 
-    Repeating the command continues a chain, but it creates a single study again. `study list` shows what is
-    running.
+    Repeating the command with --auto continues the chain. Without --auto it creates another study; `study
+    list` shows what is running.
     """
     content, media_type = load_draft(draft)
     with open_client(service, home) as client:

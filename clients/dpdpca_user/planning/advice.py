@@ -46,7 +46,7 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
             "often near 0"
         )
     if manifest.missing == "reject":
-        yield "missing = reject treats as public which records are complete; midpoint keeps every record"
+        yield "with missing = reject, it is public which records are complete; midpoint keeps every record"
     if manifest.rules.is_masked:
         yield (
             f"the masked release has {_MASKED_OVER_JOINT[manifest.nonnegative]} times the noise of the joint "

@@ -20,7 +20,7 @@ from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.members import MAX_PARTICIPANTS, MEMBERS, Drafted
+from dpdpca_protocol.terms.members import MAX_PARTICIPANTS, MEMBERS, Drafted, Member
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
@@ -79,6 +79,8 @@ def complete_draft(
     check_members(draft, "the draft", _NEEDED, _DRAFTED)
     release = ReleaseKind(read_choice(draft["release"], "release", [*ReleaseKind]))
     said = {name: value for name, value in draft.items() if _belongs(name, release)}
+    for name in draft.keys() - said.keys():
+        _check_form(_DRAFTED[name], draft[name])
     body = {
         "format": FORMAT,
         "user": user.to_body(),
@@ -104,10 +106,16 @@ def complete_draft(
 
 
 def _belongs(name: str, release: ReleaseKind) -> bool:
-    """Whether a member that only some releases have belongs to this release."""
+    """Whether this release has the member `name`; every release has most members."""
     if name == "sum_weight":
         return rules_of(release).weighs_sum
     return name != "blocks" or rules_of(release).names_blocks
+
+
+def _check_form(member: Member, drafted: Any) -> None:
+    """Refuses a value that no release could use, also where this release drops it."""
+    if (tidied := member.tidy(drafted)) is not None:
+        member.read({member.name: tidied})
 
 
 def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str, Any]:

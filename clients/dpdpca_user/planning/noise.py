@@ -65,7 +65,8 @@ def usual_norm(numeric: int, categorical: int) -> float:
 def least_records(
     noise: float, first_share: float, d: int, rho: float, kappa: float = 1.0, offset: float = 0.0
 ) -> float:
-    """N_min: the number of records from which cos² of a component is at least 0.9, if the others are small.
+    """N_min: the number of records from which cos² of a component is at least 0.9, if other variances are
+    small.
 
     Args:
         noise: c of the release.

@@ -104,7 +104,7 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
     off_diagonal = float(law.off_diagonal) ** 0.5 / factor / figures.grid**2
     degrees = counted if of_pairs else max(counted - 1, 1)
     r = float(manifest.clip_norm) / (sqrt(2) if of_pairs else 1.0)
-    # In units of N·r²: a pair has the variance of one record, and there are half as many.
+    # In units of N·r²: a pair has the variance of one record, and there are half as many pairs as records.
     noise = sqrt(2) * off_diagonal / r**2 * (records / counted if of_pairs else 1.0)
     nu = noise_over_signal(noise, d, 1.0, records)
     shares = (*FIRST_SHARES, *((shares_of(spectrum)[0],) if spectrum else ()))

@@ -86,7 +86,7 @@ def play_chain(
 def play_round(
     manifest: Manifest, owners: Sequence[Records], randomness: Randomness
 ) -> PreStudyResult | NoisyScatter:
-    """What one study of these records releases, in exact integers with the study's own noise."""
+    """The release of one study of these records, in exact integers with the study's own noise."""
     released = run_study(manifest, owners, randomness, EXACT, UNENCRYPTED)
     if isinstance(released, NoisyScatter):
         return released

@@ -106,7 +106,7 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
         raise PolicyError(
             "no-chain",
             'missing is "reject", but a chain pairs records and must keep every record',
-            'set missing = "midpoint", or leave it out',
+            'set missing = "midpoint", or leave out the member',
         )
     if base.get("release") == ReleaseKind.MASKED:
         raise PolicyError(

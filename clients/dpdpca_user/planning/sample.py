@@ -224,7 +224,7 @@ def _check_levels(name: str, present: list[str]) -> None:
         raise InputError(
             "not-a-feature",
             f"column {name!r} contains numbers, and the same word in all other rows",
-            "leave the field empty where a number is missing",
+            "leave the field empty if a number is missing",
         )
     if len(different) > MOST_LEVELS:
         raise InputError(

@@ -294,7 +294,7 @@ def claim(model: Model) -> str:
 
 
 def claim_of_numbers(manifest: Manifest) -> str:
-    """The privacy claim of a pre-study, whose numbers become terms that all parties read."""
+    """The privacy claim of a pre-study, whose numbers become part of terms that all parties read."""
     return (
         f"{_promised(manifest)}, and against the proxy too. Besides the proxy's noise, the numbers carry a "
         "second, independent draw from the same distribution, which the data user's software made before it "

@@ -90,7 +90,9 @@ def noise_mean(noise: Floats) -> Check:
     runs, m = noise.shape
     z = np.abs(noise.mean(axis=0)) * math.sqrt(runs)
     return Check(
-        "noise is centred", _at_most_one(m * 2 * stats.norm.sf(z.max())), f"at most {z.max():.1f} errors off"
+        "noise is centred",
+        _at_most_one(m * 2 * stats.norm.sf(z.max())),
+        f"at most {z.max():.1f} standard errors off",
     )
 
 
@@ -102,7 +104,7 @@ def noise_present(zeros: NDArray[np.int64], runs: int, scales: Floats) -> Check:
         runs: releases.
         scales: (m,) stated scales.
     """
-    chance = np.minimum(1.0, 1 / scales)  # above the top of any law that is played here
+    chance = np.minimum(1.0, 1 / scales)  # an upper bound on the probability of 0 of any noise in the audit
     rates = stats.binom.sf(zeros - 1, runs, chance)
     bare = int(np.count_nonzero(zeros == runs))
     text = f"{bare} of {len(zeros)} coordinates without any" if bare else f"on all {len(zeros)} coordinates"

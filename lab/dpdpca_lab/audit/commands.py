@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 NOTE = (
-    "The releases were made by the code that is installed here, encryption left out. What a proxy ran or how "
-    "owners behaved no audit can show; docs/audit.md says what else it cannot."
+    "The releases were made by the code that is installed here, without encryption. An audit cannot show"
+    " what a proxy ran or how owners behaved; docs/audit.md says what else it cannot show."
 )
 
 
@@ -97,12 +97,12 @@ def verdict(report: "AuditReport") -> str:
         return f"The claim is refuted: ε is at least {report.epsilon:.3f}."
     if report.failed:
         names = sorted({check.name for _, check in report.failed})
-        return f"The mechanism is not what it says, so the claim has no ground: {'; '.join(names)}."
+        return f"The mechanism is not what it states, so the claim has no basis: {'; '.join(names)}."
     return "Nothing was found against the claim."
 
 
 def _worst(report: "AuditReport") -> "list[tuple[str, Check]]":
-    """For each question the answer that is least likely under the claim, in the order asked."""
+    """For each kind of check, the result that is least likely if the claim is true, in their order."""
     worst: dict[str, tuple[str, Check]] = {}
     for part, check in report.checks:
         if check.name not in worst or check.p_value < worst[check.name][1].p_value:

@@ -156,7 +156,7 @@ def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.floa
     first[0], last[-1] = norm, norm
     turned = last if d > 1 else nothing
     cases = {
-        BlockName.PAIR_MOMENT: ("one difference turned by a right angle", first, turned),
+        BlockName.PAIR_MOMENT: ("one difference rotated by a right angle", first, turned),
         BlockName.NORMS: ("one record from the first bin to the last", nothing, first),
         BlockName.PAIR_NORMS: (
             "one difference from the first bin to the last",

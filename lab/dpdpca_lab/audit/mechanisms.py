@@ -44,7 +44,12 @@ class MechanismRelease:
         return (*(v if self.mechanism.setting.quantity is Quantity.JOINT else ()), *upper(r))
 
     def play(self, totals: Totals, runs: int) -> Views:
-        noise = integers(self.mechanism.draw(totals.count, self.sample) for _ in range(runs))
-        truth = self.truth(totals)
-        # The first number of a release is the count of records, which has no noise.
-        return Views(integers([truth]) + noise[:, -len(truth) :], np.empty((runs, 0), dtype=object))
+        noise = integers(self._draw(totals.count) for _ in range(runs))
+        return Views(integers([self.truth(totals)]) + noise, np.empty((runs, 0), dtype=object))
+
+    def _draw(self, count: int) -> list[int]:
+        """The noise on v, if it is there, and on the matrix."""
+        mechanism, sums = self.mechanism, list[int]()
+        if isinstance(mechanism, Mechanism) and mechanism.setting.quantity is Quantity.JOINT:
+            sums = mechanism.draw_sum(self.sample)
+        return [*sums, *mechanism.draw_triangle(count, self.sample)]

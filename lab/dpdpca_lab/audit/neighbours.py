@@ -132,8 +132,8 @@ def worst_shapes(release: ReleaseKind, width: int, weight: float) -> tuple[Shape
     x, y = np.zeros(width), np.zeros(width)
     x[:half] = y[half : 2 * half] = 1 / math.sqrt(half)
     turned = -weight / 2 * x + math.sqrt(1 - weight**2 / 4) * y
-    right = Shape("one record turned by a right angle", x, x, y)
-    return (Shape("one record turned to cosine −a/(2K)", x, x, turned), right) if weight else (right,)
+    right = Shape("one record rotated by a right angle", x, x, y)
+    return (Shape("one record rotated to the cosine −a/(2K)", x, x, turned), right) if weight else (right,)
 
 
 def hard_records(manifest: Manifest, randomness: Randomness, count: int = 64) -> NDArray[np.int64]:

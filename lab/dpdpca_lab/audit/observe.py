@@ -211,7 +211,7 @@ def _agreement(values: Integers, first: Integers, second: Integers) -> Floats:
 
 
 def _cells(values: Integers, modulus: int, *, outside: bool = False) -> Counts:
-    """(m, cells) counts of the residues, cut into equal cells; with `outside`, (m, cells + 1), unreduced."""
+    """(m, cells) counts of residues in equal cells; with `outside`, (m, cells + 1) counts of whole values."""
     cells = min(CELLS, modulus)
     residues = values if outside else values % modulus
     found = (residues * cells // max(1, modulus)).astype(object)

@@ -57,7 +57,7 @@ class Totals:
 
     @classmethod
     def of(cls, z: NDArray[np.int64], record_bound: int) -> "Totals":
-        """The totals of encoded records, whoever holds them.
+        """The totals of encoded records, of all owners together.
 
         Args:
             z: (N, d) int64, Σ z² ≤ K in every row; checked.
@@ -175,7 +175,7 @@ class _Played:
         return self.mechanism.law(count)
 
     def draw_noise(self, count: int, runs: int) -> Integers:
-        """(runs, size of a release): the noise of so many releases, as its mechanism draws it."""
+        """(runs, size of a release) the noise of `runs` releases, as the mechanism draws it."""
         return integers(self.mechanism.draw(count, self.sample) for _ in range(runs))
 
 

@@ -70,7 +70,7 @@ def private_local_pca(
     for table in tables:
         begin = time.perf_counter()
         noise = np.zeros((d, d))
-        noise[np.triu_indices(d)] = [float(value) for value in mechanism.draw(1)]
+        noise[np.triu_indices(d)] = [float(value) for value in mechanism.draw_triangle(1)]
         noisy = table.second_moment + noise + np.triu(noise, 1).T + carried @ carried.T
         values, columns = np.linalg.eigh(noisy)
         vectors = columns[:, ::-1][:, :rank]

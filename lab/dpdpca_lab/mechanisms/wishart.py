@@ -65,7 +65,11 @@ class Wishart(Published):
             UsageError: the mechanism is not defined for this quantity.
         """
         if setting.quantity not in cls.quantities:
-            raise UsageError("bad-argument", f"{cls.name} does not support the {setting.quantity} release")
+            offered = " and ".join(cls.quantities)
+            raise UsageError(
+                "bad-argument",
+                f"mechanism {cls.name} supports {offered}, not the {setting.quantity} release",
+            )
         return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
 
     @property
@@ -93,8 +97,8 @@ class Wishart(Published):
             sum_bound=0,
         )
 
-    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
-        """E for N = `count` records, as an upper triangle by rows."""
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
+        """E as an upper triangle by rows, for N = `count` records."""
         d, variance = self.setting.encoded_features, self._factor_variance(count)
         rows = d + 1
         drawn = sample.gaussian(variance, rows * d, ceil_sqrt(TAIL_SIGMAS**2 * variance))

@@ -136,7 +136,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return noisy + np.triu(noisy, 1).T
 
     def _draw(self, mechanism: Laplace) -> list[int]:
-        return mechanism.draw(1)
+        return mechanism.draw_triangle(1)
 
 
 def leading_directions(matrix: Floats, k: int) -> Floats:

@@ -20,6 +20,7 @@ from dpdpca_protocol.wire.http import (
     PROBLEM_MEDIA_TYPE,
     PROBLEM_TYPE_PREFIX,
 )
+from dpdpca_runtime.asgi.examples import example_of
 from dpdpca_runtime.asgi.problem_table import PROBLEMS
 from dpdpca_runtime.bodies import STATEMENT_MARK
 
@@ -197,10 +198,22 @@ def _completed(
     found: dict[str, Any] = {}
     document = _with_references(document, found)
     document["components"]["schemas"] |= found
+    _add_examples(document)
     document["components"]["examples"] = {slug: {"value": example(slug)} for slug in sorted(examples)}
     document["components"]["securitySchemes"] = dict(security_schemes)
     document["security"] = [{name: [] for name in security_schemes}]
     return document
+
+
+def _add_examples(document: dict[str, Any]) -> None:
+    """To each JSON body that shows none yet."""
+    schemas = document["components"]["schemas"]
+    for operations in document["paths"].values():
+        for described in operations.values():
+            for part in [described.get("requestBody", {}), *described["responses"].values()]:
+                for media_type, media in part.get("content", {}).items():
+                    if media_type == JSON_MEDIA_TYPE and not media.keys() & {"example", "examples"}:
+                        media["example"] = example_of(media["schema"], schemas)
 
 
 def example(slug: str) -> dict[str, Any]:

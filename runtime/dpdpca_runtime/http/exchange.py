@@ -125,7 +125,9 @@ class Exchange:
             return read_object(content, most_growth_bytes)
         except MessageError as error:
             raise MessageError(
-                error.slug, f"{self._peer.name}'s answer cannot be read: {error.problem}", "check the address"
+                error.slug,
+                f"the answer of {self._peer.name} cannot be read: {error.problem}",
+                "check the address",
             ) from error
 
     def send(self, call: Call) -> bytes:

@@ -162,7 +162,7 @@ def test_a_failed_check_is_status_one(
     assert run(draft_file, "--runs", 200, "--search", 0) == 1
     shown = capsys.readouterr().out
     assert "✗ encoded records obey the norm bound" in shown
-    assert "the claim has no ground" in shown
+    assert "the claim has no basis" in shown
 
 
 def test_a_draft_with_noise_of_the_lab_is_refused(

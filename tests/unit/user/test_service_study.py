@@ -492,7 +492,7 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
         [user.world.user.public.ed25519],
         key_rules=KeyRules(TOY_BITS),
     )
-    assert "of its heads" in list(given)[-1]
+    assert "of the log's heads" in list(given)[-1]
     assert user.service.store.log_entries()[0].kind == "known"
 
 
