@@ -123,7 +123,7 @@ class StudySummary(Body):
     max_owners: int
     min_owners: int
     owners_complete: int
-    share_bytes: int = Field(description="Size of an owner's share.")
+    share_bytes: int = Field(description="Size of an owner's share, in bytes.")
     release: ReleaseKind
     released_at: Time | None
     state: StudyState
