@@ -149,7 +149,7 @@ class StudySummary(StudyOutline):
     failure: str | None = Field(description="Reason of the failure, as a slug.")
     max_owners: int
     released_at: Time | None
-    share_bytes: int = Field(description="Size of an owner's share.")
+    share_bytes: int = Field(description="Size of an owner's share, in bytes.")
     user: Id
 
 

@@ -292,7 +292,7 @@ class LintBody(Body):
 
     release: ReleaseKind
     encoded_features: int
-    share_bytes: int = Field(description="What an owner sends.")
+    share_bytes: int = Field(description="Size of an owner's share, in bytes.")
     advice: list[str]
 
 

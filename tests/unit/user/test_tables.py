@@ -108,7 +108,7 @@ def test_dppca_keeps_the_names_of_a_table() -> None:
     fitted = DPPCA(bounds=(0, 5)).fit(table)
     assert fitted.transform(table).shape == (3, 2)
     np.testing.assert_array_equal(numeric_matrix(table), [[1, 1], [2, 2], [3, 3]])
-    with pytest.raises(InputError, match=r"2 columns of its name|two columns"):
+    with pytest.raises(InputError, match=r"2 columns with its name|two columns"):
         numeric_matrix(pa.table([[1], [2]], names=["x", "x"]))
 
 
