@@ -27,7 +27,7 @@ look-pythons: ## PYTHONS again: a fresh environment from the lock, all imports, 
 	.ci/pythons look $(PYTHONS)
 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
-	$(BIN)/python benchmarks/growth.py short
+	$(BIN)/python -m dpdpca_lab.benchmarks.growth short
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
@@ -48,7 +48,7 @@ vectors: .venv/dev.stamp ## written anew, byte for byte the same
 	$(BIN)/python tests/vectors/generate.py
 
 clean:
-	rm -rf .venv .venv-audit .venv-docs .venv-pythons .cache build demo-report.html
+	rm -rf .venv .venv-audit .venv-docs .venv-generated-client .venv-pythons .cache build demo-report.html
 
 # The lock is installed with its hashes, then the project itself without looking for anything more.
 .venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python
@@ -56,7 +56,7 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-# The auditor and the generator of the documentation have environments of their own, apart from the product's.
+# The auditor and the generators of documentation and clients have environments of their own.
 .venv-%/stamp: requirements/%.txt
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found; name one with make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv-$*

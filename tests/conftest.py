@@ -17,7 +17,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 
-pytest_plugins = ["promises"]
+pytest_plugins = ["declared_problems", "promises", "schema_of_drafts"]
 
 # A slow machine is no fault of the code: time is measured in benchmarks, never asserted here.
 settings.register_profile("dpdpca", deadline=None)

@@ -1,1 +1,1 @@
-"""The one command `dpdpca`; each role's part is loaded only when it is called."""
+"""The command `dpdpca`. The part of each role is loaded only when it is used."""

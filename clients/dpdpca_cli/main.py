@@ -1,7 +1,7 @@
-"""`dpdpca`: finds the role, runs its command, and turns every failure into one line and an exit status.
+"""`dpdpca`: finds the role, runs its command, and turns every error into one line and an exit status.
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. A traceback appears only with --debug, which is
-accepted anywhere on the line.
+Exit status: 0 for success, 1 for failure, 2 for wrong usage, 130 if interrupted. Tracebacks appear only with
+--debug, which is accepted anywhere on the command line.
 """
 
 import errno
@@ -21,12 +21,13 @@ from typer.core import TyperGroup
 
 from dpdpca_cli.variables import check_variables
 from dpdpca_protocol.errors import DpdpcaError, UsageError
+from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.cores import forbid_core_dumps
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One group of commands: what its help says, where its typer apps are, and the extra that installs it."""
+    """One group of commands: its help text, the modules of its typer apps, and the extra that installs it."""
 
     help: str
     apps: tuple[str, ...]
@@ -51,29 +52,34 @@ class Part:
 
 
 PARTS = {
-    "owner": Part("A data owner: what this machine agrees to send.", ("dpdpca_owner.commands.app",), "owner"),
-    "proxy": Part("The proxy: gathers ciphertexts, adds noise.", ("dpdpca_proxy.commands",), "proxy"),
+    "owner": Part("Take part in studies as a data owner.", ("dpdpca_owner.commands.app",), "owner"),
+    "proxy": Part(
+        "Run the proxy, which combines ciphertexts and adds noise.", ("dpdpca_proxy.commands",), "proxy"
+    ),
     "user": Part(
-        "The data user: asks, holds the secret key, gets the components.",
+        "Create studies as a data user, and get their components.",
         ("dpdpca_user.commands.app", "dpdpca_user_service.commands"),
         "user",
     ),
     "audit": Part(
-        "Plays the distinguishing game against a study's terms.",
+        "Test a study's privacy claim with the distinguishing game.",
         ("dpdpca_lab.audit.commands",),
         "lab",
         is_group=False,
     ),
     "bench": Part(
-        "Measures each phase beside the floor of its arithmetic and beside other libraries.",
-        ("dpdpca_lab.bench.commands", "dpdpca_lab.bench.study"),
+        "Compare the time of each phase with its bare arithmetic and with other libraries.",
+        ("dpdpca_lab.benchmarks.commands", "dpdpca_lab.benchmarks.study"),
         "bench",
     ),
     "experiments": Part(
-        "Small experiments on the mechanisms of the literature.", ("dpdpca_lab.commands",), "lab"
+        "Run small experiments on mechanisms of the literature.", ("dpdpca_lab.commands",), "lab"
     ),
     "demo": Part(
-        "A whole study on this machine, with real data.", ("dpdpca_cli.demo.command",), "demo", is_group=False
+        "Run a whole study on this machine, with real data.",
+        ("dpdpca_cli.demo.command",),
+        "demo",
+        is_group=False,
     ),
 }
 
@@ -82,7 +88,7 @@ _NOWHERE = logging.NullHandler()
 
 
 class _LazyParts(TyperGroup):
-    """Lists the parts without importing them; the one that is called replaces its stand-in."""
+    """Lists the parts without importing them. The part that is used replaces its placeholder."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -93,7 +99,7 @@ class _LazyParts(TyperGroup):
 
 app = typer.Typer(
     cls=_LazyParts,
-    help="Principal components over data that several owners hold and none may show.",
+    help="Principal components over the data of several owners who may not show it to each other.",
     epilog="Example: dpdpca demo",
     pretty_exceptions_enable=False,
 )
@@ -105,7 +111,7 @@ def root(
         bool, typer.Option("--debug", help="Show tracebacks; accepted anywhere on the line.")
     ] = False,
 ) -> None:
-    """Holds the options of every command; `--debug` is read before parsing begins."""
+    """Declares the options of every command. `--debug` is read before parsing begins."""
 
 
 def _stand_in(part: Part) -> typer.Typer:
@@ -120,20 +126,20 @@ for _name, _part in PARTS.items():
 
 @app.command(epilog="Example: dpdpca version --json")
 def version(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """The version of this installation."""
+    """Print the version of this installation."""
     number = installed_version("dpdpca")
     typer.echo(json.dumps({"version": number}) if as_json else f"dpdpca {number}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command line and leave the process with its exit status."""
+    """Run one command line and exit with its status."""
     forbid_core_dumps()
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters still shows the rest
+        if isinstance(stream, io.TextIOWrapper):  # a terminal without Greek letters must show the rest
             stream.reconfigure(errors="replace")
-    # Log lines are for services, which say where they go; a command says what went wrong itself.
+    # Log lines are for services, which configure where they go. A command prints its own errors.
     logging.getLogger("dpdpca").addHandler(_NOWHERE)
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
@@ -162,29 +168,35 @@ def _run(words: list[str], debug: bool) -> int:
 
 
 def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
-    """The line for `error`, and the status. What an unexpected error says may hold data and is kept back."""
+    """The line for `error`, and the status.
+
+    The text of an unexpected error may contain data and is not shown.
+    """
     if isinstance(error, DpdpcaError):
         return str(error), 2 if isinstance(error, UsageError) else 1
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").startswith("dpdpca_"):
-            return f"this installation lacks its own part {error.name}; install dpdpca again", 1
+            return f"this installation is incomplete: it lacks {error.name}; install dpdpca again", 1
         if error.name in sys.stdlib_module_names:
-            return f"this Python lacks its module {error.name}; use a complete CPython", 1
+            return f"this Python lacks the standard module {error.name}; use a complete CPython", 1
         part = PARTS.get(next((word for word in words if word in PARTS), ""))
         extra = part.extra if part else "demo"
-        next_step = f"in the folder with the source of dpdpca run: pip install '.[{extra}]'"
+        next_step = f"in the source folder of dpdpca, run: pip install '.[{extra}]'"
         return f"the Python package {error.name} is not installed; {next_step}", 1
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""
-        return f"the system refused: {error.strerror}{place}{_REMEDIES.get(error.errno or 0, '')}", 1
-    return f"unexpected {type(error).__name__}; run again with --debug and report it", 1
+        return (
+            f"the system refused: {error.strerror}{place}{_REMEDIES.get(error.errno or 0, '')}",
+            1,
+        )
+    return f"unexpected internal error ({type(error).__name__}); run again with --debug and report it", 1
 
 
 _REMEDIES = {
-    errno.ENOSPC: "; make room on its disk and try again",
-    errno.EDQUOT: "; make room on its disk and try again",
-    errno.EROFS: "; make the place writable, or name another one",
-    errno.EACCES: "; make the place accessible, or name another one",
+    errno.ENOSPC: "; free disk space and try again",
+    errno.EDQUOT: "; free disk space and try again",
+    errno.EROFS: "; make this path writable, or choose another one",
+    errno.EACCES: "; make this path accessible, or choose another one",
 }
 
 
@@ -204,7 +216,7 @@ def _fail(line: str, status: int) -> int:
 
 
 def _say(line: str) -> None:
-    """Print `line` as one line without control characters: parts of it may come from a peer."""
+    """Print `line` as one line without control characters, because parts of it may come from a peer."""
     inert = "".join(letter if letter.isprintable() else " " for letter in line)
     typer.echo(f"dpdpca: {inert}", err=True)
 

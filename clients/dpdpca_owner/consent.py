@@ -51,8 +51,8 @@ _CONTENTS = {
     BlockName.SECOND_MOMENT: "the sums of products of two features",
     BlockName.PAIR_MOMENT: "the sums of products of the differences within pairs of records",
     BlockName.NORMS: "how many records fall into each range of sizes",
-    BlockName.PAIR_NORMS: "how many pairs of records differ by an amount in each range",
-    BlockName.OCTAVES: "how many pairs of records differ in each feature by an amount in each range",
+    BlockName.PAIR_NORMS: "how many pairs of records have a difference in each range of sizes",
+    BlockName.OCTAVES: "how many pairs of records have a difference in each range, feature by feature",
 }
 _MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
@@ -94,7 +94,7 @@ class ConsentSheet:
 
     Attributes:
         judged: the lines of the owner's policy, checked against the study.
-        spending: what the study would cost of the owner's budget.
+        spending: how much of the owner's budget the study would use.
         chain: the round compared with what was approved for its chain; None if the study is not a round.
     """
 
@@ -292,7 +292,7 @@ class ConsentSheet:
     def records_rules(self) -> list[str]:
         manifest = self.manifest
         missing = (
-            "a record with a missing value is left out; which records are complete is treated as public"
+            "a record with a missing value is left out; it counts as public which records are complete"
             if manifest.missing == "reject"
             else "a missing value is replaced by the feature's centre; every record counts"
         )

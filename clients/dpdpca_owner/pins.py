@@ -114,7 +114,7 @@ class Pins:
             proxy: any key of the proxy.
             user: the data user as the manifest names it.
             rotations: asked if the key differs; if the statements lead to the new key, the pin follows.
-            may_be_former: accept a replaced key, as in a study that this owner has already joined.
+            may_be_former: accept a replaced key too; right for a study that this owner has already joined.
 
         Raises:
             AuthenticationError: another key is pinned for this name.
@@ -145,7 +145,7 @@ class Pins:
         return _check(path, "participant", name, key, rotations, may_be_former=may_be_former)
 
     def pin_participant(self, proxy: bytes, participant: Participant, now: str) -> None:
-        """Pin an owner with the first study that names it. Raises like `check_participant`."""
+        """Pin an owner that a joined study names; an existing pin stays. Raises like `check_participant`."""
         if self.check_participant(proxy, participant, may_be_former=True) is None:
             path = self._party_path("participants", proxy, participant.name)
             _save(path, PinnedParty(participant.name, participant.ed25519, now))

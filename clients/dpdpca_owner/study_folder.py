@@ -103,7 +103,7 @@ class StudyFolder:
         if type(body["version"]) is not int or not isinstance(body["proxy"], str):
             raise IntegrityError(
                 "state-corrupt",
-                "a file of the study was not written by this program",
+                "a file of the study is damaged, or was not written by this program",
                 "restore it from a backup",
                 place=str(path),
             )
@@ -143,7 +143,7 @@ class StudyFolder:
         if self._chunks_path.exists():
             shutil.rmtree(self._chunks_path)
 
-    # Randomizers made ahead
+    # Encryptions of 0 made ahead
 
     def has_blindings(self, index: int) -> bool:
         path = self._blindings_path(index)

@@ -43,7 +43,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A receipt, and what it took to get it."""
+    """The receipt of a join or a withdrawal, and how much was sent for it."""
 
     outcome: Outcome
     receipt: Receipt
@@ -71,7 +71,7 @@ class ShareSender:
         head: Callable[[], Digest],
         randomness: Randomness = OS_RANDOMNESS,
     ) -> None:
-        """Args: head: the newest digest of the owner's ledger, which statements name."""
+        """Args: head: returns the newest digest of the owner's ledger, which statements name."""
         self._owner = owner
         self._head = head
         self._client = client
@@ -147,13 +147,15 @@ class ShareSender:
         ours = self._folder.last_receipt(self._proxy.ed25519)
         if facts.receipt is None:
             if ours is not None and ours.subject == "share":
-                raise _contradiction("the proxy no longer knows a share for which it gave a receipt")
+                raise _contradiction("the proxy no longer knows a share for which it signed a receipt")
             return ours
         encoded = verify_statement("receipt", facts.receipt, self._proxy.ed25519)
         theirs = Receipt.parse(encoded)
         if ours is not None and ours.version >= theirs.version:
             if ours.version > theirs.version:
-                raise _contradiction("the proxy shows an older receipt than the one that it gave last")
+                raise _contradiction(
+                    "the proxy sent a receipt that is older than the last one that it signed"
+                )
             return ours
         sent = self._folder.statement(theirs.subject, theirs.version)
         if sent is not None:

@@ -22,43 +22,48 @@ from dpdpca_user.results.reliability import Reliability
 from dpdpca_user.results.tables import is_table, numeric_matrix, rows_of_table
 
 _NO_NUMBERS = (str, bytes, date, time, timedelta, np.datetime64, np.timedelta64)
-"""What NumPy would make numbers of without a word, or with one of its own."""
+"""Types that NumPy would convert to numbers silently, or refuse with a message of its own."""
 
 
 class ParameterError(UsageError, ValueError):
-    """A parameter out of range: a `ValueError` too, as scikit-learn's users expect."""
+    """A parameter is out of range. It is also a `ValueError`, as users of scikit-learn expect."""
 
 
 class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
     """What both estimators share: fitted attributes, projection and its inverse.
 
     Attributes:
-        components_: (k, d) orthonormal rows in the metric of the study; the first is the largest.
+        components_: (k, d) orthonormal rows in the metric of the study, largest component first.
         explained_variance_: (k,) estimate of the variance that each released component really captures; 0
-            where nothing stands out. The noise is taken out: see `noisy_eigenvalues_` for what was released.
-        explained_variance_ratio_: `explained_variance_` over the released total variance.
-        mean_: (d,) private mean in original units. Absent in a masked release, which has none.
+            for a component below the noise. The noise is removed; `noisy_eigenvalues_` has the released
+            values.
+        explained_variance_ratio_: `explained_variance_` divided by the released total variance.
+        mean_: (d,) private mean in original units. A masked release has none, and then it is absent.
         center_: (d,) what is subtracted from a row: `mean_`, or the public centre of the features.
         scale_: (d,) what a row is divided by: half-ranges with `range` scaling, ones with `common`.
-        noisy_eigenvalues_: (k,) eigenvalues as released, noise included, in units of `explained_variance_`.
-        noise_scale_: standard deviation of the noise on a variance, same units.
-        noise_edge_: noisy eigenvalue below which a component is not distinguishable from noise.
-        noise_edges_: (k,) the same for the direction of each component: higher along the mean, if joint.
-        n_trusted_components_: how many leading components stand above their edge. Nothing is cut off there.
-        predicted_overlap_: (k,) expected squared cosine with the true component; an upper estimate where
-            eigenvalues are close.
-        captured_share_: (k,) share of the best i components' variance that the first i capture: an estimate
-            up to `n_trusted_components_`, a lower bound beyond.
-        reliability_: 5 % and 95 % points by drawing the noise again, and the deviation of the total variance
-            (`dpdpca_user.results.reliability.Reliability`); None for model files from before there was one.
-        total_variance_: of all features, as released: unbiased, and may be negative where noise rules.
+        noisy_eigenvalues_: (k,) eigenvalues as released, with noise, in the units of `explained_variance_`.
+        noise_scale_: standard deviation of the noise of a variance, in the same units.
+        noise_edge_: noisy eigenvalue below which a component cannot be distinguished from noise.
+        noise_edges_: (k,) the same for the direction of each component; in a joint release it is higher along
+            the mean.
+        n_trusted_components_: how many leading components are above their edge. The others are kept too.
+        predicted_overlap_: (k,) expected squared cosine with the true component; too high where eigenvalues
+            are close.
+        captured_share_: (k,) variance that the first i components capture, as a share of what the best i
+            capture. An estimate up to `n_trusted_components_`, and a lower bound beyond.
+        reliability_: 5 % and 95 % points from drawing the noise again, and the deviation of the total
+        variance
+            (`dpdpca_user.results.reliability.Reliability`); None for older model files, which lack it.
+        total_variance_: total over all features, as released: unbiased, and possibly negative if noise
+            dominates.
         privacy_: ε, δ, relation, mechanism and study.
-        n_samples_: N.
+        n_samples_: N, the number of records; in a study of pairs, the number of pairs.
 
-    With `metric="correlation"` the release is standardised after the fact, free of budget: `components_`,
-    `explained_variance_` (of a total of d) and `scale_` are those of standardised features, the noise taken
-    off first from 20 features on. Figures about noise, overlap and share stay those of the study's metric.
-    Where noise alone could have made the release, as where the data do not vary, it is a `ParameterError`.
+    With `metric="correlation"` the release is standardised afterwards, at no privacy cost. Then
+    `components_`, `explained_variance_` (out of a total of d) and `scale_` are those of
+    standardised features. From 20 features on, the noise is removed before standardising. Figures about
+    noise, overlap and share remain those of the study's metric. If noise alone could have produced the
+    release, as when the data do not vary, a `ParameterError` is raised.
     """
 
     def _adopt(
@@ -76,7 +81,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             raise ParameterError(
                 "bad-argument",
                 f"n_components must be a whole number from 1 to {available}",
-                "leave it out for all",
+                "leave it out to use all components",
             )
         if found is None:
             captured = components.captured[:k]
@@ -105,29 +110,30 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.privacy_ = privacy
 
     def transform(self, X: Any) -> Floats:
-        """(n, d) rows in original units → (n, k) scores.
+        """Project (n, d) rows in original units to (n, k) scores.
 
         Raises:
-            ValueError: rows that are not finite numbers, or so large that a score is none.
+            ValueError: a row has a value that is not a finite number, or is so large that a score overflows.
         """
         check_is_fitted(self)
         with np.errstate(over="ignore", invalid="ignore"):
             return _finite(((self._rows(X) - self.center_) / self.scale_) @ self.components_.T)
 
     def inverse_transform(self, X: Any) -> Floats:
-        """(n, k) scores → (n, d) rows in original units."""
+        """Map (n, k) scores back to (n, d) rows in original units."""
         check_is_fitted(self)
         scores = check_array(X, dtype=np.float64)
         if scores.shape[1] != self.n_components_:
             raise ParameterError(
-                "wrong-shape", f"{scores.shape[1]} scores a row do not fit {self.n_components_} components"
+                "wrong-shape",
+                f"each row has {scores.shape[1]} scores, but there are {self.n_components_} components",
             )
         with np.errstate(over="ignore", invalid="ignore"):
             return _finite((scores @ self.components_) * self.scale_ + self.center_)
 
     def _rows(self, X: Any, *, reset: bool = False) -> Floats:
-        """(n, d) finite numbers; `reset` where the estimator is being fitted to them."""
-        with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn adds everything up to see a NaN
+        """(n, d) finite numbers; `reset` is true when the estimator is being fitted to them."""
+        with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn sums up all values to find a NaN
             if not is_table(X):
                 check_numbers(X)
                 return np.asarray(validate_data(self, X, dtype=np.float64, reset=reset))
@@ -138,15 +144,15 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     @property
     def _n_features_out(self) -> int:
-        """How many names `get_feature_names_out` makes."""
+        """How many names `get_feature_names_out` returns."""
         return int(self.n_components_)
 
 
 def positive_parameter(value: Any, what: str) -> Fraction:
-    """A finite parameter above 0, exactly.
+    """The exact value of a finite parameter above 0.
 
     Raises:
-        ParameterError: it is not.
+        ParameterError: it is not a finite number above 0.
     """
     if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
         raise ParameterError("bad-argument", f"{what} must be a number")
@@ -161,19 +167,19 @@ def positive_parameter(value: Any, what: str) -> Fraction:
 
 def _finite(values: Floats) -> Floats:
     if not np.isfinite(values).all():
-        raise ParameterError("row-too-large", "a row is too large to be projected", "leave it out")
+        raise ParameterError("row-too-large", "a row has values too large to be projected", "leave it out")
     return values
 
 
 def check_numbers(X: Any) -> None:
-    """Refuse an array in which something is no number and would become one on its way to float64.
+    """Refuse an array with an entry that is not a number but would become one as float64.
 
     Raises:
-        ParameterError: text, dates, times, durations or structures, or an entry that a mask hides.
+        ParameterError: an entry is a text, date, time, duration or structure, or is masked.
     """
     values = X if isinstance(X, np.ndarray) else np.asanyarray(X)
     if np.ma.is_masked(values):
-        raise ParameterError("bad-argument", "X has masked entries", "leave these rows out, or fill them")
+        raise ParameterError("bad-argument", "X has masked entries", "leave these rows out, or fill them in")
     if values.ndim != 2 or values.dtype.kind not in "OSUTmMV":
         return
     for place, value in np.ndenumerate(values):
@@ -184,7 +190,7 @@ def check_numbers(X: Any) -> None:
 
 @contextmanager
 def _as_parameters() -> Iterator[None]:
-    """What is wrong with rows is a `ValueError` to scikit-learn's users."""
+    """Turns an InputError about rows into a ParameterError, which is a `ValueError` for scikit-learn."""
     try:
         yield
     except InputError as error:
@@ -200,13 +206,15 @@ def _standardised(
         raise ParameterError("bad-argument", "metric must be 'study' or 'correlation'")
     if reliability is None:
         raise ParameterError(
-            "bad-argument", "this model does not hold what standardising needs", "fetch it again"
+            "bad-argument",
+            "this model file is too old to be standardised: it lacks the reliability figures",
+            "fetch the model again",
         )
     found = correlation_components(components, reliability)
     if found is None:
         raise ParameterError(
             "nothing-above-noise",
-            "no component stands above the noise for certain, so none can be standardised",
+            "no component is certain to be above the noise, so nothing can be standardised",
             'use metric="study", more records or a larger epsilon',
         )
     return found
@@ -216,16 +224,16 @@ class FederatedPCA(NoisyPCA):
     """Principal components of a finished study, fetched from the data user's service.
 
     Args:
-        service_url: address of the data user's service; None finds it as the commands do: by the environment,
-            else on this machine.
+        service_url: address of the data user's service; None means the address in the environment, else this
+            machine, as for the commands.
         token: its bearer token; None reads the token file in the data user's home folder.
         study: study id, 64 hex digits.
         n_components: how many of the released components to use; None for all.
-        metric: "study" for the metric that the manifest chose, "correlation" for standardised features.
+        metric: "study" for the metric of the manifest, "correlation" for standardised features.
 
-    `fit` asks the service for the model and uses no rows: X may be left out, or be given by a pipeline.
+    `fit` fetches the model from the service and uses no rows. X may be left out, or be given by a pipeline.
     Rows for `transform` are arrays of the d encoded columns, or tables with the manifest's columns by name.
-    `study_` is the study id, `model_` the whole model.
+    `study_` is the study id, and `model_` the whole model.
 
     Example:
         >>> pca = FederatedPCA("http://127.0.0.1:8450", study="9f…", n_components=3).fit()  # doctest: +SKIP
@@ -248,16 +256,16 @@ class FederatedPCA(NoisyPCA):
 
     @classmethod
     def from_model(cls, path: str | Path, n_components: int | None = None, metric: str = "study") -> Self:
-        """The estimator of a model file, fitted, without any service."""
+        """A fitted estimator from a model file, without a service."""
         estimator = cls(n_components=n_components, metric=metric)
         estimator._adopt_model(Model.from_bytes(Path(path).read_bytes()))
         return estimator
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Fetch the model; rows, where a pipeline passes some, are only checked for their columns.
+        """Fetch the model. If a pipeline passes rows, only their columns are checked.
 
         Raises:
-            NotFoundError: the service has no model of this study (yet).
+            NotFoundError: the service has no model of this study, or not yet.
             UnavailableError: the service does not answer.
         """
         from dpdpca_user.service_client import ServiceClient, find_url

@@ -213,7 +213,7 @@ class UserHome:
     def _not_made(self) -> NotFoundError:
         return NotFoundError(
             "not-initialised",
-            "there is no data user in this home",
+            "this home has no data user's keys",
             "run: dpdpca user init --name NAME",
             place=str(self.folder),
         )
@@ -271,7 +271,7 @@ def _as_written(path: Path) -> Iterator[None]:
     except (AttributeError, KeyError, MessageError, TypeError, ValueError) as error:
         raise IntegrityError(
             "state-corrupt",
-            "a file of the home was not written by this program",
+            "a file of the home is damaged, or was not written by this program",
             "restore it from a backup",
             place=str(path),
         ) from error

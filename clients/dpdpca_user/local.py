@@ -1,7 +1,7 @@
-"""`DPPCA`: the joint mechanism on one table at hand, through the same integer path as a study.
+"""`DPPCA`: the joint mechanism on a single local table, with the same integer arithmetic as a study.
 
-No other party is involved: whoever calls `fit` sees the rows and the result alike, so the promise is towards
-whoever sees the fitted attributes.
+No other party is involved. Whoever calls `fit` sees both the rows and the result, so the guarantee holds
+against others who see the fitted attributes.
 """
 
 from collections.abc import Sequence
@@ -35,14 +35,14 @@ from dpdpca_user.planning.draft import default_delta
 from dpdpca_user.results.reliability import assess_release
 
 _NOMINAL_MODULUS_BITS = 3072
-"""Nothing is encrypted; the figures want to know how wide a plaintext would be."""
+"""Nothing is encrypted, but the figures need the width of a plaintext."""
 _DEFAULT_CLIP = 0.35
-"""Root-mean-square norm over √d of tables whose features are centred and scaled by their half-ranges."""
+"""Usual root-mean-square norm, divided by √d, of tables that are centred and scaled by half-ranges."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTerms:
-    """What a study depends on, for a table that has no manifest."""
+    """The terms of a study for a table that has no manifest."""
 
     features: tuple[Feature, ...]
     figures: Figures
@@ -58,28 +58,29 @@ class DPPCA(NoisyPCA):
     """Differentially private principal components of one table.
 
     Args:
-        n_components: how many to keep; None for all.
-        bounds: public bounds of the features, from knowledge and never from the data: (lower, upper) for all,
-            or one such pair a feature. Required. Values outside are moved to the bound.
-        epsilon, delta: of this one fit, relation replace-one, the number of rows public. `delta` None is
-            min(10⁻⁶, 1/n²). Each further fit on the same rows spends as much again.
-        clip_norm: r, bound on the 2-norm of a scaled row, at most that of the longest row that bounds and
-            centres allow: √d about the middle, 2 √d about an end. None is 0.35 √d, a rule that needs no look
-            at the data. Noise grows with r²: lower is usually better than higher.
-        centres: public guess of the mean, one number a feature; None for the middle of the bounds.
-        scaling: "range" divides each feature by its half-range, "common" all by the largest one.
-        sum_weight: a/K in (0, 2], the share of the budget's attention that the mean gets; 0.05 if the
-            centres are good.
-        metric: "study" for the metric that `scaling` chose, "correlation" for standardised features.
+        n_components: how many components to keep; None for all.
+        bounds: public bounds of the features: (lower, upper) for all, or one such pair for each feature.
+            Required. They must come from knowledge of the quantities and never from the data. Values outside
+            are moved to the bound.
+        epsilon, delta: privacy of this one fit, with relation replace-one and the number of rows public.
+            `delta=None` means min(10⁻⁶, 1/n²). Every further fit on the same rows spends as much again.
+        clip_norm: r, bound on the 2-norm of a scaled row. It may not exceed the norm of the longest row that
+            bounds and centres allow: √d if centres are in the middle, 2 √d if they are at an end. None means
+            0.35 √d, a rule that does not depend on the data. Noise grows with r², so a lower value is usually
+            better than a higher one.
+        centres: public guess of the mean, one number for each feature; None for the middle of the bounds.
+        scaling: "range" divides each feature by its half-range, "common" divides all by the largest one.
+        sum_weight: a/K in (0, 2], the weight of the mean in the budget; 0.05 if the centres are good.
+        metric: "study" for the metric that `scaling` chooses, "correlation" for standardised features.
 
-    The noise is an exact discrete Gaussian from the operating system's randomness: there is no
+    The noise is an exact discrete Gaussian, drawn with the operating system's randomness. There is no
     `random_state`, and two fits differ. Attributes are those of `NoisyPCA`; NaN and infinities are refused.
 
     Example:
         >>> DPPCA(n_components=2, bounds=(0, 1), epsilon=1.0).fit(rows).components_  # doctest: +SKIP
     """
 
-    _noise = EXACT  # tests of what noise would hide take it out
+    _noise = EXACT  # tests replace it to see what the noise would hide
 
     def __init__(
         self,
@@ -105,14 +106,15 @@ class DPPCA(NoisyPCA):
         self.metric = metric
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Spend (ε, δ) on the rows.
+        """Fit the components to the rows, at a privacy cost of (ε, δ).
 
         Args:
             X: (n, d) numbers in original units.
             y: ignored.
 
         Raises:
-            ValueError: parameters out of range, bounds missing, or rows that are not finite numbers.
+            ValueError: a parameter is out of range, bounds are missing, or a row has a value that is not a
+                finite number.
         """
         rows = self._rows(X, reset=True)
         n, d = rows.shape
@@ -148,7 +150,8 @@ class DPPCA(NoisyPCA):
         delta = default_delta(n) if self.delta is None else positive_parameter(self.delta, "delta")
         if delta * n >= 1:
             raise ParameterError(
-                "bad-argument", f"delta must be below 1/{n}: else a whole row may be published"
+                "bad-argument",
+                f"delta must be below 1/{n}, because a larger one allows publishing a whole row",
             )
         sum_weight = positive_parameter(self.sum_weight, "sum_weight")
         if sum_weight > 2:
@@ -180,7 +183,7 @@ class DPPCA(NoisyPCA):
         if self.centres is not None:
             given = _per_feature(self.centres, d, "centres")
             if ((given < lower) | (given > upper)).any():
-                raise ParameterError("bad-argument", "a centre lies outside its bounds")
+                raise ParameterError("bad-argument", "a centre is outside its bounds")
             centres = given.tolist()
         return tuple(
             Feature(
@@ -193,8 +196,9 @@ class DPPCA(NoisyPCA):
         if self.bounds is None:
             raise ParameterError(
                 "bounds-missing",
-                "public bounds of the features are required: taken from the data they would leak it",
-                "give bounds=(lower, upper), or one such pair a feature",
+                "public bounds of the features are required, because bounds taken from the data would leak"
+                " it",
+                "give bounds=(lower, upper), or one such pair for each feature",
             )
         try:
             pairs = np.asarray(self.bounds, dtype=np.float64)
@@ -204,7 +208,8 @@ class DPPCA(NoisyPCA):
             pairs = np.tile(pairs, (d, 1))
         if pairs.shape != (d, 2) or not np.isfinite(pairs).all() or not (pairs[:, 0] < pairs[:, 1]).all():
             raise ParameterError(
-                "bad-argument", f"bounds must be (lower, upper) or {d} such pairs, finite, lower below upper"
+                "bad-argument",
+                f"bounds must be (lower, upper) or {d} such pairs, with finite numbers and lower below upper",
             )
         return pairs[:, 0], pairs[:, 1]
 

@@ -75,7 +75,7 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     """
     untrusted = evidence.get("log")
     if not isinstance(untrusted, list):
-        raise MessageError("malformed", "the evidence lacks the log", "start this version's service")
+        raise MessageError("malformed", "the evidence lacks the log", "restart the service with this version")
     log = [LogEntry.parse(entry) for entry in untrusted]
     heads = check_chain(log)[1:]
     study, user = signed.study_id, signed.manifest.user.ed25519
@@ -112,7 +112,7 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     if found != course:
         raise _broken_log(f"its entries are not those of a study that is {evidence.get('state')}")
     how = (
-        f"statements of the study name {len(signed_heads)} of its heads"
+        f"signed statements of the study name {len(signed_heads)} of the log's heads"
         if signed_heads
         else "no signed statement of the study names the log"
     )

@@ -1,32 +1,30 @@
 """The client with which the data user's commands and estimators call the data user's own service."""
 
-import json
 import os
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlencode
 
 import httpx
 
-from dpdpca_protocol.errors import LimitError, MessageError, UsageError
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.wire.address import parse_address
-from dpdpca_runtime.http.connection import (
-    CONNECT_SECONDS,
-    Peer,
-    ca_file_of_environment,
-    explain_answer,
-    explain_failure,
-    trusted_authorities,
-)
-from dpdpca_runtime.http.problems import error_from_response
+from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
+from dpdpca_runtime.http.connection import Peer, ca_file_of_environment
+from dpdpca_runtime.http.exchange import Call, Exchange
+from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.text import load_text
 from dpdpca_user.home import UserHome
 
 TOKEN_FILE_VARIABLE = "DPDPCA_USER_TOKEN_FILE"  # noqa: S105  # the name of a variable, not a secret
-_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS)
 _LIMIT_BYTES = 512 * 1024 * 1024
+_GROWTH = 6
+"""Bytes as Python's objects for each byte of an answer, which is our own service's."""
+_PATIENCE = Patience(seconds=5.0)
+_START = "start it with: dpdpca user serve"
 
 
 def find_url(environment: Mapping[str, str] = os.environ) -> str:
@@ -53,6 +51,7 @@ class ServiceClient:
         url: http for this machine, https for any other.
         token: bearer token; None reads it from the token file.
         home: the data user's home folder, which contains the token file.
+        patience: how long to try again if the service answers that it is busy.
         transport: for tests.
 
     Every method raises the DpdpcaError that the service's problem document names. It raises UnavailableError
@@ -65,20 +64,25 @@ class ServiceClient:
         token: str | None = None,
         home: Path | None = None,
         transport: httpx.BaseTransport | None = None,
+        *,
+        patience: Patience = _PATIENCE,
     ) -> None:
-        address = parse_address(url)
-        self.url = str(address)
-        self._peer = Peer(
-            "the data user's service", address, if_not_running="start it with: dpdpca user serve"
+        bearer = f"Bearer {find_token(token, home)}"
+
+        def authorize(request: httpx.Request, _body: bytes | None, _now: datetime) -> None:
+            request.headers["authorization"] = bearer
+
+        self._exchange = Exchange(
+            Peer("data user's service", parse_address(url), if_not_running=_START),
+            authorize,
+            patience,
+            ca_file_of_environment(),
+            transport,
         )
-        self._client = httpx.Client(
-            base_url=self.url,
-            transport=transport,
-            timeout=_TIMEOUT,
-            verify=trusted_authorities(ca_file_of_environment()),
-            trust_env=not address.is_loopback,
-            headers={"authorization": f"Bearer {find_token(token, home)}", "accept-encoding": "identity"},
-        )
+
+    @property
+    def url(self) -> str:
+        return self._exchange.url
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +90,7 @@ class ServiceClient:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.close()
+        self._exchange.close()
 
     def create(
         self,
@@ -126,7 +130,7 @@ class ServiceClient:
         return self._json("GET", f"/v1/studies/{_id(study)}/evidence")
 
     def evidence_chunk(self, study: str, index: int) -> bytes:
-        return self._bytes("GET", f"/v1/studies/{_id(study)}/evidence/chunks/{index}")
+        return self._bytes(f"/v1/studies/{_id(study)}/evidence/chunks/{index}")
 
     def run_chain(
         self,
@@ -160,58 +164,34 @@ class ServiceClient:
 
     def model_file(self, study: str) -> bytes:
         """The model as an `.npz` file."""
-        return self._bytes("GET", f"/v1/models/{_id(study)}/file")
+        return self._bytes(f"/v1/models/{_id(study)}/file")
 
     def report(self, study: str) -> bytes:
         """The HTML report."""
-        return self._bytes("GET", f"/v1/models/{_id(study)}/report")
+        return self._bytes(f"/v1/models/{_id(study)}/report", takes_html=True)
 
     def _json(
         self,
         method: str,
         path: str,
         content: bytes | None = None,
-        media_type: str = "application/json",
+        media_type: str = JSON_MEDIA_TYPE,
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        answer = json.loads(self._bytes(method, path, content, media_type, query))
-        if not isinstance(answer, dict):
-            raise MessageError(
-                "malformed", "the answer of the service is not a JSON object", "check the service's address"
-            )
-        return answer
+        call = Call(
+            method,
+            path,
+            content,
+            media_type,
+            urlencode(query or {}),
+            limit_bytes=_LIMIT_BYTES,
+            is_repeatable=False,
+        )
+        return self._exchange.ask(call, _GROWTH * _LIMIT_BYTES)
 
-    def _bytes(
-        self,
-        method: str,
-        path: str,
-        content: bytes | None = None,
-        media_type: str = "application/json",
-        query: Mapping[str, str] | None = None,
-    ) -> bytes:
-        headers = {"content-type": media_type} if content is not None else {}
-        try:
-            with self._client.stream(
-                method, path, content=content, headers=headers, params=query
-            ) as response:
-                body = bytearray()
-                for piece in response.iter_bytes():
-                    body += piece
-                    if len(body) > _LIMIT_BYTES:
-                        raise LimitError(
-                            "too-large", f"the answer of the service is larger than {_LIMIT_BYTES:,} bytes"
-                        )
-        except httpx.TransportError as error:
-            raise explain_failure(error, self._peer, datetime.now(UTC)) from error
-        if not response.is_success:
-            failure = error_from_response(
-                response.status_code,
-                response.headers.get("content-type", ""),
-                bytes(body[:65536]),
-                response.headers.get("retry-after"),
-            )
-            raise explain_answer(failure, self._peer)
-        return bytes(body)
+    def _bytes(self, path: str, *, takes_html: bool = False) -> bytes:
+        call = Call("GET", path, limit_bytes=_LIMIT_BYTES, is_repeatable=False, takes_html=takes_html)
+        return self._exchange.send(call)
 
 
 def _id(study: str) -> str:

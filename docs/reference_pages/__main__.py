@@ -4,12 +4,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from reference_pages import commands, problems, python_api, rest, settings, terms
+from reference_pages import commands, messages, problems, python_api, rest, settings, terms
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference"
 PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands.page,
     "draft.md": terms.draft_page,
+    "draft.schema.json": terms.draft_schema_file,
     "errors.md": problems.page,
     "manifest.md": terms.manifest_page,
     "proxy-api.md": rest.proxy_page,
@@ -20,9 +21,24 @@ PAGES: dict[str, Callable[[], str]] = {
 _MARK = "<!-- Written by `make reference` from the code: do not edit. -->\n\n"
 
 
+SPECIFICATION = FOLDER.parent / "spec.md"
+_BEGIN = "<!-- messages: written by `make reference` -->"
+_END = "<!-- end of messages -->"
+
+
 def written(name: str) -> str:
     """The page as the code would have it."""
-    return f"{_MARK}{PAGES[name]().rstrip()}\n"
+    mark = _MARK if name.endswith(".md") else ""
+    return f"{mark}{PAGES[name]().rstrip()}\n"
+
+
+def with_messages(specification: str) -> str:
+    """The specification with the tables of all messages between its two marks."""
+    before, begin, rest = specification.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    assert begin, "the first mark of the messages is gone"
+    assert end, "the last mark of the messages is gone"
+    return f"{before}{_BEGIN}\n\n{messages.section()}\n\n{_END}{after}"
 
 
 def main() -> None:
@@ -30,6 +46,8 @@ def main() -> None:
     for name in PAGES:
         (FOLDER / name).write_text(written(name), encoding="utf-8")
         sys.stdout.write(f"docs/reference/{name}\n")
+    SPECIFICATION.write_text(with_messages(SPECIFICATION.read_text(encoding="utf-8")), encoding="utf-8")
+    sys.stdout.write("docs/spec.md\n")
 
 
 if __name__ == "__main__":

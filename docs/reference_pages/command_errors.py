@@ -71,7 +71,6 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The proved number of records is not the one in the release.",
         "Do not use the release, and keep it as evidence.",
     ),
-    "cut-off": ("The connection ended before the answer was complete.", "Try again."),
     "damaged-file": ("The data file cannot be read as its kind.", "Export it again."),
     "database-refused": ("The database refused the query.", "Run the query in the database's own client."),
     "demo-process": (
@@ -86,10 +85,6 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "former-key": (
         "The key file holds a key that the home has given up.",
         "Restore the newest `identity.pem`, `former-keys` and `rotations` from one backup.",
-    ),
-    "gateway": (
-        "A reverse proxy answered in place of the proxy.",
-        "Do what the message says to its operator.",
     ),
     "generation-fell": (
         "The proxy shows an older state than it has shown before.",
@@ -124,10 +119,6 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "ledger-truncated": ("The ledger has fewer entries than it had.", "See [recovery](../ledger.md)."),
     "log-broken": ("An entry of a log does not follow the one before.", "Restore the newest backup."),
-    "no-answer": (
-        "The server does not answer in time.",
-        "Check the address, and look for a firewall on the way.",
-    ),
     "no-copy": (
         "The published components hold no copy for this owner.",
         "Only owners in the cohort get one.",
@@ -150,7 +141,6 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "no-such-file": ("The file is not there.", "Give the path of a file that exists."),
     "no-terminal": ("The command has a question, and nobody is at a terminal.", "Compare, then add `--yes`."),
-    "no-tls": ("The server answers in plain text.", "Check the address and the port."),
     "noise-too-large": (
         "The noise is larger than the sampler can draw.",
         "Choose a larger ε, or fewer records.",
@@ -161,7 +151,6 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "not-a-feature": ("A column of the sample cannot be a feature.", "Change the column, or leave it out."),
     "not-a-file": ("The path is not that of a file.", "Give the path of one file."),
-    "not-a-proxy": ("The server answers, but not as a proxy.", "Check the address."),
     "not-a-query": ("The statement returns no rows.", "Give a `SELECT`."),
     "not-accepted": (
         "You did not accept the proxy's key, so nothing was sent.",
@@ -173,7 +162,6 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "Compare the words with its operator and enrol again.",
     ),
     "not-consented": ("You said no, so nothing was sent or changed.", "Give the command again if you agree."),
-    "not-http": ("The server does not speak HTTP.", "Check the port."),
     "not-initialised": (
         "The home folder has no keys.",
         "Run `init` of this role first, or name another `--home`.",
@@ -269,14 +257,9 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "study-cancelled": ("The proxy has cancelled the study.", "Read the reason, and start a new study."),
     "study-failed": ("The study ended without a result.", "Read the reason, and start a new study."),
-    "tls-expected": ("The server speaks TLS, and the address says `http`.", "Give an `https://` address."),
     "tls-required": (
         "Plain HTTP is only for addresses of the same machine.",
         "Give the server a certificate, or name its `https://` address.",
-    ),
-    "too-large-on-the-way": (
-        "A reverse proxy refuses the size of the request.",
-        "Ask its operator to allow 64 MiB (nginx: `client_max_body_size`).",
     ),
     "too-many-records": (
         "The data has more records than the study takes.",
@@ -303,12 +286,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The array has no names for its columns.",
         "Save it with an array `features` of names.",
     ),
-    "unreachable": ("The server cannot be reached.", "Check its address, the network, and whether it runs."),
     "unreadable": ("The sample is not CSV in UTF-8.", "Export it again."),
-    "untrusted-certificate": (
-        "The server's certificate does not hold.",
-        "Do what the message says: renew it, or name its authority with `--ca-file`.",
-    ),
     "user-key-changed": (
         "The data user shows another key than the one that was met before.",
         "Do not go on before the data user has confirmed the new words.",

@@ -16,6 +16,12 @@ Statuses 503 and 429 come with `Retry-After`. The clients of this product wait t
 themselves.
 """
 
+_FRAMEWORK = (
+    ("method-not-allowed", 405, "The path does not take this method.", "Compare the request with `/docs`."),
+    ("not-acceptable", 406, "The route has no answer in this representation.", "Compare it with `/docs`."),
+)
+"""Of every route; the table of problems has those that routes declare."""
+
 _COMMANDS = """
 ## Errors of commands and of the Python API
 
@@ -25,13 +31,12 @@ These stay on the machine where they happen. The message says more: which file, 
 
 def page() -> str:
     lines = [*_INTRODUCTION.strip().splitlines(), "", "## Problems of the services", ""]
-    lines += table(
-        ("type", "status", "what happened", "what to do"),
-        (
-            (code(slug), str(each.status), plain(_sentence(each.meaning)), plain(_sentence(each.remedy)))
-            for slug, each in sorted(PROBLEMS.items())
-        ),
-    )
+    rows = [
+        (code(slug), str(each.status), plain(_sentence(each.meaning)), plain(_sentence(each.remedy)))
+        for slug, each in PROBLEMS.items()
+    ]
+    rows += [(code(slug), str(status), happened, remedy) for slug, status, happened, remedy in _FRAMEWORK]
+    lines += table(("type", "status", "what happened", "what to do"), sorted(rows))
     lines += [*_COMMANDS.strip().splitlines(), ""]
     lines += table(
         ("error", "what happened", "what to do"),

@@ -22,7 +22,8 @@ A draft is what a person writes: the terms of a study, in TOML or JSON. The data
 into a [manifest](manifest.md). Numbers may be TOML numbers or strings. `dpdpca user study init` writes a
 first draft from the columns of a sample; `dpdpca user study lint` says what is wrong with one.
 
-The service publishes this schema as `GET /v1/draft-schema`.
+The service publishes the JSON Schema of drafts as `GET /v1/draft-schema`. The file
+`docs/reference/draft.schema.json` holds the same schema, for editors that check TOML or JSON.
 """
 
 _WHO = {
@@ -55,6 +56,10 @@ def manifest_page() -> str:
             *_schema(manifest_schema()),
         ]
     )
+
+
+def draft_schema_file() -> str:
+    return json.dumps(draft_schema(), ensure_ascii=False, indent=2)
 
 
 def draft_page() -> str:

@@ -1,4 +1,4 @@
-"""`dpdpca experiments`: list and run the small experiments."""
+"""`dpdpca experiments`: lists and runs the small experiments."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,14 @@ import typer
 
 from dpdpca_runtime.command_options import AsJson
 
-app = typer.Typer(help="Small experiments: one statement about a mechanism each.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run small experiments, each of which shows one statement about a mechanism.", no_args_is_help=True
+)
 
 
 @app.command("list", epilog="Example: dpdpca experiments list")
 def list_experiments(as_json: AsJson = False) -> None:
-    """The experiments by name, and what each shows."""
+    """List the experiments by name, and what each of them shows."""
     from dpdpca_lab.experiments import EXPERIMENTS
 
     if as_json:
@@ -27,9 +29,11 @@ def list_experiments(as_json: AsJson = False) -> None:
 
 @app.command("run", epilog="Example: dpdpca experiments run sn-support")
 def run_experiment(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One of those that `list` shows.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of an experiment, as `list` shows it.")
+    ],
     data: Annotated[
-        Path | None, typer.Option(help="Folder with the larger reference data sets, for `spectra`.")
+        Path | None, typer.Option(help="Folder with the larger reference data sets, used by `spectra`.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Mechanisms side by side on one real table at equal ε: what the released directions capture."""
+"""Compares mechanisms on one real table at equal ε: the variance that the released directions capture."""
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -21,13 +21,13 @@ Directions = Callable[[EncodedTable, Fraction, Fraction], Floats]
 
 
 def additive_directions(mechanism: type[Mechanism | Wishart]) -> Directions:
-    """Leading directions of R about the public centre plus a mechanism's noise."""
+    """Leading directions of R (relative to the public centre) after adding a mechanism's noise."""
 
     def directions(table: EncodedTable, epsilon: Fraction, delta: Fraction) -> Floats:
         d = table.z.shape[1]
         setting = Setting(Quantity.SECOND_MOMENT, d, table.record_bound, epsilon, delta)
         noise = np.zeros((d, d))
-        noise[np.triu_indices(d)] = [float(value) for value in mechanism.calibrated(setting).draw(1)]
+        noise[np.triu_indices(d)] = [float(value) for value in mechanism.calibrated(setting).draw_triangle(1)]
         return leading_directions(table.second_moment + noise + np.triu(noise, 1).T, _COMPONENTS)
 
     return directions
@@ -53,7 +53,7 @@ COMPARED: tuple[tuple[str, str, Directions], ...] = (
 
 
 def captured_variance(epsilons: Sequence[Fraction], repeats: int) -> Iterator[tuple[str | float, ...]]:
-    """(mechanism, guarantee, mean share at each ε) on the breast cancer table, ranges taken as public."""
+    """(mechanism, guarantee, mean share at each ε) for the breast cancer table with public ranges."""
     rows = load_breast_cancer().data
     table = encode_table(rows, np.column_stack([rows.min(axis=0), rows.max(axis=0)]))
     delta = Fraction(1, len(rows) ** 2)

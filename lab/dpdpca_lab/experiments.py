@@ -1,7 +1,7 @@
 """Small experiments: each shows one statement of docs/mechanisms.md as a table, in seconds.
 
-Numbers are either computed exactly, and then the same each time, or drawn from the operating system's
-randomness, and then printed beside what is expected and how far off chance may put them.
+Numbers are either computed exactly, and then they are always the same, or simulated with the operating
+system's randomness. Simulated numbers are printed with their expected value and their standard error.
 """
 
 import math
@@ -31,7 +31,7 @@ _GRID_BOUND = 2**40
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A table: one row a case, and a note on how to read it."""
+    """A table with one row for each case, and a note on how to read it."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -40,7 +40,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A named experiment. `run` takes a folder with the reference data sets, or None."""
+    """A named experiment. The argument of `run` is the folder with the reference data sets, or None."""
 
     name: str
     shows: str
@@ -48,7 +48,7 @@ class Experiment:
 
 
 def published_calibration(data: Path | None = None) -> Outcome:
-    """The ε that sensitivity 1 and the classical τ really give."""
+    """The real ε of noise with sensitivity 1 and the classical τ."""
     delta = Fraction(1, 10**5)
     rows: list[tuple[Cell, ...]] = []
     for claimed in ("0.1", "0.3", "0.5", "1", "3"):
@@ -66,23 +66,27 @@ def published_calibration(data: Path | None = None) -> Outcome:
         "proved for integers, R",
         "proved for integers, S",
     )
-    return Outcome(columns, tuple(rows), "δ = 10⁻⁵; exact figures of continuous noise, then what is promised")
+    return Outcome(
+        columns,
+        tuple(rows),
+        "δ = 10⁻⁵; first the exact figures for continuous noise, then what is proved for integer noise",
+    )
 
 
 def discretizer(data: Path | None = None) -> Outcome:
-    """The paper's whole chain: features mapped to 0 … 2^e − 1, then noise that forgets how large that is."""
+    """The paper's whole pipeline: features mapped to 0 … 2^e − 1, then noise that ignores this range."""
     claimed, delta, rows = Fraction(1), Fraction(1, 10**5), []
     for d, bits in product((2, 10, 64), (1, 4, 8, 16)):
         discretize = PublishedDiscretizer(np.zeros(d), np.ones(d), 2**bits - 1)
         rescaled = PublishedGaussian.calibrated(_setting(Quantity.SCATTER, d, "1", delta)).real_epsilon
         rows.append((d, bits, discretize.top, discretize.real_epsilon(claimed, delta), rescaled))
     columns = ("d", "e", "2^e − 1", "real ε as published", "real ε with τ rescaled")
-    note = "claimed ε = 1, δ = 10⁻⁵, ends of the features public; the data's own ends would leak besides"
+    note = "claimed ε = 1, δ = 10⁻⁵; the ends of the features are public: ends taken from the data would leak"
     return Outcome(columns, tuple(rows), note)
 
 
 def modsulq_looseness(data: Path | None = None) -> Outcome:
-    """How much more noise MOD-SULQ takes than its claim needs."""
+    """How much more noise MOD-SULQ adds than its claim needs."""
     delta, rows = Fraction(1, 10**6), []
     for d in (10, 64, 300):
         fitted = ModSulq.calibrated(_setting(Quantity.SECOND_MOMENT, d, "1", delta))
@@ -94,23 +98,25 @@ def modsulq_looseness(data: Path | None = None) -> Outcome:
 
 
 def sn_support(data: Path | None = None) -> Outcome:
-    """How often SN's output is impossible with one record more: 1 − exp(−ε), whatever d is."""
+    """How often SN's output is impossible with one more record: 1 − exp(−ε), for any d."""
     count, rows = 1000, []
     for d in (2, 5):
         record = np.zeros((d, d))
         record[0, 0] = _GRID_BOUND
         for claimed in ("0.1", "0.5", "1", "3"):
             fitted = Wishart.calibrated(_setting(Quantity.SECOND_MOMENT, d, claimed))
-            seen = sum(np.linalg.eigvalsh(_square(fitted.draw(1), d) - record)[0] < 0 for _ in range(count))
+            seen = sum(
+                np.linalg.eigvalsh(_square(fitted.draw_triangle(1), d) - record)[0] < 0 for _ in range(count)
+            )
             stated = impossible_probability(Fraction(claimed), Fraction(1))
             spread = math.sqrt(stated * (1 - stated) / count)
             rows.append((d, float(claimed), float(seen / count), stated, spread))
     columns = ("d", "claimed pure ε", "impossible, measured", "impossible, proved", "standard error")
-    return Outcome(columns, tuple(rows), f"{count} outputs each; for any δ below this no ε holds at all")
+    return Outcome(columns, tuple(rows), f"{count} outputs each; for any δ below this, no ε holds")
 
 
 def laplace_sensitivity(data: Path | None = None) -> Outcome:
-    """ℓ₁ movement of the triangle under one replaced record: exact, proved bound, other constants."""
+    """ℓ₁ distance that one replaced record moves the triangle: exact, proved bound, and other constants."""
     rows: list[tuple[Cell, ...]] = []
     for d in (2, 3, 4, 8, 16, 64):
         if d <= 4:
@@ -125,12 +131,14 @@ def laplace_sensitivity(data: Path | None = None) -> Outcome:
         rows.append((d, reached, bound, d + 1, 2 * d))
     columns = ("d", "reached", "proved bound", "by norms, d + 1", "published, 2d")
     return Outcome(
-        columns, tuple(rows), "second moment, rows of norm 1; reached: all signs to d = 4, then two blocks"
+        columns,
+        tuple(rows),
+        "second moment, rows of norm 1; the exact value tries all signs up to d = 4, and two blocks beyond",
     )
 
 
 def exact_bingham(data: Path | None = None) -> Outcome:
-    """Mean of u₁² of exact draws against Kummer's function, and the share of proposals that is accepted."""
+    """Mean of u₁² of exact draws, compared with Kummer's function, and the share of accepted proposals."""
     from scipy.special import hyp1f1
 
     count, rows = 4000, []
@@ -143,11 +151,11 @@ def exact_bingham(data: Path | None = None) -> Outcome:
         error = float(squares.std() / count**0.5)
         rows.append((d, concentration, float(squares.mean()), float(expected), error, count / proposals))
     columns = ("d", "κ", "mean u₁²", "expected", "standard error", "accepted")
-    return Outcome(columns, tuple(rows), f"{count} draws each of density ∝ exp(κ u₁²)")
+    return Outcome(columns, tuple(rows), f"{count} draws each, with density ∝ exp(κ u₁²)")
 
 
 def phase_transition(data: Path | None = None) -> Outcome:
-    """Where a direction appears: 1 − overlap² of exact draws around β = H, and the privacy figure there."""
+    """Where a direction becomes visible: 1 − overlap² of exact draws around β = H, and the privacy there."""
     p, n, count = 100, 2000, 300
     levels = np.concatenate([[3.0, 2.0], np.linspace(0.895, 1.495, p - 2)])
     spectrum, theta = Spectrum.of(levels, 1), n / p**1.5
@@ -164,7 +172,7 @@ def phase_transition(data: Path | None = None) -> Outcome:
 
 
 def spectra(data: Path | None = None) -> Outcome:
-    """Spectra of real data: scikit-learn's small sets, and the reference sets if a folder is given."""
+    """Spectra of real data: small sets of scikit-learn, and the reference sets if a folder is given."""
     rows = [*bundled_spectra(), *(reference_spectra(data) if data is not None else ())]
     columns = ("set", "quantity", "computed", "reference")
     note = (
@@ -174,7 +182,7 @@ def spectra(data: Path | None = None) -> Outcome:
 
 
 def captured(data: Path | None = None) -> Outcome:
-    """Share of the variance that five released directions capture, on the same real table at equal ε."""
+    """Share of the variance that five released directions capture on one real table, at equal ε."""
     return Outcome(
         ("mechanism", "guarantee", "ε = 0.5", "ε = 1", "ε = 3"),
         tuple(captured_variance((Fraction(1, 2), Fraction(1), Fraction(3)), repeats=5)),
@@ -183,31 +191,35 @@ def captured(data: Path | None = None) -> Outcome:
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment(
-        "as-published", "the ε that the published Gaussian calibration really gives", published_calibration
-    ),
-    Experiment("discretizer", "what the paper's discretizer does to its noise", discretizer),
-    Experiment("modsulq-looseness", "how loose MOD-SULQ's noise is", modsulq_looseness),
+    Experiment("as-published", "the real ε of the published Gaussian calibration", published_calibration),
+    Experiment("discretizer", "how the paper's discretizer changes the effect of its noise", discretizer),
+    Experiment("modsulq-looseness", "how much more noise MOD-SULQ adds than it needs", modsulq_looseness),
     Experiment("sn-support", "that SN's Wishart noise is not differentially private", sn_support),
     Experiment("laplace-sensitivity", "which ℓ₁ constant Laplace noise needs", laplace_sensitivity),
-    Experiment("exact-bingham", "that the exact sampler draws the law it should", exact_bingham),
-    Experiment("phase-transition", "where the asymptotic calibration sees a direction", phase_transition),
-    Experiment("spectra", "spectra of real data against reference values", spectra),
-    Experiment("captured-variance", "what mechanisms are worth on real data at equal ε", captured),
+    Experiment("exact-bingham", "that the exact sampler draws from the right distribution", exact_bingham),
+    Experiment(
+        "phase-transition",
+        "where a direction becomes visible in the asymptotic calibration",
+        phase_transition,
+    ),
+    Experiment("spectra", "spectra of real data, compared with reference values", spectra),
+    Experiment("captured-variance", "how useful mechanisms are on real data at equal ε", captured),
 )
 
 
 def find_experiment(name: str) -> Experiment:
-    """The experiment of this name.
+    """The experiment with this name.
 
     Raises:
-        UsageError: there is none; the message lists what there is.
+        UsageError: there is none; the message lists those that exist.
     """
     for experiment in EXPERIMENTS:
         if experiment.name == name:
             return experiment
     offered = ", ".join(experiment.name for experiment in EXPERIMENTS)
-    raise UsageError("unknown-experiment", f"there is no experiment of this name; there are {offered}")
+    raise UsageError(
+        "unknown-experiment", f"there is no experiment with this name; the experiments are {offered}"
+    )
 
 
 def _setting(quantity: Quantity, d: int, epsilon: str, delta: Fraction = Fraction(1, 10**6)) -> Setting:
@@ -221,7 +233,7 @@ def _square(triangle: Sequence[int], d: int) -> Floats:
 
 
 def _spread(signs: Floats, d: int) -> float:
-    """max zᵀWz − xᵀWx over the unit ball: W has the signs, 1 on its diagonal and ½ elsewhere."""
+    """max zᵀWz − xᵀWx over the unit ball, where W is 1 on its diagonal and ½ elsewhere, with these signs."""
     weights = np.zeros((d, d))
     weights[np.triu_indices(d)] = signs
     values = np.linalg.eigvalsh((weights + weights.T) / 2)

@@ -1,6 +1,7 @@
-"""Spectra of real data: regression anchors, so that preprocessing and arithmetic stay what they were.
+"""Spectra of real data: reference values that show whether preprocessing or arithmetic has changed.
 
-Scaling by a column's or a row's own maximum is data-dependent and not private; the papers treat it as public.
+Scaling by the maximum of a column or a row depends on the data and is not private. The papers treat it as
+public.
 """
 
 from collections.abc import Iterator
@@ -10,21 +11,21 @@ from typing import Any
 import numpy as np
 
 from dpdpca_lab.central.entropy import Floats
+from dpdpca_lab.reference_data import COVTYPE, INSURANCE, read_columns
 from dpdpca_lab.tables import encode_table
-from dpdpca_protocol.errors import InputError
 
 Row = tuple[str, str, float, float | None]
 
 _CHUNK = 50_000
 _CODED = ("MOSTYPE", "MGEMLEEF", "MOSHOOFD", "MGODRK", "PWAPART")
-"""Attributes of the insurance set whose numbers are codes, chosen to match the paper's 150 columns."""
-_FORESTS = "covtype_sample20k.parquet"
+"""Attributes of the insurance set whose numbers are codes; with them there are the paper's 150 columns."""
 
 
 def bundled_spectra() -> Iterator[Row]:
-    """scikit-learn's digits and breast cancer about the middle of their ranges, in half-ranges.
+    """The digits and breast cancer sets of scikit-learn, relative to the middle of their ranges, in
+    half-ranges.
 
-    The references for random directions were measured on 20 of them, the values here are expectations.
+    The references for random directions were measured with 20 of them; the values here are expectations.
     """
     from sklearn.datasets import load_breast_cancer, load_digits
 
@@ -36,18 +37,23 @@ def bundled_spectra() -> Iterator[Row]:
     )
     for name, table, (offset, of_five, of_ten) in sets:
         mean = table.moments.sum / table.moments.count / table.grid
-        yield name, "distance of the mean from the middle, half-ranges", float(np.linalg.norm(mean)), offset
+        yield (
+            name,
+            "distance of the mean from the middle, in half-ranges",
+            float(np.linalg.norm(mean)),
+            offset,
+        )
         values = np.linalg.eigvalsh(table.scatter)[::-1]
         for k, reference in ((5, of_five), (10, of_ten)):
             share = k / len(values) * values.sum() / values[:k].sum()
-            yield name, f"what {k} random directions capture", float(share), reference
+            yield name, f"share that {k} random directions capture", float(share), reference
 
 
 def reference_spectra(folder: Path) -> Iterator[Row]:
-    """The anchors of the reference sets, read from Parquet files in `folder`.
+    """Reference values of the larger sets, read from Parquet files in `folder`.
 
     Raises:
-        InputError: a file is not there.
+        InputError: a file is missing.
     """
     yield from _forests(folder)
     yield from _insurance(folder)
@@ -55,7 +61,7 @@ def reference_spectra(folder: Path) -> Iterator[Row]:
 
 
 def _forests(folder: Path) -> Iterator[Row]:
-    columns = _columns(folder / _FORESTS, drop=("Cover_Type",))
+    columns = read_columns(folder / COVTYPE, drop=("Cover_Type",))
     rows = np.column_stack([_numbers(column) for column in columns.values()])
     rows -= rows.mean(axis=0)
     moment, largest = _moment(rows)
@@ -66,7 +72,7 @@ def _forests(folder: Path) -> Iterator[Row]:
 
 
 def _insurance(folder: Path) -> Iterator[Row]:
-    columns = _columns(folder / "insurance_coil2000.parquet", drop=("CARAVAN", "split"))
+    columns = read_columns(folder / INSURANCE, drop=("CARAVAN", "split"))
     coded = {name: column for name, column in columns.items() if name in _CODED}
     rows = _by_maximum(coded, {name: _numbers(c) for name, c in columns.items() if name not in coded})
     name = f"insurance, {rows.shape[1]} columns"
@@ -76,7 +82,7 @@ def _insurance(folder: Path) -> Iterator[Row]:
 
 
 def _intrusions(folder: Path) -> Iterator[Row]:
-    columns = _columns(folder / "kddcup99_10pct.parquet", drop=("label",))
+    columns = read_columns(folder / "kddcup99_10pct.parquet", drop=("label",))
     text = {name: column for name, column in columns.items() if _is_text(column)}
     rows = _by_maximum(text, {name: _numbers(c) for name, c in columns.items() if name not in text})
     name = f"kddcup, {rows.shape[1]} columns"
@@ -92,15 +98,6 @@ def _against(name: str, moment: Floats, known: tuple[float, ...], trace: float) 
     yield name, "trace", float(values.sum()), trace
 
 
-def _columns(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
-    import pyarrow.parquet as pq
-
-    if not path.is_file():
-        raise InputError("no-such-file", f"{path.name} is not in this folder", "give the folder that has it")
-    table = pq.read_table(path)
-    return {name: table.column(name) for name in table.column_names if name not in drop}
-
-
 def _is_text(column: Any) -> bool:
     import pyarrow as pa
 
@@ -112,7 +109,10 @@ def _numbers(column: Any) -> Floats:
 
 
 def _by_maximum(coded: dict[str, Any], numbers: dict[str, Floats]) -> Floats:
-    """(n, d) float32: one 0/1 column a value seen, other columns over their maximum, empty ones left out."""
+    """(n, d) float32: codes become a 0/1 column for each value; other columns are divided by their maximum.
+
+    Columns that are empty are left out.
+    """
     parts: list[Any] = []
     for column in numbers.values():
         if column.max() > 0:
@@ -124,7 +124,7 @@ def _by_maximum(coded: dict[str, Any], numbers: dict[str, Floats]) -> Floats:
 
 
 def _moment(rows: Any) -> tuple[Floats, float]:
-    """XᵀX/n after all rows were divided by the largest norm, and that norm squared."""
+    """XᵀX/n after dividing all rows by the largest norm, and the square of that norm."""
     total = np.zeros((rows.shape[1], rows.shape[1]))
     largest = 0.0
     for start in range(0, len(rows), _CHUNK):

@@ -1,4 +1,4 @@
-"""A numeric table at hand, through the same encoding as an owner's records: integers within a norm bound."""
+"""Encodes a local numeric table like an owner's records: as integers within a norm bound."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,13 +21,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class EncodedTable:
-    """Records about a public centre, in grid units, with their sums.
+    """Records relative to a public centre, in grid units, with their sums.
 
     Attributes:
-        z: (n, d) int64, Σ z² ≤ K in every row.
+        z: (n, d) int64, with Σ z² ≤ K in every row.
         moments: N, v and R.
         record_bound: K.
-        grid: q, grid units per half-range.
+        grid: q, the number of grid units in a half-range.
         centre, half_range: (d,) public, in original units.
     """
 
@@ -40,7 +40,7 @@ class EncodedTable:
 
     @property
     def second_moment(self) -> Floats:
-        """R about the public centre, (d, d), in units where K is what `record_bound` says."""
+        """R relative to the public centre, (d, d), in the units of `record_bound`."""
         return self.moments.second_moment.astype(np.float64)
 
     @property
@@ -52,7 +52,7 @@ class EncodedTable:
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """The terms of encoding for a table that has no manifest."""
+    """The terms of the encoding, for a table that has no manifest."""
 
     features: tuple[Feature, ...]
     clip_norm: Fraction
@@ -64,15 +64,15 @@ class _Terms:
 
 
 def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> EncodedTable:
-    """Encode finite numbers as an owner would under `range` scaling.
+    """Encode finite numbers as an owner would with `range` scaling.
 
     Args:
         rows: (n, d) finite numbers in original units.
-        bounds: public (lower, upper) for all features, or one such pair a feature. Never from the data.
-        clip_norm: r, in units of half-ranges; None is √d, which clips nothing.
+        bounds: public (lower, upper) for all features, or one such pair for each. Never taken from the data.
+        clip_norm: r, in half-ranges; None means √d, which clips nothing.
 
     Raises:
-        ParameterError: shapes, bounds or clip norm out of range.
+        ParameterError: a shape, a bound or the clip norm is out of range.
     """
     check_numbers(rows)
     values = np.asarray(rows, dtype=np.float64)
@@ -83,7 +83,7 @@ def encode_table(rows: Any, bounds: Any, clip_norm: float | None = None) -> Enco
     wanted = d**0.5 if clip_norm is None else float(clip_norm)
     # A double may lie a little above the root that it stands for.
     if not 0 < wanted <= d**0.5:
-        raise ParameterError("bad-argument", f"clip_norm must lie in (0, √{d}]")
+        raise ParameterError("bad-argument", f"clip_norm must be in (0, √{d}]")
     norm = min(Fraction(wanted), Fraction(isqrt(d * 4**60), 2**60))
     features = tuple(
         Feature(f"{j}", "numeric", Fraction(low), Fraction(high))
@@ -107,14 +107,15 @@ def _bounds(bounds: Any, d: int) -> tuple[Floats, Floats]:
     if bounds is None:
         raise ParameterError(
             "bounds-missing",
-            "public bounds of the features are required: taken from the data they would leak it",
-            "give bounds=(lower, upper), or one such pair a feature",
+            "public bounds of the features are required, because bounds taken from the data would leak it",
+            "give bounds=(lower, upper), or one such pair for each feature",
         )
     pairs = np.asarray(bounds, dtype=np.float64)
     if pairs.shape == (2,):
         pairs = np.tile(pairs, (d, 1))
     if pairs.shape != (d, 2) or not np.isfinite(pairs).all() or not (pairs[:, 0] < pairs[:, 1]).all():
         raise ParameterError(
-            "bad-argument", f"bounds must be (lower, upper) or {d} such pairs, finite, lower below upper"
+            "bad-argument",
+            f"bounds must be (lower, upper) or {d} such pairs, with finite numbers and lower below upper",
         )
     return pairs[:, 0], pairs[:, 1]

@@ -13,6 +13,8 @@ CaFile = Annotated[
 InvitationFile = Annotated[
     Path | None, typer.Option("--invitation-file", help="File with the invitation; default: standard input.")
 ]
+ProxyUrl = Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")]
 KeyUnseen = Annotated[bool, typer.Option("--yes", help="Accept the proxy's key unseen.")]
 TlsCert = Annotated[Path | None, typer.Option("--tls-cert", help="PEM certificate chain.")]
 TlsKey = Annotated[Path | None, typer.Option("--tls-key", help="PEM private key.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask no questions.")]

@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, 
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.settings import load_settings
-from dpdpca_runtime.command_options import AsJson, AskPassphrase, TlsCert, TlsKey
+from dpdpca_runtime.command_options import AsJson, AskPassphrase, TlsCert, TlsKey, Yes
 from dpdpca_runtime.text import for_terminal
 from dpdpca_runtime.words import fingerprint_words
 
@@ -215,7 +215,7 @@ def audit(
 
 @app.command(name="accept-loss", epilog="Example: dpdpca proxy accept-loss --yes")
 def accept_loss(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:

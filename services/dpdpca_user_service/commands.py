@@ -1,11 +1,11 @@
 """`dpdpca user serve`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dpdpca_runtime.command_options import TlsCert, TlsKey
+from dpdpca_user.commands.parts import Home, Passphrase
 
 app = typer.Typer(help="The data user's service.")
 
@@ -17,16 +17,12 @@ def group() -> None:
 
 @app.command(epilog="Example: dpdpca user serve --port 8450")
 def serve(
-    home: Annotated[
-        Path | None, typer.Option("--home", help="The data user's folder; else DPDPCA_USER_HOME.")
-    ] = None,
+    home: Home = None,
     host: Annotated[str | None, typer.Option("--host", help="Listen here; default 127.0.0.1.")] = None,
     port: Annotated[int | None, typer.Option("--port", help="Port; default 8450.")] = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
-    passphrase_file: Annotated[
-        Path | None, typer.Option("--passphrase-file", help="Seals keys at rest; one line.")
-    ] = None,
+    passphrase_file: Passphrase = None,
 ) -> None:
     """Hold the secret keys, drive every study to its end, and serve models to applications."""
     from dpdpca_runtime.asgi.certificate import ServedCertificate

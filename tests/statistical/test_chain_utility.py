@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from played_chains import captured_by, chain, naive
 from present import present
 from reference_data import Table, digits, insurance, terrain
 
+from dpdpca_lab.benchmarks.played_chains import captured_by, chain, naive
 from dpdpca_protocol.study import ReleaseKind
 
 

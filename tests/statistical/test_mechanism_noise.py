@@ -71,7 +71,7 @@ def test_each_entry_has_the_variance_that_its_law_states(
     fitted = mechanism.calibrated(setting(quantity, d))
     law = fitted.law(count)
     draws = fitted.draw(count)
-    front = {Quantity.JOINT: 1 + d, Quantity.PAIRS: 1}.get(quantity, 0)
+    front = {Quantity.JOINT: 1 + d, Quantity.SCATTER: 0}.get(quantity, 1)
     noise = square(draws[front:], d)
     parts = [
         (np.diag(noise), law.diagonal),
@@ -120,7 +120,7 @@ def test_what_owners_draw_adds_up_to_the_law_of_their_number(owners: int) -> Non
 
 def wishart_draws(epsilon: str, d: int, count: int) -> NDArray[np.float64]:
     fitted = Wishart.calibrated(setting(Quantity.SECOND_MOMENT, d, epsilon))
-    return np.array([square(fitted.draw(1), d) for _ in range(count)]) / K
+    return np.array([square(fitted.draw_triangle(1), d) for _ in range(count)]) / K
 
 
 @pytest.mark.parametrize(("epsilon", "d"), [("0.1", 2), ("0.5", 2), ("0.5", 5), ("1", 5), ("3", 2)])

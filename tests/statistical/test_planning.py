@@ -9,7 +9,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from reference_data import Floats, Seeded, Table, covtype, digits, insurance, musk, terrain
+from reference_data import Floats, Seeded, Table, covtype, digits, in_half_ranges, insurance, musk, terrain
 from releases import clip_rows
 
 from dpdpca_protocol.result.components import leading_pairs
@@ -22,7 +22,7 @@ _RHO = 0.0172
 
 
 def about_the_mean(table: Table) -> Floats:
-    scaled = table.scaled()
+    scaled = in_half_ranges(table)
     return np.asarray(scaled - scaled.mean(axis=0))
 
 
@@ -73,7 +73,7 @@ def median_norm(rows: Floats) -> float:
 
 
 def settings_of(table: Table) -> dict[str, Setting]:
-    centred, scaled = about_the_mean(table), table.scaled()
+    centred, scaled = about_the_mean(table), in_half_ranges(table)
     r, far = median_norm(centred), median_norm(scaled)
     return {
         "second moment about the mean": Setting(centred, r, None),

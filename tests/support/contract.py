@@ -68,15 +68,14 @@ class Contract:
         if status < 300:
             self._judge_body(f"{name} takes", operation.get("requestBody"), request)
         responses = operation["responses"]
-        declared = responses.get(str(status)) or responses.get(f"{status // 100}XX")
+        declared = responses.get(str(status))
         if declared is None:
             self.faults.append(f"{name} answers {status}, undeclared: {answer.content[:200]!r}")
             return
         self._judge_body(f"{name} answers {status} with", declared, answer)
         if status >= 400 and answer.media_type == "application/problem+json":
             slug = json.loads(answer.content)["type"].rpartition(":")[2]
-            examples = declared["content"][answer.media_type].get("examples")
-            if examples is not None and slug not in examples:
+            if slug not in declared["content"].get(answer.media_type, {}).get("examples", {}):
                 self.faults.append(f"{name} answers {status} {slug}, undeclared")
 
     def _operation(self, method: str, path: str) -> tuple[str, dict[str, Any]] | None:

@@ -1,7 +1,7 @@
 """Imports every module of the product and asks every command for its help.
 
-`python every_part.py [PACKAGE...]` prints what it saw as JSON, and fails if anything failed. It leaves out the
-named packages: those whose extra is not installed.
+`python every_part.py [PACKAGE...]` prints what it saw as JSON, and fails if anything failed. It leaves
+out the named packages: those whose extra is not installed.
 """
 
 import contextlib

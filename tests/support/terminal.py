@@ -3,11 +3,12 @@
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -16,7 +17,7 @@ _PROMPT = re.compile(r"<<(\d+)>>")
 _QUESTION = "[y/N]: "
 _OWN_FILES = re.compile(r"(_editable_impl_|__editable__)?_*dpdpca", re.IGNORECASE)
 _LINE_SECONDS = 180.0
-_STOP_SECONDS = 20.0
+_STOP_SECONDS = 60.0
 
 
 class Terminal:
@@ -41,6 +42,9 @@ class Terminal:
             start_new_session=True,
         )
         os.close(theirs)
+        self._shown, self._more = "", threading.Condition()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
         self._read("the first prompt")
         self.type("stty -echo")
         self.type("unset HISTFILE")
@@ -54,21 +58,30 @@ class Terminal:
         assert status == 0, f"$ {line}\n{shown}"
         return shown
 
+    def _watch(self) -> None:
+        """Takes in whatever is shown, at any time: a server that may not write waits."""
+        with suppress(OSError):  # how Linux says that the other end is closed
+            while piece := os.read(self._ours, 65536).decode(errors="replace"):
+                with self._more:
+                    self._shown += piece.replace("\r\n", "\n")
+                    self._more.notify()
+
     def _read(self, line: str) -> tuple[str, int]:
-        """What is shown until the next prompt, and its status. Servers may write at any time."""
-        shown, answered, deadline = "", 0, time.monotonic() + _LINE_SECONDS
-        while (prompt := _PROMPT.search(shown)) is None:
-            assert time.monotonic() < deadline, f"$ {line}\n{shown}"
-            if select.select([self._ours], [], [], 1.0)[0]:
-                shown += os.read(self._ours, 65536).decode(errors="replace").replace("\r\n", "\n")
-            if shown.count(_QUESTION) > answered:
-                answered += 1
-                os.write(self._ours, b"y\n")
-        return shown[: prompt.start()], int(prompt[1])
+        """What is shown until the next prompt, and its status."""
+        answered, deadline = 0, time.monotonic() + _LINE_SECONDS
+        with self._more:
+            while (prompt := _PROMPT.search(self._shown)) is None:
+                if self._shown.count(_QUESTION) > answered:
+                    answered += 1
+                    os.write(self._ours, b"y\n")
+                self._more.wait(1.0)
+                assert time.monotonic() < deadline, f"$ {line}\n{self._shown}"
+            shown, self._shown = self._shown[: prompt.start()], self._shown[prompt.end() :]
+        return shown, int(prompt[1])
 
     def close(self) -> None:
-        """Ends what runs in the background, then the shell."""
-        os.write(self._ours, b"kill $(jobs -p); wait; exit\n")
+        """Ends the line that runs, what runs in the background, and the shell."""
+        os.write(self._ours, b"\x03\nkill $(jobs -p); wait; exit\n")
         try:
             self._shell.wait(_STOP_SECONDS)
         finally:

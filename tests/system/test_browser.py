@@ -129,7 +129,7 @@ def test_report_shows_its_drawings_without_a_network(browser: Browser, report: P
     # three studies, two drawings each
     assert browser.ask("return document.querySelectorAll('svg').length") == 6
     text = browser.ask("return document.body.innerText")
-    for part in ("noise edge", "Biplot", "What is promised, and to whom", "without privacy"):
+    for part in ("noise edge", "Biplot", "What is guaranteed, and against whom", "without privacy"):
         assert part in text
     loaded = "return performance.getEntriesByType('resource').length"
     assert browser.ask(loaded) == 0

@@ -184,7 +184,7 @@ def test_data_user_gets_result_report_and_proof(finished: Finished, tmp_path: Pa
     user, study = finished.user, finished.study
     model = user.ask("user", "result", study, "--out", tmp_path / "model.npz")
     assert (model["study"], model["records"]) == (study, sum(SIZES))
-    assert model["claim"].startswith("One record: (30, ")
+    assert model["claim"].startswith("Each record has (30, ")
     assert model["privacy"]["epsilon"] == 30
     assert {owner["name"] for owner in model["owners"]} == {owner.name for owner in finished.owners}
     assert (model["mean"] is not None) == (model["privacy"]["mechanism"].endswith("joint release"))

@@ -11,7 +11,7 @@ import pytest
 from callers import Product
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("protocol", "runtime", "services", "clients", "lab", "benchmarks")
+FOLDERS = ("protocol", "runtime", "services", "clients", "lab")
 
 CALLED_FROM_OUTSIDE = {
     # Python's public interface

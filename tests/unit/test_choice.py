@@ -82,7 +82,7 @@ def test_scales_are_asked_for_only_where_records_are_enough() -> None:
     assert first_round(D, 10_000, 0.02, unknown_scales=True).blocks == {BlockName.OCTAVES: Fraction(1)}
     few = first_round(D, 1000, 0.02, unknown_scales=True)
     assert BlockName.NORMS in few.blocks
-    assert "fewer than" in few.reasons[0]
+    assert "are too few for a study of scales" in few.reasons[0]
 
 
 def test_a_cheap_mean_is_asked_for_twice_and_the_joint_study_stands_about_it() -> None:
@@ -122,7 +122,7 @@ def test_a_dear_mean_makes_it_pairs(records: int, long: int, middle: int) -> Non
     assert following.release is ReleaseKind.PAIRS
     assert following.rho_share == Fraction(19, 20)
     assert EDGES[middle - 2] < following.clip_norm / sqrt(2) <= EDGES[middle - 1]
-    assert any("need none" in reason for reason in following.reasons)
+    assert any("need no centre" in reason for reason in following.reasons)
 
 
 def test_a_histogram_that_shows_nothing_leaves_the_rule() -> None:

@@ -58,7 +58,7 @@ def test_failing_child_ends_the_others_and_shows_its_last_lines(tmp_path: Path) 
 def test_server_that_ends_early_is_noticed_while_waiting_for_another(tmp_path: Path) -> None:
     with ChildProcesses(tmp_path, {}) as processes:
         processes.start("server", ["-c", "pass"], is_server=True)
-        with pytest.raises(ChildFailedError, match="server ended before its time"):
+        with pytest.raises(ChildFailedError, match="server ended too early"):
             processes.run("owner", ["-c", SLEEPER])
 
 

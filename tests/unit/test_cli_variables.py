@@ -20,7 +20,7 @@ MADE_UP = {"DPDPCA_PROXY_SOMETHING", "DPDPCA_TEST_FILE"}
 
 
 def test_every_variable_of_code_deployment_tests_and_texts_is_known() -> None:
-    folders = ("protocol", "services", "clients", "deploy", "docs", "tests", "benchmarks", ".ci")
+    folders = ("protocol", "services", "clients", "deploy", "docs", "tests", "lab", ".ci")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
     files += [ROOT / "docker-compose.yml", ROOT / "README.md", ROOT / "Makefile", ROOT / "CHANGELOG.md"]
     text = {
@@ -67,9 +67,9 @@ def test_the_list_holds_each_setting_of_the_services_and_nothing_is_known_in_vai
 def test_a_misspelt_variable_is_refused_by_services_and_told_to_people(wrong: str, right: str) -> None:
     environment = {wrong: "secret value", "DPDPCA_CA_FILE": "ca.pem", "HOME": "/root"}
     for words in (["proxy", "serve"], ["proxy", "invite"], ["user", "serve", "--port", "1"]):
-        with pytest.raises(UsageError, match=f"nothing reads {wrong}") as refusal:
+        with pytest.raises(UsageError, match=f"unknown environment variable {wrong}") as refusal:
             check_variables(words, environment)
-        assert f"is it {right}?" in refusal.value.next_step
+        assert f"did you mean {right}?" in refusal.value.next_step
     for words in (["owner", "join"], ["user", "study", "list"]):
         warning = check_variables(words, environment)
         assert warning is not None
@@ -107,7 +107,7 @@ def test_the_command_line_says_it_once(
     assert (status, said.count("DPDPCA_PROXY_PROT")) == (0, 1)
     status, said = run("proxy", "init", "--home", str(tmp_path / "proxy"))
     assert (status, said.count("\n")) == (2, 1)
-    assert "is it DPDPCA_PROXY_PORT?" in said
+    assert "did you mean DPDPCA_PROXY_PORT?" in said
     assert not (tmp_path / "proxy").exists()
 
 

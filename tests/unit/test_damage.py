@@ -292,7 +292,7 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
     [
         (
             lambda home: (home / "proxies.json").write_text("{"),
-            "a file of the home was not written by this program",
+            "a file of the home is damaged, or was not written by this program",
         ),
         (lambda home: (home / "proxies.json").chmod(0o644), "others may read or change a private file"),
         (

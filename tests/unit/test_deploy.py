@@ -23,7 +23,8 @@ def test_the_unit_reloads_with_the_signal_that_reads_certificates_again() -> Non
 
 def test_alerts_look_at_metrics_and_error_types_that_there_are() -> None:
     rules = (DEPLOY / "prometheus.rules.yml").read_text()
-    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    pages = (DEPLOY.parent / "docs").glob("**/*.md")
+    page = "".join(path.read_text() for path in pages if path.name in ("operations.md", "errors.md"))
     metrics = set(re.findall(r"\bdpdpca_\w+", rules))
     slugs = {slug for found in re.findall(r'slug=~?"([^"]+)"', rules) for slug in found.split("|")}
     assert {"dpdpca_certificate_seconds_left", "dpdpca_problems_total"} <= metrics

@@ -23,7 +23,6 @@ from dpdpca_runtime.http import exchange
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.connection import trusted_authorities
 from dpdpca_runtime.http.retry import Patience
-from dpdpca_user import service_client
 from dpdpca_user.service_client import ServiceClient
 
 KEY = IdentityKey.generate()
@@ -258,8 +257,7 @@ def test_an_unknown_name(ask: Ask, slept: list[float]) -> None:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exchange, service_client):
-        monkeypatch.setattr(module, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(exchange, "_TIMEOUT", 0.3)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -78,7 +78,7 @@ def test_draws_have_the_order_of_the_release_and_obey_their_bounds(
     fitted = mechanism.calibrated(setting(quantity, d=3))
     draws = fitted.draw(5)
     law = fitted.law(5)
-    front = {Quantity.JOINT: 4, Quantity.PAIRS: 1}.get(quantity, 0)
+    front = {Quantity.JOINT: 4, Quantity.SCATTER: 0}.get(quantity, 1)
     assert len(draws) == front + 6
     assert {type(draw) for draw in draws} == {int}
     assert all(abs(draw) <= law.triangle_bound for draw in draws[front:])

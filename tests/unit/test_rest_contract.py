@@ -108,8 +108,41 @@ def test_every_success_and_every_failure_is_described(contract: Contract) -> Non
                 (media,) = response["content"].values()
                 assert response["content"].keys() == {"application/problem+json"}, f"{name} {status}"
                 assert media["schema"] == {"$ref": "#/components/schemas/Problem"}, f"{name} {status}"
-                for slug in media.get("examples", {}):
+                assert media["examples"], f"{name} {status}"
+                for slug in media["examples"]:
                     assert PROBLEMS[slug].status == int(status), f"{name} {status} {slug}"
+
+
+def test_the_user_s_service_hands_on_the_problems_that_it_declares(played: Played) -> None:
+    """Of the two routes of the proxy that it asks while somebody waits, and of the way to them."""
+    proxy, user = dict(played.proxy.operations()), dict(played.user.operations())
+    http = ROOT / "runtime/dpdpca_runtime/http"
+    of_the_way = slugs_made(http / "connection.py", http / "exchange.py", http / "problems.py")
+    of_the_way.remove("no-events")  # of streams, which this service does not open
+    for method, path in (("POST", "/v1/studies/{study}/close"), ("DELETE", "/v1/studies/{study}")):
+        handed_on = declared_slugs(user[f"{method} {path}"])
+        assert declared_slugs(proxy[f"{method} {path}"]) <= handed_on
+        assert of_the_way <= handed_on
+    cancelled = declared_slugs(user["DELETE /v1/studies/{study}"])
+    assert declared_slugs(user["DELETE /v1/chains/{chain}"]) == cancelled
+
+
+def declared_slugs(operation: dict[str, Any]) -> set[str]:
+    contents = [response.get("content", {}) for response in operation["responses"].values()]
+    return {
+        slug for each in contents for slug in each.get("application/problem+json", {}).get("examples", {})
+    }
+
+
+def slugs_made(*files: Path) -> set[str]:
+    """The slugs of the errors in these files, but for those of a caller's mistake."""
+    found = set()
+    for call in (part for path in files for part in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and len(call.args) > 1:
+            kind, slug = getattr(errors, call.func.id, None), call.args[0]
+            if isinstance(kind, type) and kind is not errors.UsageError and isinstance(slug, ast.Constant):
+                found.add(str(slug.value))
+    return found
 
 
 def test_no_422_is_announced_where_none_comes(contract: Contract) -> None:
@@ -138,11 +171,12 @@ def test_examples_have_the_form_that_they_show(contract: Contract) -> None:
     for slug in PROBLEMS:
         contract.validator(PROBLEM_SCHEMA).validate(example(slug))
     for name, operation in contract.operations():
-        for media_type, media in operation.get("requestBody", {}).get("content", {}).items():
-            for shown in [*media.get("schema", {}).get("examples", []), *[media.get("example")]]:
-                if shown is not None and media_type == "application/json":
-                    errors = list(contract.validator(media["schema"]).iter_errors(shown))
-                    assert not errors, f"{name}: {errors[0].message}"
+        for part in [operation.get("requestBody", {}), *operation["responses"].values()]:
+            media = part.get("content", {}).get("application/json")
+            if media is not None:
+                shown = [*contract.resolved(media["schema"]).get("examples", []), media["example"]]
+                for each in shown:
+                    contract.validator(media["schema"]).validate(each), name
 
 
 def test_the_table_of_problems_says_what_the_code_raises() -> None:
@@ -162,7 +196,8 @@ def test_every_body_that_is_read_is_declared(played: Played) -> None:
     for contract in (played.proxy, played.user):
         for name, operation in contract.operations():
             method = name.partition(" ")[0]
-            reads = "415" in operation["responses"]
+            hands_on = "gateway" in declared_slugs(operation)  # with the problems of another service
+            reads = "415" in operation["responses"] and not hands_on
             assert ("requestBody" in operation) == reads, name
             assert method.lower() in METHODS
 

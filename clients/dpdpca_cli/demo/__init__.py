@@ -1,1 +1,1 @@
-"""A whole study between processes on this machine."""
+"""The demo: a whole study between processes on this machine."""

@@ -1,7 +1,8 @@
 """`dpdpca demo`: a whole study on this machine, between real processes, with real data.
 
-The demo plays all parties at once, each in its own process with its own home. It adds what no party of a real
-study can do: it holds all records, so it can lay the private components beside those without privacy.
+The demo runs all parties, each in its own process with its own home. It also does what no party of a real
+study
+can do: because it has all records, it can compare the private components with those without privacy.
 """
 
 import json
@@ -29,19 +30,20 @@ from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.files import private_dir, write_shared
 from dpdpca_runtime.text import load_text
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
 from dpdpca_user.results.report import render_report
 
 RELEASES = ("masked", "joint")
-"""The paper's protocol first."""
+"""The releases of the demo; the paper's protocol comes first."""
 
 _KEY_BITS = 3072
 _MOST_OWNERS = 50
 _LEAST_RHO = 1e-6
 _ROUNDING = 1.001
-"""Of two releases one has a little more ρ: its δ pays for no mask."""
+"""The two releases differ slightly in ρ, because in one of them part of δ pays for the mask."""
 
 app = typer.Typer(add_completion=False)
 
@@ -49,23 +51,27 @@ app = typer.Typer(add_completion=False)
 @app.command(epilog="Example: dpdpca demo --data records.csv --manifest study.toml --owners 5")
 def demo(
     data: Annotated[
-        Path | None, typer.Option(help="Your own records instead of the bundled ones; with --manifest.")
+        Path | None, typer.Option(help="Use your own records; needs --manifest. Default: the bundled ones.")
     ] = None,
     manifest: Annotated[
-        Path | None, typer.Option(help="Draft of a study of these records, in TOML; with --data.")
+        Path | None, typer.Option(help="The draft of a study of your records, in TOML; needs --data.")
     ] = None,
     owners: Annotated[
-        int, typer.Option(min=1, max=_MOST_OWNERS, help="Among how many owners to split them.")
+        int, typer.Option(min=1, max=_MOST_OWNERS, help="How many owners the records are split among.")
     ] = 3,
     out: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("demo-report.html"),
     keep: Annotated[bool, typer.Option("--keep", help="Keep the parties' homes, keys and logs.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as a JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run a study on this machine, masked, joint and as a chain, and compare with PCA without privacy."""
+    """Run a study on this machine (masked, joint and as a chain), and compare with PCA without privacy."""
     if (data is None) != (manifest is None):
-        raise UsageError("bad-option", "--data and --manifest go together", "give both or none")
+        raise UsageError(
+            "bad-option", "--data and --manifest must be given together", "give both, or neither of them"
+        )
     if not out.absolute().parent.is_dir():
-        raise UsageError("bad-option", "the folder for the report does not exist", "give another --out")
+        raise UsageError(
+            "bad-option", f"the folder {out.absolute().parent} does not exist", "choose another --out"
+        )
     plan = _plan(data, manifest, owners)
     console = Console(stderr=True, highlight=False)
     console.print(
@@ -93,13 +99,13 @@ def demo(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run.
+    """What the demo will run.
 
     Attributes:
-        draft: of either study, but for its `release`.
-        terms: the manifest that the draft makes with some key; good for everything but the key.
-        records: all owners' records.
-        owners: names.
+        draft: the draft of both studies, except for `release`.
+        terms: the manifest that the draft would give with some key; everything in it is right except the key.
+        records: the records of all owners.
+        owners: the names of the owners.
     """
 
     draft: dict[str, Any]
@@ -109,7 +115,7 @@ class Plan:
 
 
 def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
-    """Draft and records, checked before any process starts."""
+    """The draft and the records, checked before any process is started."""
     text = bundled_draft().encode() if manifest is None else _read(manifest)
     draft = parse_draft(text, TOML_MEDIA_TYPE)
     named = draft.get("participants")
@@ -117,7 +123,7 @@ def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
         owners = tuple(named)
     else:
         owners = tuple(f"Owner {number}" for number in range(1, owner_count + 1))
-    # The demo's own parties and times, whatever the draft says of them.
+    # The demo uses its own parties and times, whatever the draft says about them.
     draft |= {
         "participants": list(owners),
         "min_owners": owner_count,
@@ -131,14 +137,14 @@ def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
         raise InputError(
             "record-count",
             f"there are {records.num_rows} records,"
-            f" and the draft allows {terms.min_records} to {terms.max_records}",
+            f" but the draft allows {terms.min_records} to {terms.max_records}",
             "change min_records or max_records in the draft",
         )
     return Plan(draft, terms, records, owners)
 
 
 def terms_of(draft: dict[str, Any]) -> Manifest:
-    """The masked manifest of a draft, after the joint one was found good too."""
+    """The masked manifest of a draft. The joint manifest is checked too."""
     user = Party(USER_NAME, b"\xfe" * 32, b"\xfe" * 32)
     proxy = ProxyParty(PROXY_NAME, "http://127.0.0.1:8440", b"\xff" * 32, b"\xff" * 32)
     now = datetime.now(UTC)
@@ -157,23 +163,24 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
                 console.print(f"[bold]{release}[/] release", markup=True)
                 runs.append(federation.run_study(plan.draft | {"release": release}))
             console.print(
-                "[bold]chain[/] of pre-studies and what they choose, at the same ε in all", markup=True
+                "[bold]chain[/] of pre-studies and the study that they choose, with the same total ε",
+                markup=True,
             )
             runs.append(federation.run_chain(chain_draft(plan.draft)))
-            say("Stopping everything", None)
+            say("Stopping all processes", None)
         finally:
             federation.close()
     return runs
 
 
 def chain_draft(draft: dict[str, Any]) -> dict[str, Any]:
-    """What a chain needs of a study's draft; it chooses the rest. Records must be complete, or count so."""
+    """The part of a study's draft that a chain needs; it chooses the rest. Incomplete records must count."""
     chosen = ("release", "clip_norm", "sum_weight", "nonnegative")
     return {name: value for name, value in draft.items() if name not in chosen} | {"missing": "midpoint"}
 
 
 def owner_policy(plan: Plan) -> str:
-    """Each owner agrees to the demo's two studies and its chain, and to nothing beyond."""
+    """The policy of each owner: it accepts the demo's two studies and its chain, and nothing else."""
     terms = plan.terms
     all_three = 3 * Cost.of(terms.figures).rho
     return f"""\
@@ -198,13 +205,13 @@ def _write_report(out: Path, runs: Sequence[StudyRun], captured: Sequence[Captur
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        raise InputError("no-such-file", f"there is no file {path}", "give the path of a draft in TOML")
+        raise InputError("no-such-file", f"there is no file {path}", "give the path of a TOML draft")
     return load_text(path).encode()
 
 
 @contextmanager
 def _folder(keep: bool, console: Console) -> Iterator[Path]:
-    """A private folder for all homes; gone afterwards unless it is to be kept."""
+    """A private folder for all homes. It is deleted at the end unless `keep` is true."""
     folder = Path(tempfile.mkdtemp(prefix="dpdpca-demo-"))
     try:
         yield folder
@@ -217,7 +224,7 @@ def _folder(keep: bool, console: Console) -> Iterator[Path]:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Say]:
-    """One line that says what is going on; a finished step stays as a line of its own."""
+    """Show the current step in one line. Without a terminal, print each step on a line of its own."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),

@@ -1,7 +1,7 @@
-"""How good the private components are, measured on the pooled records.
+"""Measures how good the private components are, on the pooled records.
 
-Only a demo can do this: it holds all owners' records itself. In a real study nobody does, and what may be
-said about the components follows from the release alone.
+Only a demo can do this, because it has the records of all owners. In a real study nobody has them, and what
+is known about the components follows from the release alone.
 """
 
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ class CapturedVariance:
     """Shares of the pooled records' variance, each in [0, 1], for k = `counts`.
 
     Attributes:
-        counts: numbers of components, ascending.
-        private: what the first k components of the release capture.
-        best: what the first k components of PCA without privacy capture: the optimum.
+        counts: numbers k of components, ascending.
+        private: the share that the first k components of the release capture.
+        best: the share that the first k components of PCA without privacy capture, which is the optimum.
         overlaps: (d,) squared cosine between the i-th components of both.
     """
 
@@ -38,12 +38,12 @@ class CapturedVariance:
 
 
 def metric_rows(pooled: pa.Table, manifest: Manifest) -> Floats:
-    """(n, d) the pooled records in the study's metric: within the bounds, centred, scaled, not norm-clipped.
+    """(n, d) pooled records in the study's metric: clipped to the bounds, centred, scaled, norms not clipped.
 
     Args:
-        pooled: columns by name, more than the manifest's may be there; incomplete records are left out where
-            the manifest rejects them.
-        manifest: whose features, bounds and scaling to use.
+        pooled: columns by name. Other columns are ignored. Incomplete records are left out if the manifest
+            rejects them.
+        manifest: has the features, bounds and scaling.
     """
     wanted = {column_key(feature.name) for feature in manifest.features}
     table = pooled.select([name for name in pooled.column_names if column_key(name) in wanted])
@@ -61,7 +61,7 @@ def metric_rows(pooled: pa.Table, manifest: Manifest) -> Floats:
 
 
 def compare(model: Model, pooled: pa.Table, counts: Sequence[int] = COMPONENT_COUNTS) -> CapturedVariance:
-    """The private components beside PCA without privacy, both on the pooled records."""
+    """Compare the private components with PCA without privacy, both on the pooled records."""
     rows = metric_rows(pooled, model.manifest)
     covariance = np.atleast_2d(np.cov(rows, rowvar=False))
     values, columns = np.linalg.eigh(covariance)

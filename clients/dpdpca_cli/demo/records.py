@@ -1,4 +1,4 @@
-"""The records of the demo: the bundled file or one's own, split unevenly between the owners."""
+"""The records of the demo: the bundled file or the user's own, split unevenly between the owners."""
 
 from collections.abc import Sequence
 from importlib.resources import as_file, files
@@ -28,10 +28,10 @@ def bundled_draft() -> str:
 
 
 def read_records(path: Path, features: Sequence[Feature]) -> pa.Table:
-    """The features' columns of a file of any kind that owners can read, all in memory.
+    """Read the features' columns into memory, from any kind of file that owners can read.
 
     Raises:
-        InputError: the file is not there, or does not fit the features.
+        InputError: the file does not exist, or does not match the features.
     """
     batches = [
         pa.table({name: pa.array(column) for name, column in batch.items()})
@@ -41,7 +41,7 @@ def read_records(path: Path, features: Sequence[Feature]) -> pa.Table:
 
 
 def part_sizes(record_count: int, owner_count: int) -> tuple[int, ...]:
-    """How many records each owner holds: in proportion n : n − 1 : … : 1, largest first, all of them in all.
+    """How many records each owner gets: in proportion n : n − 1 : … : 1, largest first.
 
     Raises:
         InputError: there are too few records for each owner to have one.
@@ -61,7 +61,7 @@ def part_sizes(record_count: int, owner_count: int) -> tuple[int, ...]:
 
 
 def split(table: pa.Table, owner_count: int) -> tuple[pa.Table, ...]:
-    """Consecutive rows of `table`, one part an owner."""
+    """Consecutive rows of `table`, one part for each owner."""
     parts, start = [], 0
     for size in part_sizes(table.num_rows, owner_count):
         parts.append(table.slice(start, size))
@@ -70,7 +70,7 @@ def split(table: pa.Table, owner_count: int) -> tuple[pa.Table, ...]:
 
 
 def write_parts(parts: Sequence[pa.Table], folder: Path) -> tuple[Path, ...]:
-    """One Parquet file an owner, in `folder`."""
+    """Write one Parquet file for each owner to `folder`."""
     paths = tuple(folder / f"owner-{number}.parquet" for number in range(1, len(parts) + 1))
     for part, path in zip(parts, paths, strict=True):
         pq.write_table(part, path)

@@ -1,4 +1,4 @@
-"""The demo's figures side by side, for the terminal, the report and JSON."""
+"""Compares the figures of the demo's studies, for the terminal, the report and JSON."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,18 +11,19 @@ from dpdpca_cli.federation.studies import StudyRun
 from dpdpca_user.results.report import Table
 
 POOLED_NOTE = (
-    "Captured variance is measured on the pooled records, in half-ranges of the features, norms not clipped. "
-    "Only this demo can do that, because it holds everybody's records; in a real study nobody does."
+    "Captured variance is measured on the pooled records, in half-ranges of the features, without clipping"
+    " of "
+    "norms. Only this demo can do that, because it has everybody's records. In a real study nobody has them."
 )
 
 
 def result_tables(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> tuple[Table, ...]:
-    """Three tables: variance and privacy, seconds and bytes of each role, the owners one by one."""
+    """Three tables: variance and privacy; seconds and bytes of each role; and each owner."""
     return (_quality(runs, captured), _costs(runs), _owners(runs))
 
 
 def terminal_table(table: Table) -> TerminalTable:
-    """The same table for a terminal; texts are taken as they are."""
+    """The same table for a terminal. Texts are not interpreted as markup."""
     shown = TerminalTable(title=Text(table.title), title_justify="left")
     for number, name in enumerate(table.header):
         shown.add_column(Text(name), justify="right" if number else "left")
@@ -75,13 +76,13 @@ def _quality(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]) -> 
         ["records", *_each(runs, lambda run: f"{run.model.components.count:,}"), ""],
     ]
     header = ["", *(run.release for run in runs), "without privacy"]
-    return Table("Private components beside PCA without privacy", header, rows, POOLED_NOTE)
+    return Table("Private components compared with PCA without privacy", header, rows, POOLED_NOTE)
 
 
 def _costs(runs: Sequence[StudyRun]) -> Table:
     rows = [
         [
-            "each owner, at most",
+            "slowest owner",
             "encrypt and send",
             *_each(runs, lambda run: _seconds(max(owner.seconds for owner in run.owners))),
         ],
@@ -128,12 +129,12 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _watched(seconds: float) -> str:
-    """Seconds that were read off the proxy's live page, which is made anew twice a second."""
+    """Seconds read from the proxy's live page, which is updated twice a second."""
     return "< 0.5 s" if seconds < 0.5 else _seconds(seconds)
 
 
 def _size(count: int) -> str:
-    """Bytes in decimal units, as the prefixes say."""
+    """Bytes in decimal units."""
     size = float(count)
     for unit in ("B", "kB", "MB"):
         if size < 1000:

@@ -12,7 +12,7 @@ _ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class LocalParty:
-    """One party: a role, a name, a home folder of its own, and its settings.
+    """One party: a role, a name, its own home folder, and its settings.
 
     Attributes:
         role: `proxy`, `user` or `owner`.
@@ -26,23 +26,26 @@ class LocalParty:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the commands of this party need in their environment."""
+        """The environment variables that the commands of this party need."""
         return {**self.settings, f"DPDPCA_{self.role.upper()}_HOME": str(self.home)}
 
     def init(self, *options: str) -> list[str]:
-        """The words after `dpdpca` that make its identity."""
+        """The arguments of `dpdpca` that create its identity."""
         return [self.role, "init", "--name", self.name, *options]
 
     def enrol(self, proxy_url: str, invitation: Path) -> list[str]:
-        """The words that enrol it. The invitation is a file and never an argument."""
+        """The arguments that enrol it. The invitation is in a file and never an argument."""
         return [self.role, "enrol", proxy_url, "--invitation-file", str(invitation), "--yes"]
 
     def serve(self, *options: str) -> list[str]:
-        """The words that start its service."""
+        """The arguments that start its service."""
         return [self.role, "serve", *options]
 
     def invite(self, other: "LocalParty") -> list[str]:
-        """The words by which this proxy invites another party. They print JSON with its `token`."""
+        """The arguments with which this proxy invites another party.
+
+        The command prints JSON with its `token`.
+        """
         return [self.role, "invite", "--role", other.role, "--name", other.name, "--json"]
 
 

@@ -1,6 +1,6 @@
 """Commands of this installation as child processes, none of which is left behind.
 
-Children run in sessions of their own, so that Ctrl-C reaches the parent alone, which then ends them in order.
+Children run in their own sessions, so that Ctrl-C reaches only the parent, which then ends them in order.
 What a child prints goes to files in a private folder. Its last lines are shown when it fails.
 """
 
@@ -29,7 +29,7 @@ _LOWEST_PORT, _HIGHEST_PORT = 12_000, 32_000
 _ENDINGS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
-"""`dpdpca` of this very installation, whatever the PATH says."""
+"""The `dpdpca` of this installation, whatever the PATH says."""
 
 
 def launch(
@@ -52,7 +52,7 @@ def inherited_environment() -> dict[str, str]:
 
 
 def tail(file: Path) -> str:
-    """The end of a log; empty where there is none."""
+    """The end of a log; empty if there is none."""
     try:
         with file.open("rb") as stream:
             stream.seek(max(0, file.stat().st_size - _TAIL_BYTES))
@@ -72,19 +72,19 @@ class Child:
     errors: Path
 
     def tail(self) -> str:
-        """The last lines that it wrote, errors first choice."""
+        """The last lines that it wrote: of its errors if there are any, else of its output."""
         for file in (self.errors, self.output):
             lines = tail(file).splitlines()
             if lines:
                 return "\n".join(lines[-_TAIL_LINES:])
-        return "it said nothing"
+        return "it printed nothing"
 
 
 class ChildFailedError(UnavailableError):
-    """A child ended badly or did not start in time.
+    """A child failed, ended too early, or did not start in time.
 
     Args:
-        child: whose last lines are worth showing.
+        child: the child whose last lines are shown.
         what: what went wrong with it.
     """
 
@@ -95,11 +95,12 @@ class ChildFailedError(UnavailableError):
 
 
 class ChildProcesses:
-    """Starts children, waits for them, and ends all of them on the way out, whatever the reason.
+    """Starts child processes, waits for them, and ends all of them when the block is left for any reason.
 
     Args:
-        folder: private; output of the children goes to `folder/logs`.
-        environment: added to this process's environment for every child, without its own settings of DPDPCA.
+        folder: a private folder; the output of the children goes to `folder/logs`.
+        environment: variables for every child. A child also inherits this process's environment, except for
+            the settings of DPDPCA in it.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
@@ -154,10 +155,10 @@ class ChildProcesses:
         environment: Mapping[str, str] | None = None,
         limit_seconds: float = 120.0,
     ) -> str:
-        """Run `dpdpca ARGUMENTS` to its end; what it printed.
+        """Run `dpdpca ARGUMENTS` to its end, and return what it printed.
 
         Raises:
-            ChildFailedError: it failed, or another child died meanwhile.
+            ChildFailedError: it failed, or another child failed in the meantime.
         """
         child = self.start(name, arguments, environment)
         self.wait_for([child], limit_seconds)
@@ -166,7 +167,7 @@ class ChildProcesses:
     def wait_for(
         self, waited: Sequence[Child], limit_seconds: float, tick: Callable[[], None] | None = None
     ) -> None:
-        """Until all of `waited` ended well; `tick` is called ten times a second, and once all have ended.
+        """Wait until all of `waited` have ended well; `tick` is called ten times a second, and at the end.
 
         Raises:
             ChildFailedError: one of them failed or took too long, or a server ended.
@@ -188,12 +189,14 @@ class ChildProcesses:
         what: str,
         every_seconds: float = _POLL_SECONDS,
     ) -> None:
-        """Until `condition`, while no child fails and no server ends.
+        """Wait until `condition` holds, as long as no child fails and no server ends.
 
         Args:
-            condition: asked every so often.
-            limit_seconds: how long before `blamed` is blamed for `what`.
-            every_seconds: between two questions.
+            condition: checked every `every_seconds`.
+            limit_seconds: how long to wait.
+            blamed: the child that the error names after this time.
+            what: the error message in that case, such as "did not finish".
+            every_seconds: time between two checks.
         """
         deadline = time.monotonic() + limit_seconds
         while not condition():
@@ -211,7 +214,7 @@ class ChildProcesses:
             if status != 0:
                 raise ChildFailedError(child, f"ended with status {status}")
             if child.is_server:
-                raise ChildFailedError(child, "ended before its time")
+                raise ChildFailedError(child, "ended too early")
             self._children.remove(child)
 
     def _end_all(self) -> None:
@@ -231,9 +234,9 @@ class ChildProcesses:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now.
+    """A loopback port on which nobody listens now.
 
-    It lies below the ports of outgoing connections, so that a server that is started again finds it free.
+    It is below the ports of outgoing connections, so that it is still free when a server is restarted.
     """
     while True:
         port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)

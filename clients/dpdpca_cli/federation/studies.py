@@ -25,7 +25,7 @@ _STUDY_SECONDS = 24 * 3600.0
 _LOOK_SECONDS = 0.3
 
 Say = Callable[[str, float | None], None]
-"""Told what is going on, and how much of it is done in [0, 1] where that is known."""
+"""Receives the name of the current step, and the fraction of it that is done, or None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,12 @@ class StudyRun:
     """One study from draft to model.
 
     Attributes:
-        key_seconds: from the draft to the signed manifest at the proxy, most of it the making of the key.
+        key_seconds: from the draft to the signed manifest at the proxy; mostly for making the key.
         proxy_seconds: from the end of the last owner's command to the release on the operator's page.
-        user_seconds: the data user's own steps after that, by name.
-        release_bytes: ciphertexts that the proxy gave to the data user, E[N] of a masked study included.
-        rounds: releases of a chain, the last one the model's; empty for a study by itself. Seconds and bytes
-            of a chain are those of all its rounds.
+        user_seconds: time of each later step of the data user, by name.
+        release_bytes: size of the ciphertexts that the proxy gave to the data user, with E[N] if masked.
+        rounds: releases of a chain, of which the last one gives the model; empty for a single study. Seconds
+            and bytes of a chain are the totals of all its rounds.
     """
 
     model: Model
@@ -61,13 +61,13 @@ class StudyRun:
 
     @property
     def release(self) -> str:
-        """Masked, joint or pairs; with `auto` in front if a chain has chosen it."""
+        """Masked, joint or pairs; preceded by `auto` if a chain has chosen it."""
         release = str(self.model.manifest.release)
         return f"auto ({release})" if self.rounds else release
 
     @property
     def promise(self) -> str:
-        """What one record is promised, over all rounds of a chain."""
+        """The privacy guarantee of one record; for a chain, over all its rounds."""
         manifest = self.model.manifest
         if not self.rounds:
             return str(manifest.figures.guarantee)
@@ -80,11 +80,11 @@ class Federation:
 
     Args:
         processes: where the processes run.
-        folder: private; one home a party.
+        folder: a private folder; each party gets a home in it.
         owners: names, in the order of `parts`.
-        parts: one data file an owner.
-        policy: what each owner agrees to, as its policy file says it.
-        say: told about progress.
+        parts: one data file for each owner.
+        policy: the content of each owner's policy file.
+        say: receives progress.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class Federation:
         )
 
     def found(self) -> None:
-        """Make identities, start the two services, and enrol everybody by invitation."""
-        self._say("Making the identities of all parties", None)
+        """Create identities, start both services, and enrol all parties by invitation."""
+        self._say("Creating the identities of all parties", None)
         self._run("proxy init", self._proxy, self._proxy.init())
         made = [self._start(f"init {party.name}", party, party.init()) for party in self._members]
         self._processes.wait_for(made, _START_SECONDS)
@@ -137,7 +137,7 @@ class Federation:
 
     @property
     def _members(self) -> tuple[LocalParty, ...]:
-        """All whom the proxy invites."""
+        """All parties that the proxy invites."""
         return (self._user, *self._owners)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class Federation:
             self.news.close()
 
     def run_study(self, draft: Mapping[str, Any]) -> StudyRun:
-        """One study from draft to model: created over the service's REST, joined by every owner's command."""
+        """Run one study from draft to model: the service creates it, and each owner joins by its command."""
         with ServiceClient(self.service_url, home=self._user.home) as service:
             begun = time.monotonic()
             study = self._create(service, draft)
@@ -165,7 +165,7 @@ class Federation:
         )
 
     def run_chain(self, draft: Mapping[str, Any]) -> StudyRun:
-        """A chain from its base draft to its model: the service chooses, every owner's command joins."""
+        """Run a chain from its base draft to its model: the service chooses, and owners join by command."""
         owners: list[tuple[OwnerRun, ...]] = []
         key_seconds = proxy_seconds = 0.0
         user_seconds: dict[str, float] = {}
@@ -206,8 +206,8 @@ class Federation:
         )
 
     def _await_round(self, service: ServiceClient, chain: str, known: int) -> dict[str, Any]:
-        """Until the chain has a study after the first `known` that owners can join, or has ended."""
-        self._say("Data user: choosing what comes next, and making its key", None)
+        """Wait until the chain has ended, or has a further study, after the first `known`, that is open."""
+        self._say("Data user: choosing the next round and making its key", None)
         facts: dict[str, Any] = {}
 
         def is_open() -> bool:
@@ -284,7 +284,7 @@ class Federation:
         return self._processes.run(title, words, party.environment)
 
     def _serve(self, title: str, party: LocalParty, url: str) -> Child:
-        """Starts a service, and waits until it is ready."""
+        """Start a service, and wait until it is ready."""
         child = self._processes.start(title, party.serve(), party.environment, is_server=True)
         self._wait(lambda: is_ready(url), _START_SECONDS, child, "was not ready")
         return child
@@ -298,13 +298,13 @@ class Federation:
 
 
 def _ciphertexts(evidence: Mapping[str, Any]) -> int:
-    """Ciphertexts of one round, by the manifest that was signed."""
+    """The number of ciphertexts of one round, from its signed manifest."""
     manifest = parse_manifest(evidence["manifest"]["body"])
     return manifest.figures.ciphertext_count
 
 
 def _check_alive(facts: Mapping[str, Any]) -> None:
-    """Raises DpdpcaError where a study has ended without a model."""
+    """Raises DpdpcaError if a study has ended without a model."""
     if facts.get("state") in ("failed", "cancelled"):
         reason = facts.get("failure") or facts["state"]
         raise UnavailableError("study-failed", f"the study ended without a result: {reason}")

@@ -1,4 +1,4 @@
-"""What the operator of the demo's proxy sees: live news of its studies, and when each came."""
+"""Follows the live news of a proxy, as its operator sees it, with the time of each item."""
 
 import json
 import threading
@@ -15,13 +15,13 @@ _RELEASED = ("released", "published")
 
 @dataclass(slots=True)
 class StudyNews:
-    """The latest of one study.
+    """The latest news of one study.
 
     Attributes:
-        state: as the proxy names it.
-        progress: (phase, done, total) of the proxy's long work, or None.
-        owners_complete: shares that are in.
-        seen_at: state → seconds of the monotonic clock at which it was first seen.
+        state: the state, as the proxy names it.
+        progress: (phase, done, total) of long work of the proxy, or None.
+        owners_complete: number of complete shares.
+        seen_at: for each state, the seconds of the monotonic clock at which it was first seen.
     """
 
     state: str = ""
@@ -30,7 +30,7 @@ class StudyNews:
     seen_at: dict[str, float] = field(default_factory=dict)
 
     def released_at(self) -> float:
-        """When the release was there, as seen; now if that was missed."""
+        """When the release was first seen; the current time if it was missed."""
         return min(
             (self.seen_at[state] for state in _RELEASED if state in self.seen_at), default=time.monotonic()
         )
@@ -40,7 +40,7 @@ class ProxyNews:
     """Follows the operator's event stream in a thread until the proxy ends.
 
     Args:
-        url: of the operator's listener.
+        url: the address of the operator's listener.
     """
 
     def __init__(self, url: str) -> None:
@@ -51,13 +51,13 @@ class ProxyNews:
         threading.Thread(target=self._follow, name="proxy-news", daemon=True).start()
 
     def of(self, study: str) -> StudyNews:
-        """A copy of what is known of a study."""
+        """A copy of what is known about a study."""
         with self._lock:
             known = self._studies.get(study, StudyNews())
             return StudyNews(known.state, known.progress, known.owners_complete, dict(known.seen_at))
 
     def close(self) -> None:
-        """Follow no longer; the thread ends with its connection."""
+        """Stop following. The thread ends when its connection ends."""
         self._ended.set()
 
     def _follow(self) -> None:

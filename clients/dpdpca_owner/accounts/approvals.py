@@ -33,7 +33,7 @@ class Chain:
     Attributes:
         before: the share of the total that other live rounds have taken.
         rounds: the number of these rounds.
-        share: the share that this round takes.
+        share: the share of the total that this round takes.
         is_same_total: whether its ε and δ are those that were approved, or nothing was approved yet.
         is_covered: whether an earlier round on the same terms was approved and enough of the total is left.
         data_sets: the data sets on which earlier rounds are booked.
@@ -103,7 +103,7 @@ class Approvals:
         """A study compared with what was approved; None if it is not a round of a chain.
 
         Raises:
-            IntegrityError: the file of the chain was not written by this program.
+            IntegrityError: the file of the chain is damaged, or was not written by this program.
         """
         if manifest.rho_share == WHOLE:
             return None

@@ -150,8 +150,9 @@ def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
         if read_time(said.time, "time") > spend.charge.closes_at:
             raise PolicyError(
                 "late-withdrawal",
-                "the receipt of the withdrawal is from after the study's closing time: nothing is refunded",
-                "look at the study with: dpdpca owner status",
+                "the receipt of the withdrawal was signed after the study's closing time; nothing is"
+                " refunded",
+                "see the state of the study with: dpdpca owner status",
             )
         batch.add("refund", {**detail, "why": SpendState.WITHDRAWN.value})
     return batch.entries

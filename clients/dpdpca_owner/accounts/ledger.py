@@ -32,7 +32,7 @@ class Ledger:
         entries: the chain.
         spends: every charge in the order of booking. A study that was refunded and joined again has several.
         budget: the budget in force at the last reservation.
-        lost: what a recovery could not attribute; it counts in every data set.
+        lost: cost that a recovery could not attribute to any study; it counts in every data set.
         contents: for each fingerprint: (data set, number of records, time first seen).
         key_check: digest of the key of the fingerprints; None before the first entry.
         last: digest of the last entry.
@@ -86,7 +86,7 @@ class Ledger:
         if rest:
             raise MessageError("ledger-corrupt", "the last line of the ledger is not complete")
 
-    # What it says
+    # Queries
 
     @property
     def id(self) -> Digest:

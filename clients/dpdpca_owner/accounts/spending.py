@@ -1,4 +1,4 @@
-"""What a study would cost of an owner's budget; the consent sheet shows it, and a join must fit into it."""
+"""How much of an owner's budget a study would use. The consent sheet shows it, and a join checks it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -139,7 +139,7 @@ class Spending:
 def foresee(
     ledger: Ledger, charge: Charge, budget: Budget, fingerprint: Digest | None, named: str | None
 ) -> Spending:
-    """What `charge` would cost of the budget now.
+    """How much of the budget `charge` would use now.
 
     Args:
         ledger: the ledger so far.

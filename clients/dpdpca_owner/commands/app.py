@@ -18,7 +18,6 @@ from dpdpca_owner.commands.parts import (
     Passphrase,
     Query,
     UrlFile,
-    Yes,
     find_home,
     locate,
     make_console,
@@ -29,7 +28,15 @@ from dpdpca_owner.commands.parts import (
     say,
 )
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen
+from dpdpca_runtime.command_options import (
+    AsJson,
+    AskPassphrase,
+    CaFile,
+    InvitationFile,
+    KeyUnseen,
+    ProxyUrl,
+    Yes,
+)
 from dpdpca_runtime.text import load_line, load_text
 
 if TYPE_CHECKING:
@@ -73,7 +80,7 @@ def init(
 
 @app.command(epilog="Example: dpdpca owner enrol https://proxy.example:8440 --invitation-file token.txt")
 def enrol(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
+    url: ProxyUrl,
     invitation_file: InvitationFile = None,
     yes: KeyUnseen = False,
     home: Home = None,

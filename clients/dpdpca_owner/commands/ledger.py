@@ -8,7 +8,6 @@ from dpdpca_owner.commands.parts import (
     Dataset,
     Home,
     Passphrase,
-    Yes,
     find_home,
     make_console,
     need_terminal,
@@ -16,7 +15,7 @@ from dpdpca_owner.commands.parts import (
     print_facts,
 )
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_runtime.command_options import AsJson
+from dpdpca_runtime.command_options import AsJson, Yes
 
 EXAMPLE = "Example: dpdpca owner ledger --json"
 

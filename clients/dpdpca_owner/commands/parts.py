@@ -52,7 +52,6 @@ Dataset = Annotated[
         " in the policy, else the one in which the same records were booked before, else a new one.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask no questions.")]
 
 
 def print_facts(as_json: bool, facts: dict[str, Any], text: str) -> None:

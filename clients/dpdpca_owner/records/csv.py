@@ -120,7 +120,7 @@ class CsvSource(RecordSource):
                 raise InputError(
                     "ragged-row",
                     f"{place} of {self._path} has {fields} fields, but the header has {len(self.names)}",
-                    "export the file again, with quotes around texts",
+                    "export the file again, with quotes around text fields",
                 ) from None
             raise self._damaged() if isinstance(error, OSError) else self._not_text() from error
 
@@ -256,7 +256,7 @@ def _numbers(texts: pa.Array, feature: Feature, first_record: int, decimal: str)
             feature,
             "text",
             first_record + bad + 1,
-            "leave the field empty where the value is missing; for decimal commas add --decimal ,",
+            "leave the field empty if the value is missing; for decimal commas add --decimal ,",
         )
     return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
 

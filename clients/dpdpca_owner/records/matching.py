@@ -40,7 +40,7 @@ def match_columns(names: Sequence[str], features: Iterable[Feature]) -> list[int
         raise InputError(
             "missing-column",
             f"the data lacks the column{'s' if len(missing) > 1 else ''} {_listed(missing)}",
-            _suggestion(missing, list(places)) or "name the columns as the manifest does",
+            _suggestion(missing, list(places)) or "use the column names of the manifest",
         )
     return found
 

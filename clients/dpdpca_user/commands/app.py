@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpdpca_protocol.errors import AuthenticationError, NotAllowedError, PolicyError
-from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen
+from dpdpca_runtime.command_options import AsJson, AskPassphrase, CaFile, InvitationFile, KeyUnseen, ProxyUrl
 from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     Home,
@@ -60,7 +60,7 @@ def init(
 
 @app.command(epilog="Example: dpdpca user enrol https://proxy.example:8440 --invitation-file token.txt")
 def enrol(
-    url: Annotated[str, typer.Argument(metavar="URL", help="The proxy's address.")],
+    url: ProxyUrl,
     invitation_file: InvitationFile = None,
     yes: KeyUnseen = False,
     home: Home = None,

@@ -39,6 +39,23 @@ DraftFile = Annotated[Path, typer.Argument(metavar="FILE", help="The draft: a .j
 Records = Annotated[
     int | None, typer.Option("--records", min=1, help="How many records all owners have together.")
 ]
+Sample = Annotated[
+    Path | None,
+    typer.Option(
+        "--sample", help="CSV file with a header and no private data; shows whether bounds are too wide."
+    ),
+]
+Scales = Annotated[
+    bool,
+    typer.Option("--scales", help="Bounds may be far too wide: first ask for the scale of every feature."),
+]
+Publish = Annotated[
+    bool,
+    typer.Option("--publish/--no-publish", help="Send the components to the owners, sealed to their keys."),
+]
+Proxy = Annotated[
+    str | None, typer.Option("--proxy", help="The proxy's address; needed if you are enrolled at several.")
+]
 
 
 def open_client(url: str | None, home: Path | None) -> "ServiceClient":

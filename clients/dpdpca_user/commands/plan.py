@@ -14,6 +14,8 @@ from dpdpca_user.commands.parts import (
     DraftFile,
     Home,
     Records,
+    Sample,
+    Scales,
     Service,
     lint_draft,
     open_client,
@@ -41,10 +43,7 @@ def plan(
         str | None,
         typer.Option(help="Variances known from other sources: a file of numbers, or shares as 0.4,0.2,0.1."),
     ] = None,
-    sample: Annotated[
-        Path | None,
-        typer.Option(help="CSV file with a header and no private data; shows whether bounds are too wide."),
-    ] = None,
+    sample: Sample = None,
     from_studies: Annotated[
         str | None,
         typer.Option(
@@ -56,12 +55,7 @@ def plan(
     begin: Annotated[
         bool, typer.Option("--begin", help="Write the draft of the first round of a chain.")
     ] = False,
-    scales: Annotated[
-        bool,
-        typer.Option(
-            "--scales", help="Bounds may be far too wide: first ask for the scale of every feature."
-        ),
-    ] = False,
+    scales: Scales = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Write the draft of the next round to this file; default: print it."),
@@ -82,7 +76,7 @@ def plan(
         return
     if records is None:
         raise UsageError(
-            "bad-option", "--records is missing", "say how many records the owners have together"
+            "bad-option", "--records is missing", "give the number of records that all owners have together"
         )
     if begin:
         _begin(base, records, scales, out, as_json)

@@ -8,7 +8,17 @@ import typer
 
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_runtime.command_options import AsJson
-from dpdpca_user.commands.parts import DraftFile, Home, Service, load_draft, open_client, show_line
+from dpdpca_user.commands.parts import (
+    DraftFile,
+    Home,
+    Proxy,
+    Publish,
+    Scales,
+    Service,
+    load_draft,
+    open_client,
+    show_line,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,35 +38,26 @@ def study_run(
     records: Annotated[
         int | None, typer.Option(min=1, help="How many records are expected in all; default: max_records.")
     ] = None,
-    scales: Annotated[
-        bool,
-        typer.Option(
-            "--scales", help="Bounds may be far too wide: first ask for the scale of every feature."
-        ),
-    ] = False,
+    scales: Scales = False,
     again: Annotated[
         bool,
         typer.Option(
             "--again", help="Start a new chain even if this draft has one; it spends the budget anew."
         ),
     ] = False,
-    publish: Annotated[
-        bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
-    ] = True,
+    publish: Publish = True,
     wait: Annotated[
         bool, typer.Option(help="Wait until the end; the service continues even if this command stops.")
     ] = True,
-    proxy: Annotated[
-        str | None, typer.Option(help="The proxy's address; needed if you are enrolled at several.")
-    ] = None,
+    proxy: Proxy = None,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a study until its model is ready; with --auto, run a chain of studies within one total ε.
 
-    Repeating the command continues a chain, but it creates a single study again. `study list` shows what is
-    running.
+    Repeating the command with --auto continues the chain. Without --auto it creates another study; `study
+    list` shows what is running.
     """
     content, media_type = load_draft(draft)
     with open_client(service, home) as client:

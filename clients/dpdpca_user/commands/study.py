@@ -11,7 +11,10 @@ from dpdpca_runtime.text import for_terminal
 from dpdpca_user.commands.parts import (
     DraftFile,
     Home,
+    Proxy,
+    Publish,
     Records,
+    Sample,
     Service,
     Study,
     lint_draft,
@@ -55,10 +58,7 @@ def study_init(
 @study_app.command("lint", epilog="Example: dpdpca user study lint draft.toml")
 def study_lint(
     draft: DraftFile,
-    sample: Annotated[
-        Path | None,
-        typer.Option(help="CSV file with a header and no private data; shows whether bounds are too wide."),
-    ] = None,
+    sample: Sample = None,
     records: Records = None,
     as_json: AsJson = False,
 ) -> None:
@@ -81,9 +81,7 @@ def study_lint(
 @study_app.command("create", epilog="Example: dpdpca user study create draft.toml")
 def study_create(
     draft: DraftFile,
-    publish: Annotated[
-        bool, typer.Option(help="Send the components to the owners, sealed to their keys.")
-    ] = True,
+    publish: Publish = True,
     in_clear: Annotated[
         bool,
         typer.Option(
@@ -92,9 +90,7 @@ def study_create(
             " proxy draws the noise, a second draw is added permanently, and only the sum is ever shown.",
         ),
     ] = False,
-    proxy: Annotated[
-        str | None, typer.Option(help="The proxy's address; needed if you are enrolled at several.")
-    ] = None,
+    proxy: Proxy = None,
     service: Service = None,
     home: Home = None,
     as_json: AsJson = False,

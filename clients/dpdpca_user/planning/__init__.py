@@ -1,1 +1,1 @@
-"""Before a study: drafts, forecasts of the noise, pre-studies and what they choose."""
+"""What comes before a study: drafts, forecasts of the noise, pre-studies, and choices based on them."""

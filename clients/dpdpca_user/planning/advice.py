@@ -1,4 +1,4 @@
-"""What could be better about a draft: sentences for whoever writes it, none of which stops a study."""
+"""Advice on a draft: sentences for its author about what could be better. None of it stops a study."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +17,16 @@ _HIGH_CLIP = 0.7
 _RULE_CLIP = 0.35
 _WIDE = 5.0
 _NARROW = 1e-6
-"""Width of bounds beside their size, below which they are hardly meant."""
+"""Relative width of bounds below which they are probably a mistake."""
 _COSTLY = 1.05
-"""Times the noise from which max_records is worth a word."""
+"""Factor in the noise from which max_records deserves advice."""
 _MANY = 20
 _MASKED_OVER_JOINT = {False: "2.3 to 2.8", True: "1.4 to 1.7"}
 """c of `planning` by nonnegative, at a/K of 0.43 and 0.05."""
 
 
 def advice(manifest: Manifest, records: int | None = None) -> list[str]:
-    """What can be said from the draft alone, and from how many records are expected."""
+    """Advice from the draft alone and, if given, the expected number of records."""
     return list(_advice(manifest, records))
 
 
@@ -41,32 +41,34 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
     ]
     if from_zero and not manifest.rules.of_pairs:
         yield (
-            "of bounds [0, B]: is B/2 a typical value? It is the centre of "
-            f"{', '.join(from_zero[:_MANY])}. Where it is not, give a centre; for counts it is often near 0"
+            "with bounds [0, B] the centre is B/2, as for "
+            f"{', '.join(from_zero[:_MANY])}. If B/2 is not a typical value, give a centre; for counts it is "
+            "often near 0"
         )
     if manifest.missing == "reject":
-        yield "missing = reject: which records are complete is treated as public; midpoint keeps every record"
+        yield "with missing = reject, it is public which records are complete; midpoint keeps every record"
     if manifest.rules.is_masked:
         yield (
             f"the masked release has {_MASKED_OVER_JOINT[manifest.nonnegative]} times the noise of the joint "
-            "one at the same ε, needs a count round, and trusts every owner; the joint release gives a "
-            "private mean too"
+            "one at the same ε, needs a count round, and relies on every owner; the joint release also gives"
+            " a "
+            "private mean"
         )
         if not manifest.nonnegative and all(feature.centre == feature.lower for feature in manifest.features):
-            yield "every centre is the lower bound: nonnegative = true takes two fifths off the noise"
+            yield "every centre is the lower bound: nonnegative = true would reduce the noise by two fifths"
     if not manifest.participants:
-        yield "no participants are named: any enrolled owner may join; naming them is the safer form"
+        yield "no participants are named, so any enrolled owner may join; naming them is safer"
     if manifest.epsilon > 3:
-        yield f"ε = {float(manifest.epsilon):g} is a weak promise to one record"
+        yield f"ε = {float(manifest.epsilon):g} is a weak guarantee for one record"
     if "…" in (manifest.title, manifest.purpose):
-        yield "owners read title and purpose before they consent: write them"
+        yield "write a title and a purpose, because owners read them before they consent"
     if records is not None:
         yield from _count_advice(manifest, records)
 
 
 def _count_advice(manifest: Manifest, records: int) -> Iterator[str]:
     if records > manifest.max_records:
-        yield f"{records} records are more than max_records, {manifest.max_records}"
+        yield f"{records} records are more than max_records = {manifest.max_records}"
         return
     enough = room_for(records)
     if enough >= manifest.max_records or manifest.delta != default_delta(manifest.max_records):
@@ -75,8 +77,8 @@ def _count_advice(manifest: Manifest, records: int) -> Iterator[str]:
     factor = float(manifest.noise_scale / figures_of(terms).noise_scale)
     if factor >= _COSTLY:
         yield (
-            f"max_records {manifest.max_records:,} is far above {records:,} records: delta follows from it,"
-            f" and the noise is {factor:.2f} times that of max_records = {enough}"
+            f"max_records = {manifest.max_records:,} is far above {records:,} records. It determines delta,"
+            f" so the noise is {factor:.2f} times what it would be with max_records = {enough}"
         )
 
 
@@ -90,8 +92,8 @@ def _narrow_advice(manifest: Manifest) -> Iterator[str]:
     ]
     if narrow:
         yield (
-            "bounds less than a millionth of their size apart: "
-            f"{', '.join(narrow[:_MANY])}. Values outside are cut to them: is that what the quantity can be?"
+            "lower and upper bound differ by less than a millionth of their size: "
+            f"{', '.join(narrow[:_MANY])}. Values outside are clipped to the bounds: is this intended?"
         )
 
 
@@ -101,16 +103,17 @@ def _clip_advice(manifest: Manifest) -> Iterator[str]:
     root = f"√{d}" if not manifest.rules.of_pairs else f"√{2 * d}"
     if r > _HIGH_CLIP * most:
         yield (
-            f"clip_norm {r:.3g} is above 0.7·{root} = {_HIGH_CLIP * most:.3g}: noise grows with its square; "
-            f"without a better idea take 0.35·{root} = {_RULE_CLIP * most:.2g}, or half of it"
+            f"clip_norm = {r:.3g} is above 0.7·{root} = {_HIGH_CLIP * most:.3g}, and noise grows with its "
+            f"square. If you know nothing better, take 0.35·{root} = {_RULE_CLIP * most:.2g}, or half of that"
         )
 
 
 def sample_advice(manifest: Manifest, sample: Mapping[str, Sequence[float]]) -> list[str]:
-    """Bounds too wide or too narrow, and centres far from what is typical, by a sample that is no secret.
+    """Advice from a sample that is not secret: bounds too wide or too narrow, and centres that are not
+    typical.
 
     Args:
-        manifest: of the draft.
+        manifest: the draft's manifest.
         sample: finite numbers by column.
     """
     wide, off, outside = [], [], []
@@ -134,18 +137,18 @@ def sample_advice(manifest: Manifest, sample: Mapping[str, Sequence[float]]) -> 
 def _found(wide: Sequence[str], off: Sequence[str], outside: Sequence[str]) -> Iterator[str]:
     if wide:
         yield (
-            "bounds much wider than the sample needs: "
-            f"{', '.join(wide[:_MANY])}. That does no harm by itself if clip_norm is as low, but the centre"
-            " moves with them"
+            "bounds are much wider than the sample needs: "
+            f"{', '.join(wide[:_MANY])}. By itself this does no harm if clip_norm is low enough, but it"
+            " moves the centre"
         )
     if off:
-        yield f"typical values of the sample lie far from the centre: {', '.join(off[:_MANY])}"
+        yield f"typical values of the sample are far from the centre: {', '.join(off[:_MANY])}"
     if outside:
-        yield f"values of the sample lie outside the bounds and would be cut: {', '.join(outside[:_MANY])}"
+        yield f"values of the sample outside the bounds, which would be clipped: {', '.join(outside[:_MANY])}"
 
 
 def result_advice(results: Sequence[PreStudyResult]) -> list[str]:
-    """The same by what pre-studies released."""
+    """Advice from the results of pre-studies: bounds that are too wide."""
     said = []
     for result in results:
         if result.pair_norms is not None:
@@ -153,7 +156,8 @@ def result_advice(results: Sequence[PreStudyResult]) -> list[str]:
             usual = usual_norm(result.encoded_features, 0)
             if middle is not None and middle < usual / _WIDE:
                 said.append(
-                    f"half of the records lie within {middle:.3g} of their mean, where {usual:.3g} is usual: "
+                    f"half of the records are within {middle:.3g} of their mean, but {usual:.3g} is usual:"
+                    " the "
                     "bounds are much wider than needed"
                 )
         if result.octaves is not None:
@@ -164,5 +168,5 @@ def result_advice(results: Sequence[PreStudyResult]) -> list[str]:
                 if scale is not None and scale < 0.35 / _WIDE
             ]
             if wide:
-                said.append(f"bounds much wider than needed: {', '.join(wide[:_MANY])}")
+                said.append(f"bounds are much wider than needed: {', '.join(wide[:_MANY])}")
     return said

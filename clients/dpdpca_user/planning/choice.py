@@ -1,9 +1,11 @@
-"""The next round of a chain of studies, chosen from what its earlier rounds have released.
+"""Chooses the next round of a chain of studies from what its earlier rounds have released.
 
-A pure function of released numbers, so choosing costs nothing. Algorithm A: a norm study says how long
-records and differences are; if a private mean is then worth its price, two mean studies move the centre and a
-joint study follows, else a study of pairs, which needs no centre. Algorithm B puts a study of every feature's
-scale in front, for bounds that nobody trusts, and goes on with pairs.
+The choice depends only on released numbers, so it costs no privacy.
+
+Algorithm A: a norm study first measures the norms of records and of differences. If a private mean is worth
+its cost, two mean studies follow, which move the centre, and then a joint study. Otherwise a study of pairs
+follows, which needs no centre. Algorithm B is for bounds that may be far too wide: it first measures the
+scale of every feature, and always ends with a study of pairs.
 
 Shares of ρ, thresholds and quantiles are those of docs/utility.md, fitted to simulations on real tables.
 """
@@ -32,12 +34,12 @@ NORM_SHARE = Fraction(1, 20)
 MEAN_SHARE = Fraction(1, 10)
 
 FIRST_ERROR, SECOND_ERROR = 1.3, 1.2
-"""e₁ and e₂ up to which a private mean is worth its price."""
+"""The largest errors e₁ and e₂ with which a private mean is worth its cost."""
 SCALES_FROM = 40.0
-"""Records, in √(2d/ρ_s), from which asking for scales is better than not asking."""
+"""Number of records, in units of √(2d/ρ_s), from which a study of scales is better than none."""
 
 _DRAWS = 2
-"""Draws of noise on a pre-study: the proxy's, and the data user's own, whose use the proxy sees."""
+"""Draws of noise in a pre-study: one by the proxy and one by the data user."""
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
@@ -47,18 +49,18 @@ _ROOT_OF_TWO = sqrt(2)
 
 @dataclass(frozen=True, slots=True)
 class NextRound:
-    """What the next study of a chain is to be.
+    """The terms of the next study of a chain.
 
     Attributes:
         release: pre-study, or the release that ends the chain.
-        rho_share: of the ρ of all rounds.
+        rho_share: its share of the ρ of all rounds.
         clip_norm: in scaled units; in a study of pairs it bounds differences.
-        blocks: of a pre-study, with their parts of the round.
+        blocks: the blocks of a pre-study, with their parts of the round's budget.
         sum_weight: a/K of a joint study, else 0.
         centre: (d,) centres in original units, or None for those of the base draft.
-        scale: (d,) worth of one scaled unit in original units, or None for what the base draft has.
-        pre_studies: ids of all rounds so far, oldest first.
-        reasons: sentences for people.
+        scale: (d,) one scaled unit in original units, or None for that of the base draft.
+        pre_studies: ids of all earlier rounds, oldest first.
+        reasons: why this round was chosen, as sentences for people.
     """
 
     release: ReleaseKind
@@ -79,14 +81,14 @@ class NextRound:
 def first_round(
     d: int, records: int, rho_total: float, unknown_scales: bool = False, longest: float | None = None
 ) -> NextRound:
-    """The round that begins a chain.
+    """The first round of a chain.
 
     Args:
-        d: encoded features.
-        records: expected in all.
-        rho_total: of all rounds.
+        d: number of encoded features.
+        records: expected number of records in all.
+        rho_total: ρ of all rounds.
         unknown_scales: whether the bounds may be too wide by very different factors.
-        longest: norm of the longest record about the public centre, where it is more than √d.
+        longest: norm of the longest possible record relative to the public centre, if it exceeds √d.
     """
     norm = sqrt(d) if longest is None else max(longest, sqrt(d))
     needed = SCALES_FROM * sqrt(_DRAWS * d / (float(SCALE_SHARE) * rho_total))
@@ -94,8 +96,8 @@ def first_round(
         return _norm_study(norm, (), ())
     if records < needed:
         why = (
-            f"{records:,} records are fewer than the {needed:,.0f} from which a study of all scales"
-            " is better than none: the bounds are taken as they are"
+            f"{records:,} records are too few for a study of scales, which needs {needed:,.0f}: the bounds"
+            " are used as they are"
         )
         return _norm_study(norm, (), (why,))
     return NextRound(
@@ -108,20 +110,21 @@ def first_round(
         scale=None,
         pre_studies=(),
         reasons=(
-            f"{records:,} records are enough (from {needed:,.0f}) to ask for the scale of each feature first",
+            f"{records:,} records are enough (at least {needed:,.0f} are needed) to ask first for the scale"
+            " of each feature",
         ),
     )
 
 
 def next_round(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]) -> NextRound:
-    """What follows after the rounds of a chain so far.
+    """The round that follows the rounds so far.
 
     Args:
-        results: of all rounds, oldest first, at least one.
-        is_categorical: (d,) whether an encoded feature is a level; its centre is 0 and stays so.
+        results: the results of all rounds, oldest first, at least one.
+        is_categorical: (d,) whether an encoded feature is a level of a category; its centre always stays 0.
 
     Raises:
-        UsageError: the results are not the beginning of a chain as this module makes it.
+        UsageError: the results are not those of a chain that this module has chosen.
     """
     _check_chain(results, len(is_categorical))
     last = results[-1]
@@ -133,11 +136,11 @@ def next_round(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]
         return _second_mean(results)
     if last.total is not None:
         return _main_about_mean(results, is_categorical)
-    raise _not_a_chain("the last of them holds nothing to choose by")
+    raise _not_a_chain("the last result has nothing on which a choice can be based")
 
 
 def _norm_study(norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...]) -> NextRound:
-    """A histogram of norms up to `norm`."""
+    """A study that releases histograms of norms up to `norm`."""
     half = Fraction(1, 2)
     only_pairs = bool(pre_studies)
     return NextRound(
@@ -153,8 +156,8 @@ def _norm_study(norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[st
         pre_studies=pre_studies,
         reasons=(
             *reasons,
-            f"a norm study first, for {float(NORM_SHARE):.0%} of the budget: how long records and differences"
-            " are decides all that follows",
+            f"a norm study comes first and takes {float(NORM_SHARE):.0%} of the budget: the norms of records"
+            " and of differences decide what follows",
         ),
     )
 
@@ -170,10 +173,10 @@ def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
         for unit, part in zip(last.half_range, found, strict=True)
     )
     reasons = [
-        f"{narrower} of {len(found)} features vary less than their bounds allow and get units of their own"
+        f"{narrower} of {len(found)} features vary less than their bounds allow and get their own units"
     ]
     if silent:
-        reasons.append(f"{silent} features show nothing above the noise and keep half their range as a unit")
+        reasons.append(f"{silent} features show nothing above the noise and keep their half-range as a unit")
     base = _norm_study(sqrt(last.encoded_features), _ids(results), tuple(reasons))
     return replace(base, scale=scale)
 
@@ -188,34 +191,36 @@ def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
         return _pairs(
             results,
             usual,
-            (f"the histogram shows nothing above its noise, so the norm is a rule: {usual:.3g}",),
+            (f"the histogram shows nothing above its noise, so the norm is that of a rule: {usual:.3g}",),
         )
     if last.norms is None:
         return _pairs(
-            results, _clip_of(results, ReleaseKind.PAIRS), ("behind a study of scales stand pairs",)
+            results,
+            _clip_of(results, ReleaseKind.PAIRS),
+            ("after a study of scales, a chain always uses pairs",),
         )
     longest = quantile(last.norms, _LONG)
     if longest is None:
         return _pairs(
             results,
             _clip_of(results, ReleaseKind.PAIRS),
-            ("norms about the public centre show nothing above their noise",),
+            ("the histogram of norms relative to the public centre shows nothing above its noise",),
         )
-    r1 = min(_LONG_MARGIN * longest, last.norms.edges[-1])  # about the same centre no record is longer
+    r1 = min(_LONG_MARGIN * longest, last.norms.edges[-1])  # no record is longer than the last edge
     rho = float(MEAN_SHARE) * last.rho_total
     first = r1 * sqrt(_DRAWS * 2 * d / rho) / (records * middle)
     second = _SECOND_CLIP * sqrt(_DRAWS * 2 * d / rho) / records
     seen = (
-        f"90 % of the records lie within {longest:.3g} of the public centre, half of them within {middle:.3g}"
-        " of their mean (half-ranges)",
-        f"a first private mean would be off by {first:.2g} of that (at most {FIRST_ERROR}), a second one by"
-        f" {second:.2g} (at most {SECOND_ERROR})",
+        f"90 % of the records are within {longest:.3g} of the public centre, and half of them within"
+        f" {middle:.3g} of their mean (in half-ranges)",
+        f"a first private mean would have a relative error of {first:.2g} (limit: {FIRST_ERROR}), and a"
+        f" second one of {second:.2g} (limit: {SECOND_ERROR})",
     )
     if first > FIRST_ERROR or second > SECOND_ERROR:
         return _pairs(
             results,
             _clip_of(results, ReleaseKind.PAIRS),
-            (*seen, "so no centre is asked for: pairs of records need none"),
+            (*seen, "so the chain uses pairs of records, which need no centre"),
         )
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
@@ -228,7 +233,8 @@ def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
         pre_studies=_ids(results),
         reasons=(
             *seen,
-            f"so a private mean comes next, of records cut to {r1:.3g}, 1.05 times that 90 % point",
+            f"so a private mean comes next, of records clipped to {r1:.3g}, which is 1.05 times the 90 %"
+            " point",
         ),
     )
 
@@ -248,7 +254,8 @@ def _second_mean(results: Sequence[PreStudyResult]) -> NextRound:
         scale=None,
         pre_studies=_ids(results),
         reasons=(
-            f"the centre moves to the first private mean; about it records are cut to {r:.3g} for the second",
+            f"the centre moves to the first private mean; relative to it, records are clipped to {r:.3g} for"
+            " the second mean",
         ),
     )
 
@@ -256,18 +263,20 @@ def _second_mean(results: Sequence[PreStudyResult]) -> NextRound:
 def _main_about_mean(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]) -> NextRound:
     last = results[-1]
     assert last.total is not None
-    # Levels keep the centre 0: what their mean adds to a record's norm comes on top in quadrature.
+    # Levels keep the centre 0, so their mean adds to a record's norm, in quadrature.
     offset = sum(
         mean**2 for mean, fixed in zip(last.total.mean, is_categorical, strict=True) if fixed
     ) - last.total.noise**2 * sum(is_categorical)
     wanted = _clip_of(results, ReleaseKind.JOINT)
     r = min(sqrt(wanted**2 + max(offset, 0.0)), sqrt(last.encoded_features))
     reasons = [
-        f"the joint study stands about the second private mean, records cut to {r:.3g}, the"
-        f" {_quantile_wanted(results, ReleaseKind.JOINT):g} quantile that its noise asks for"
+        f"the joint study uses the second private mean as its centre; records are clipped to {r:.3g}, the"
+        f" {_quantile_wanted(results, ReleaseKind.JOINT):g} quantile, which is best for its noise"
     ]
     if offset > 0:
-        reasons.append(f"{sqrt(offset):.3g} of it, in quadrature, is for levels of categories, centred at 0")
+        reasons.append(
+            f"{sqrt(offset):.3g} of this norm, in quadrature, is for levels of categories, whose centre is 0"
+        )
     return NextRound(
         release=ReleaseKind.JOINT,
         rho_share=_rest(results),
@@ -295,13 +304,14 @@ def _pairs(results: Sequence[PreStudyResult], norm: float, reasons: tuple[str, .
         pre_studies=_ids(results),
         reasons=(
             *reasons,
-            f"a study of pairs with the remaining {float(share):.0%}, differences cut to √2·{norm:.3g}",
+            f"a study of pairs takes the remaining {float(share):.0%}; differences are clipped to"
+            f" √2·{norm:.3g}",
         ),
     )
 
 
 def _scale_in_use(results: Sequence[PreStudyResult]) -> tuple[float, ...] | None:
-    """What a study of scales has set for all rounds after it; None if there was none."""
+    """The units that a study of scales has set for all later rounds; None if there was no such study."""
     return results[-1].half_range if any(each.octaves is not None for each in results) else None
 
 
@@ -313,7 +323,7 @@ def _clip_of(results: Sequence[PreStudyResult], release: ReleaseKind) -> float:
 
 
 def _quantile_wanted(results: Sequence[PreStudyResult], release: ReleaseKind) -> float:
-    """The quantile of |y|/√2 for the main study: what its noise asks for, 0.75 where there are two modes."""
+    """The quantile of |y|/√2 at which to clip in the main study: best for its noise, 0.75 for two modes."""
     last = results[-1]
     if has_two_modes(_norms_of(results)):
         return _TWO_MODES
@@ -324,7 +334,8 @@ def _quantile_wanted(results: Sequence[PreStudyResult], release: ReleaseKind) ->
         left -= float(MEAN_SHARE)
     noise = relative_noise(release, GOOD_CENTRE_WEIGHT)
     nu = noise_over_signal(noise, last.encoded_features, left * last.rho_total, last.records)
-    # Below the median lies the tail of a noisy histogram, where one stray bin moves a quantile to nowhere.
+    # Below the median is the tail of a noisy histogram, where a single stray bin can move a quantile far
+    # away.
     return max(clip_quantile(nu), _MIDDLE)
 
 
@@ -359,15 +370,15 @@ def _check_chain(results: Sequence[PreStudyResult], d: int) -> None:
         if result.pre_studies != seen:
             raise _not_a_chain("each must name all rounds before it, oldest first")
         if result.encoded_features != d or result.names != results[0].names:
-            raise _not_a_chain("they have other features")
+            raise _not_a_chain("their features are not those of the draft")
         seen += (result.study,)
     if _rest(results) <= 0:
-        raise _not_a_chain("they leave no part of the budget")
+        raise _not_a_chain("they leave nothing of the budget")
 
 
 def _not_a_chain(what: str) -> UsageError:
     return UsageError(
         "not-a-chain",
-        f"these results do not make a chain of pre-studies: {what}",
+        f"these results do not form a chain of pre-studies: {what}",
         "give the results of all rounds, in their order",
     )

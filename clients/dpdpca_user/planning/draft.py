@@ -1,8 +1,8 @@
-"""From a draft that a person wrote to a complete manifest.
+"""Turns a draft that a person wrote into a complete manifest.
 
-A draft is what TOML gives: the manifest's own names, with numbers as TOML numbers or as strings, and without
-what only a machine knows. A draft is friendly input of the data user's own side; the manifest made of it
-passes the same strict parser as everybody else's.
+A draft is parsed TOML with the names of the manifest. Numbers may be TOML numbers or strings, and members
+that only a machine can know are missing. A draft is trusted input from the data user's own side. The
+manifest made from it must pass the same strict parser as any other.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.members import MAX_PARTICIPANTS, MEMBERS, Drafted
+from dpdpca_protocol.terms.members import MAX_PARTICIPANTS, MEMBERS, Drafted, Member
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
@@ -48,7 +48,7 @@ _DRAFTED = {member.name: member for member in MEMBERS if member.drafted is not D
 _NEEDED = [name for name, member in _DRAFTED.items() if member.drafted is Drafted.MUST]
 _FINE = frozenset(PRE_STUDY_BLOCKS) - {BlockName.SUM}
 _FINE_BITS = 16
-"""The lowest edges of histograms lie 2¹² below a half-range; the grid must be finer than they are."""
+"""The lowest edges of histograms are 2⁻¹² of a half-range; the grid must be finer than that."""
 
 
 def complete_draft(
@@ -64,21 +64,23 @@ def complete_draft(
     """The manifest that a draft asks for, with defaults, noise scale and slot width filled in.
 
     Args:
-        draft: parsed TOML or JSON. `participants` in it are names to be found among `participants`, or
-            tables of name and ed25519. What only another release has (`sum_weight`, `blocks`) is dropped, so
-            that one draft serves all.
+        draft: parsed TOML or JSON. Its `participants` are names of owners in `participants`, or tables with
+            name and ed25519. Members that belong only to other releases (`sum_weight`, `blocks`) are dropped,
+            so that one draft can be used for every release.
         user, proxy: the parties as the data user knows them.
-        participants: owners that the draft may name; all of them are named if the draft is silent.
+        participants: owners that the draft may name. If the draft names none, the manifest names all of them.
         key, proof: the study's own modulus and its proof.
-        closes_at: closing time where the draft has none.
+        closes_at: closing time if the draft has none.
 
     Raises:
-        MessageError: the draft has a wrong shape or members that no draft has.
-        PolicyError: `manifest-refused`, as every party would refuse it.
+        MessageError: the draft is malformed or has unknown members.
+        PolicyError: `manifest-refused`, with the reason for which every party would refuse the manifest.
     """
     check_members(draft, "the draft", _NEEDED, _DRAFTED)
     release = ReleaseKind(read_choice(draft["release"], "release", [*ReleaseKind]))
     said = {name: value for name, value in draft.items() if _belongs(name, release)}
+    for name in draft.keys() - said.keys():
+        _check_form(_DRAFTED[name], draft[name])
     body = {
         "format": FORMAT,
         "user": user.to_body(),
@@ -104,14 +106,20 @@ def complete_draft(
 
 
 def _belongs(name: str, release: ReleaseKind) -> bool:
-    """Whether a member that some releases have belongs to this one."""
+    """Whether this release has the member `name`; every release has most members."""
     if name == "sum_weight":
         return rules_of(release).weighs_sum
     return name != "blocks" or rules_of(release).names_blocks
 
 
+def _check_form(member: Member, drafted: Any) -> None:
+    """Refuses a value that no release could use, also where this release drops it."""
+    if (tidied := member.tidy(drafted)) is not None:
+        member.read({member.name: tidied})
+
+
 def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str, Any]:
-    """What the draft says, in the form of a message."""
+    """The members of the draft, in the form that a manifest requires."""
     body = {}
     for name, value in draft.items():
         if name == "features":
@@ -124,7 +132,7 @@ def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str,
 
 
 def _consequences(body: Mapping[str, Any], known: Sequence[Participant]) -> dict[str, Any]:
-    """What follows from the rest of a draft for members that it does not name."""
+    """Default values that depend on other members of the draft."""
     named = body.get("participants", [party.to_body() for party in known])
     weighs = rules_of(ReleaseKind(body["release"])).weighs_sum
     return {
@@ -139,7 +147,7 @@ def _consequences(body: Mapping[str, Any], known: Sequence[Participant]) -> dict
 
 
 def default_delta(max_records: Any) -> Fraction:
-    """min(10⁻⁶, 1/max_records²), cut to six significant digits so that it has a short decimal."""
+    """min(10⁻⁶, 1/max_records²), rounded down to six significant digits so that its decimal is short."""
     if not isinstance(max_records, int) or isinstance(max_records, bool) or not 1 <= max_records < 2**53:
         return DEFAULT_DELTA
     squared = max_records**2
@@ -148,7 +156,10 @@ def default_delta(max_records: Any) -> Fraction:
 
 
 def _features(drafted: Any, from_lower: bool) -> list[dict[str, Any]]:
-    """Bodies of features; their centre is the lower bound `from_lower` where they name none."""
+    """Bodies of features.
+
+    With `from_lower`, a feature without a centre gets its lower bound as the centre.
+    """
     if not isinstance(drafted, list):
         malformed("features", "a list of tables")
     features = []
@@ -179,7 +190,7 @@ def _without_bounds(where: str, name: Any) -> MessageError:
     return MessageError(
         "malformed",
         f"{where}{shown} lacks bounds",
-        "write as lower and upper what this quantity can be, from knowledge of it and not from the data",
+        "give lower and upper from what you know about the quantity, not from the data",
     )
 
 
@@ -201,8 +212,8 @@ def _participants(drafted: Any, known: Sequence[Participant]) -> list[Participan
             found = by_name.get(one_line(entry), [])
             if len(found) != 1:
                 refused(
-                    f"{where} is the name of {len(found)} known owners",
-                    "wait until the owner has enrolled, or give its ed25519 key beside its name",
+                    f"{where} is the name of {len(found)} known owners instead of one",
+                    "wait until the owner has enrolled, or give its ed25519 key together with its name",
                 )
             named.append(found[0])
         else:
@@ -211,6 +222,6 @@ def _participants(drafted: Any, known: Sequence[Participant]) -> list[Participan
 
 
 def _level(level: Any) -> Any:
-    """A level as text; whole numbers are levels, too, if they are no longer than a level may be."""
+    """A level as text. Whole numbers are also levels, unless they are too long."""
     is_number = isinstance(level, int) and not isinstance(level, bool) and abs(level) < 10**200
     return one_line(str(level) if is_number else level)

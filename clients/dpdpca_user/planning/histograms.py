@@ -1,6 +1,6 @@
-"""What noisy histograms of a pre-study say: quantiles, modes, and the scale of a feature.
+"""Reads quantiles, modes and the scale of a feature from the noisy histograms of a pre-study.
 
-Bins under two deviations of their noise count as empty: most of them are.
+Bins with less than two deviations of their noise count as empty, because most of them are.
 """
 
 from math import ceil, log2
@@ -13,7 +13,7 @@ _OCTAVE_MIDDLE = 0.72
 
 
 def quantile(histogram: Histogram, level: float) -> float | None:
-    """A quantile by interpolation within a bin, after bins under 2σ are emptied; None if nothing is left."""
+    """A quantile, interpolated within a bin. Bins below 2σ count as empty; None if all of them do."""
     counts = _above_noise(histogram)
     total = sum(counts)
     if total <= 0:
@@ -27,9 +27,9 @@ def quantile(histogram: Histogram, level: float) -> float | None:
 
 
 def has_two_modes(histogram: Histogram) -> bool:
-    """Whether two peaks stand a factor 2 or more apart with a clear valley between them.
+    """Whether two peaks are at least a factor 2 apart, with a clear valley between them.
 
-    Clear: below half of the smaller peak, and lower than it by more than six deviations of the noise.
+    A valley is clear if it is below half of the smaller peak, and lower by more than six deviations of noise.
     """
     counts = _above_noise(histogram)
     for i, left in enumerate(counts):
@@ -46,7 +46,7 @@ def has_two_modes(histogram: Histogram) -> bool:
 
 
 def feature_scale(histogram: Histogram, pairs: int) -> float | None:
-    """s of a feature in its present unit, rounded up to a power of √2; None where nothing stands out."""
+    """The scale s of a feature in its current unit, rounded up to a power of √2; None if all is noise."""
     kept = _above_noise(histogram)
     square = sum(
         count * (_OCTAVE_MIDDLE * edge) ** 2 for count, edge in zip(kept, histogram.edges, strict=True)

@@ -1,4 +1,4 @@
-"""Drafts as they arrive: parsed, and judged as far as can be without a key and without the proxy."""
+"""Parses drafts, and checks them as far as possible without a key and without the proxy."""
 
 import json
 import re
@@ -28,7 +28,7 @@ JSON_MEDIA_TYPE = "application/json"
 
 
 def media_type_of(path: Path) -> str:
-    """JSON for files that say so by their name, else TOML."""
+    """The media type of a draft file: JSON for the suffix .json, else TOML."""
     return JSON_MEDIA_TYPE if path.suffix.lower() == ".json" else TOML_MEDIA_TYPE
 
 
@@ -37,28 +37,30 @@ _STAND_IN_DAYS = 30
 
 _PART = r"""(?:[A-Za-z0-9_-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 _LONG_KEY = re.compile(f"(?<![A-Za-z0-9_.'\"-])(?:{_PART}){{100}}")
-"""Python's parser takes a time that grows with the square of a dotted key's parts."""
+"""The time of Python's parser grows with the square of the number of parts in a dotted key."""
 
 _LONG_WORD = re.compile(r"(?<![0-9A-Za-z_])[0-9A-Za-z_]{1000}")
-"""Python's parser takes a hundred times the memory of a number's digits."""
+"""Python's parser needs a hundred times the memory of a number's digits."""
 
 MOST_PARTS = 200_000
-"""Values and parts of keys in a draft; each may need a kilobyte once it is parsed."""
+"""Most values and parts of keys in a draft; each may need a kilobyte when parsed."""
 
 
 def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
     """The tables of a draft in TOML or JSON.
 
     Raises:
-        MessageError: not one of them, a member named twice, or no table at the top.
-        LimitError: `too-large`, it holds more than any draft.
+        MessageError: it is neither, a member occurs twice, or the top level is not a table.
+        LimitError: `too-large`, it has more entries than a draft may have.
     """
     if sum(map(untrusted.count, (b"[", b"{", b",", b"=", b"."))) > MOST_PARTS:
         raise LimitError("too-large", f"the draft has more than {MOST_PARTS} entries", "leave some out")
     try:
         text = untrusted.decode("utf-8")
         if _LONG_WORD.search(text):
-            raise MessageError("malformed", "the draft holds a word or number of 1,000 signs", "correct it")
+            raise MessageError(
+                "malformed", "the draft contains a word or number of 1,000 characters or more", "correct it"
+            )
         if media_type != JSON_MEDIA_TYPE and _LONG_KEY.search(text):
             raise MessageError("malformed", "a key of the draft has too many parts", "correct it")
         if media_type == JSON_MEDIA_TYPE:
@@ -66,7 +68,9 @@ def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
         else:
             draft = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise MessageError("malformed", f"the draft is not TOML: {_place(error)}", "correct it") from error
+        raise MessageError(
+            "malformed", f"the draft is not valid TOML: {_place(error)}", "correct it"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise MessageError(
             "malformed", "the draft is not valid TOML or JSON in UTF-8", "correct it"
@@ -77,10 +81,10 @@ def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
 
 
 def plain_json(draft: Mapping[str, Any]) -> dict[str, Any]:
-    """The same draft without what TOML has and JSON has not.
+    """The same draft as plain JSON, without the types that only TOML has.
 
     Raises:
-        MessageError: it has a date or a time of day.
+        MessageError: the draft has a date or a time of day.
     """
     return dict(json.loads(json.dumps(draft, default=_as_text)))
 
@@ -101,31 +105,31 @@ def lint(
     key_bits: int,
     participants: Sequence[Participant] | None = None,
 ) -> Manifest:
-    """The manifest as it would be with some key, if every rule but those about the key holds.
+    """The manifest that the draft would become with some key, if it satisfies all rules except those on keys.
 
     Args:
-        draft: parsed.
+        draft: the parsed draft.
         user, proxy: the parties.
-        closes_at: closing time where the draft has none.
-        key_bits: length of the key to come.
-        participants: the enrolled owners; None takes any name of an owner as enrolled.
+        closes_at: closing time if the draft has none.
+        key_bits: length of the future key.
+        participants: the enrolled owners; None accepts every name of an owner as enrolled.
 
     Raises:
-        MessageError, PolicyError: as every party would refuse it.
+        MessageError, PolicyError: with the reason for which every party would refuse it.
     """
     owners = _stand_ins(draft) if participants is None else participants
     return complete_draft(draft, user, proxy, owners, _any_key(key_bits), KeyProof(()), closes_at=closes_at)
 
 
 def lint_alone(draft: Mapping[str, Any], now: datetime) -> Manifest:
-    """As `lint`, with stand-ins for both parties too: a draft is judged before anybody is enrolled."""
+    """Like `lint`, with placeholders for both parties: it checks a draft before any enrolment."""
     user = Party("this data user", b"\xfe" * 32, b"\xfe" * 32)
     proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
     return lint(draft, user, proxy, closing_time(now, _STAND_IN_DAYS), _STAND_IN_KEY_BITS)
 
 
 def as_enrolled(user: Party, listed: Iterable[PartyFacts]) -> Party:
-    """`user` under the name that the proxy's operator gave it: a manifest under another one is refused."""
+    """`user` with the name under which the proxy enrolled it, because a manifest with another is refused."""
     names = [party.name for party in listed if party.identity.ed25519 == user.ed25519]
     return replace(user, name=names[0]) if names else user
 
@@ -135,7 +139,7 @@ def closing_time(now: datetime, days: int) -> datetime:
 
 
 def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
-    """An owner for every name in the draft, or as many as it needs if it names none."""
+    """A placeholder owner for every name in the draft, or as many as it needs if it names none."""
     named = draft.get("participants")
     if not isinstance(named, list):
         least = draft.get("min_owners", DEFAULT_MIN_OWNERS)
@@ -146,12 +150,12 @@ def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
 
 
 def _any_key(bits: int) -> PublicKey:
-    """A modulus of the right length that is no key at all."""
+    """A number of the right length in place of a modulus; it is not a valid key."""
     return PublicKey(mpz((1 << (bits - 1)) + 1))
 
 
 def _place(error: tomllib.TOMLDecodeError) -> str:
-    """Where the fault is, without the text itself."""
+    """Where the error is, without repeating the text itself."""
     message = str(error)
     start = message.rfind("(at ")
     return message[start:].strip("()") if start >= 0 else "somewhere"

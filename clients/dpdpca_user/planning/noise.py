@@ -1,11 +1,11 @@
-"""What noise leaves of a study, before anybody is asked: public numbers in, public numbers out.
+"""Forecasts how useful a study will be in spite of its noise. It uses public numbers only, and no data.
 
-Units are scaled: half-ranges are 1 (with common scaling, the largest). Noise is counted in r²/√ρ, which is
-what clip norm and budget make of every release alike; the factor in front, c, is the release's own. ν is the
-noise beside the largest signal that N clipped records can have, and decides how low to clip.
+Units are scaled: half-ranges are 1 (with common scaling, the largest half-range is 1). The noise of every
+release is c·r²/√ρ, with clip norm r and budget ρ; only the factor c depends on the release. ν is the ratio of
+the noise to the largest signal that N clipped records can have. It decides how low to clip.
 
-Rules (quantiles, the norm without data) were fitted to ten real tables and held on three others;
-docs/utility.md says how far the formulas were found from what it takes.
+The rules (quantiles, the norm without data) were fitted to ten real tables and checked on three others.
+docs/utility.md says how accurate the formulas are.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.study import ReleaseKind
 
 FIRST_SHARES = (0.5, 0.2, 0.1, 0.05)
-"""Shares of the first component for which the least number of records is printed."""
+"""Shares of the first component for which the smallest number of records is printed."""
 
 SAFETY = 1.15
 TOO_CLOSE = 0.8
-"""λ₂/λ₁ from which a plane is found rather than a component, and the formula for its records is too low."""
+"""λ₂/λ₁ from which only the plane is found, so that the formula gives too few records."""
 GOOD_CENTRE_WEIGHT = 0.05
-"""a/K of a joint release whose centre is near the mean."""
+"""a/K for a joint release whose centre is near the mean."""
 
 _NOISE_OF_SCATTER = sqrt(8)
 _NOISE_NONNEGATIVE = sqrt(3)
@@ -33,7 +33,7 @@ _NUMERIC, _CATEGORICAL = 0.35, 0.9
 
 
 def relative_noise(release: ReleaseKind, sum_weight: float = 0.0, nonnegative: bool = False) -> float:
-    """c: noise of a release on N·Σ in units of r²/√ρ, r the bound on records (on |y|/√2 for pairs)."""
+    """c: noise of a release on N·Σ in units of r²/√ρ, where r bounds records (for pairs, |y|/√2)."""
     if release is ReleaseKind.JOINT:
         return 1 + sum_weight / 2
     if release is ReleaseKind.MASKED:
@@ -49,31 +49,33 @@ def noise_over_signal(noise: float, d: int, rho: float, records: int) -> float:
 
 
 def clip_quantile(nu: float) -> float:
-    """The quantile of the records' norms about their mean at which to clip.
+    """The quantile at which to clip the records' norms relative to their mean.
 
-    Signal is lost by bias alone and noise grows with r², so the noisier, the lower.
+    Clipping only biases the signal, while noise grows with r². So the larger the noise, the lower the
+    quantile.
     """
     return next((quantile for limit, quantile in _QUANTILES if nu < limit), _LOWEST_QUANTILE)
 
 
 def usual_norm(numeric: int, categorical: int) -> float:
-    """The clip norm where nothing is known of the data but that the centre is near the mean."""
+    """The clip norm if nothing is known about the data except that the centre is near the mean."""
     return sqrt(_NUMERIC**2 * numeric + _CATEGORICAL**2 * categorical)
 
 
 def least_records(
     noise: float, first_share: float, d: int, rho: float, kappa: float = 1.0, offset: float = 0.0
 ) -> float:
-    """N_min: records from which cos² of a component is 0.9 or more, all else small.
+    """N_min: the number of records from which cos² of a component is at least 0.9, if other variances are
+    small.
 
     Args:
         noise: c of the release.
-        first_share: φ, share of the component in the total variance; for component k, λ_k/tr Σ.
-        d: encoded features.
-        rho: of the main study.
-        kappa: r²/tr Σ; 1 for r the root-mean-square norm about the mean, 1 + m²/tr Σ about a centre that
-            lies m away from it.
-        offset: m²/a for a joint release, a in the unit of m².
+        first_share: φ, the component's share of the total variance; for component k, λ_k/tr Σ.
+        d: number of encoded features.
+        rho: ρ of the main study.
+        kappa: r²/tr Σ; 1 if r is the root-mean-square norm relative to the mean, and 1 + m²/tr Σ relative to
+            a centre at distance m from the mean.
+        offset: m²/a for a joint release, with a in the unit of m².
 
     Source: cos² = 1 − s²Σ 1/(θ₁ − θ_j)² of one spike in symmetric noise; docs/claims.md has the noise.
     Tested: tests/statistical/test_planning.py.
@@ -84,11 +86,11 @@ def least_records(
 def components_seen(
     spectrum: Sequence[float], noise: float, d: int, rho: float, records: int, kappa: float = 1.0
 ) -> int:
-    """How many components of a spectrum would stand above the noise edge.
+    """How many components of a spectrum would be above the noise edge.
 
     Args:
-        spectrum: variances, in any unit, or shares of the total where they add up to at most 1.
-        noise, d, rho, records, kappa: as elsewhere here.
+        spectrum: variances in any unit; if they add up to at most 1, they are shares of the total.
+        noise, d, rho, records, kappa: as in the other functions.
     """
     if not spectrum or min(spectrum) < 0 or sum(spectrum) <= 0:
         raise UsageError("bad-argument", "a spectrum is a list of variances, none of them below 0")
@@ -99,6 +101,6 @@ def components_seen(
 
 
 def shares_of(spectrum: Sequence[float]) -> list[float]:
-    """Shares of the total, largest first; a list that adds up to at most 1 is shares already."""
+    """Shares of the total, largest first. A list that adds up to at most 1 already consists of shares."""
     total = max(sum(spectrum), 1.0)
     return sorted((value / total for value in spectrum), reverse=True)

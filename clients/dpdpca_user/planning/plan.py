@@ -1,4 +1,4 @@
-"""What a draft will bring before anybody is asked: noise, records that it takes, sizes. No data, no key."""
+"""Forecasts the noise, the records needed and the sizes of a study from its draft, without data or a key."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,28 +25,30 @@ from dpdpca_user.planning.rounds import rounded_down
 
 RELEASES = tuple(kind for kind in ReleaseKind if kind.has_components)
 SECONDS_PER_CIPHERTEXT = 0.0015
-"""One encryption at 3072 bits on one core, measured; with another key size the order of magnitude holds."""
+"""Measured time of one encryption at 3072 bits on one core; a rough guide for other key sizes."""
 
 _CHAIN_MEMBERS = ("blocks", "rho_share", "pre_studies")
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """One release at a number of records. Variances are in scaled units: half-ranges are 1.
+    """The forecast for one release with a given number of records. Variances are in scaled units.
 
     Attributes:
-        statements, privacy: what is proved for the noise, and the parts of δ; in words and in figures.
-        clip_norm: r; for pairs of |y|/√2.
-        usual_norm: r where nothing is known of the data.
-        noise: standard deviation of the noise on a variance.
-        visible: the least eigenvalue that stands out from the noise (away from the mean, if joint).
-        relative_noise: c, the noise on N·Σ in units of r²/√ρ.
-        nu: noise beside the largest signal; it asks for `quantile`.
-        quantile: of the norms about the mean, at which to clip.
-        least_records: share of the first component → records from which it is found with cos² 0.9.
-        components_seen: of a spectrum that was given, how many would stand above the noise.
-        share_bytes: what an owner sends.
-        seconds: what an owner computes, roughly, on one core.
+        release: the kind of release.
+        statements, privacy: what is proved for the noise, and the parts of δ; in words and as figures.
+        clip_norm: r; for pairs, the bound on |y|/√2.
+        usual_norm: the r to use if nothing is known about the data.
+        noise: standard deviation of the noise of a variance.
+        visible: smallest eigenvalue above the noise; in a joint release, for directions away from the mean.
+        relative_noise: c, the noise of N·Σ in units of r²/√ρ.
+        nu: ratio of the noise to the largest signal; it determines `quantile`.
+        quantile: the quantile of the norms relative to the mean at which to clip.
+        least_records: for each share of the first component, the records needed to find it with cos² 0.9.
+        components_seen: how many components of the given spectrum would be above the noise.
+        ciphertexts: number of ciphertexts of an owner.
+        share_bytes: number of bytes that an owner sends.
+        seconds: rough computing time of an owner on one core.
     """
 
     release: ReleaseKind
@@ -86,23 +88,23 @@ class Outlook:
 
 
 def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) -> Outlook:
-    """What `manifest` brings at N = `records`.
+    """The forecast for `manifest` with N = `records`.
 
     Args:
-        manifest: of any release but a pre-study.
-        records: in all; half as many pairs.
-        spectrum: variances or shares of the components, where something is known of them.
+        manifest: of any release except a pre-study.
+        records: number of records in all, which is twice the number of pairs.
+        spectrum: variances or shares of the components, if they are known.
     """
     figures, d = manifest.figures, manifest.figures.encoded_features
     of_pairs = manifest.rules.of_pairs
     counted = max(records // 2, 1) if of_pairs else records
-    # Where owners draw there is more noise with each: what is shown is the most.
+    # If owners draw the noise, each owner adds some, so the largest cohort shows the most noise.
     law, factor = figures.law(counted, manifest.max_owners), figures.mechanism.factor(counted)
     on_diagonal = float(law.diagonal) ** 0.5 / factor / figures.grid**2
     off_diagonal = float(law.off_diagonal) ** 0.5 / factor / figures.grid**2
     degrees = counted if of_pairs else max(counted - 1, 1)
     r = float(manifest.clip_norm) / (sqrt(2) if of_pairs else 1.0)
-    # In units of N·r²: a pair has the variance of one record, and there are half as many.
+    # In units of N·r²: a pair has the variance of one record, and there are half as many pairs as records.
     noise = sqrt(2) * off_diagonal / r**2 * (records / counted if of_pairs else 1.0)
     nu = noise_over_signal(noise, d, 1.0, records)
     shares = (*FIRST_SHARES, *((shares_of(spectrum)[0],) if spectrum else ()))
@@ -130,10 +132,10 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
 
 
 def check_enough(manifest: Manifest, seen: Outlook, records: int, spectrum: Sequence[float] = ()) -> None:
-    """Refuse what cannot come to anything, whatever the data: records below half of N_min.
+    """Refuse a study that cannot succeed, whatever the data: one with fewer records than half of N_min.
 
-    N_min is taken for the first share of the spectrum, or for a component with half of all variance, and for
-    a centre near the mean.
+    N_min is computed for a centre near the mean, and for the first share of the spectrum or, without a
+    spectrum, for a component with half of all variance.
 
     Raises:
         PolicyError: `too-few-records`.
@@ -144,18 +146,18 @@ def check_enough(manifest: Manifest, seen: Outlook, records: int, spectrum: Sequ
             "too-few-records",
             f"{records:,} records are too few for {manifest.figures.encoded_features} features at"
             f" ε = {float(manifest.epsilon):g}: the components would be noise"
-            f" (a share of {share:g} takes about {seen.least_records[share]:,})",
-            "use fewer features, a larger ε, or a better centre; --anyway plans it all the same",
+            f" (a component with a share of {share:g} needs about {seen.least_records[share]:,} records)",
+            "use fewer features, a larger ε, or a better centre; --anyway plans it nevertheless",
         )
 
 
 def close_components(spectrum: Sequence[float]) -> str | None:
-    """What to say where the first two components are too close for one of them to be found."""
+    """A warning if the first two components are too close to be told apart, else None."""
     shares = shares_of(spectrum) if spectrum else []
     if len(shares) > 1 and shares[1] > TOO_CLOSE * shares[0]:
         return (
-            "the first two variances are close: their plane can be found, a direction in it cannot, and takes"
-            " several times the records"
+            "the first two variances are close: their plane can be found, but finding the directions in it"
+            " needs several times as many records"
         )
     return None
 
@@ -166,7 +168,7 @@ def _width(feature: Any) -> int:
 
 
 def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]:
-    """The draft of another release of the same records, by itself and with the whole budget."""
+    """The draft changed to another release, as a single study that spends the whole budget."""
     had = draft.get("release")
     features = draft.get("features")
     listed = features if isinstance(features, list) else []
@@ -179,7 +181,7 @@ def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]
     else:
         norm = float(real_of(draft["clip_norm"], "clip_norm"))
     if (release is ReleaseKind.PAIRS) != (had == ReleaseKind.PAIRS):
-        # Up to √d, and 2√d for pairs, any norm is admitted, wherever the centres are.
+        # A norm up to √d, or up to 2√d for pairs, is always allowed, whatever the centres.
         root = sqrt(sum(_width(each) for each in listed)) or norm
         pairs = release is ReleaseKind.PAIRS
         changed["clip_norm"] = rounded_down(

@@ -1,8 +1,8 @@
-"""The released numbers of a pre-study, as the data user reads them and plans by them.
+"""The released numbers of a pre-study, from which the data user plans the next round.
 
-All of it is as private as the release itself: counts and sums carry their noise, edges and scales are public.
-What is planned stands in the next manifest, which the proxy reads too, and the proxy knows the noise that it
-drew. So the data user adds as much again of its own before it reads anything.
+They are as private as the release itself: counts and sums contain noise, and edges and scales are public. The
+plan becomes part of the next manifest, which the proxy reads too, and the proxy knows the noise that it drew.
+Therefore the data user adds as much noise of its own before it reads anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,10 +31,10 @@ class Histogram:
     """Noisy counts.
 
     Attributes:
-        edges: upper edge of each bin, ascending, in scaled units; the first bin begins at 0, and the last
-            holds what lies above its edge too.
-        counts: as released: noisy, and so below 0 at times.
-        noise: standard deviation of the noise on each count, both draws together.
+        edges: upper edge of each bin, ascending, in scaled units. The first bin begins at 0, and the last bin
+            also contains everything above its edge.
+        counts: as released. They are noisy and may be below 0.
+        noise: standard deviation of the noise of each count, for both draws together.
     """
 
     edges: tuple[float, ...]
@@ -50,18 +50,18 @@ class Histogram:
         edges = tuple(float(edge) for edge in untrusted["edges"])
         counts = tuple(int(count) for count in untrusted["counts"])
         if len(edges) != len(counts) or any(low >= high for low, high in pairwise((0.0, *edges))):
-            raise ValueError("edges and counts do not fit each other")
+            raise ValueError("edges and counts do not match")
         return cls(edges, counts, float(untrusted["noise"]))
 
 
 @dataclass(frozen=True, slots=True)
 class NoisySum:
-    """The sum of the records about the public centre, each cut to the clip norm.
+    """The sum of the records relative to the public centre, each clipped to the clip norm.
 
     Attributes:
-        mean: of a record, (d,), in scaled units: the noisy sum divided by N.
-        noise: standard deviation of the noise on each entry of `mean`, both draws together.
-        clip_norm: that records were cut to, scaled units.
+        mean: (d,) the noisy sum divided by N, in scaled units.
+        noise: standard deviation of the noise of each entry of `mean`, for both draws together.
+        clip_norm: the norm to which records were clipped, in scaled units.
     """
 
     mean: tuple[float, ...]
@@ -85,15 +85,15 @@ class PreStudyResult:
     Attributes:
         study: its id.
         records: N, exact.
-        names: of the d encoded features.
-        centre, half_range: (d,) of each, in original units: x = centre + half_range·u, u in scaled units.
-        epsilon, delta: of all rounds together, as the manifest has them.
-        rho_share: part of their ρ that this round may spend.
-        rho, rho_total: what it spent, and what all rounds may.
-        pre_studies: rounds before this one, oldest first.
+        names: the names of the d encoded features.
+        centre, half_range: (d,) in original units: x = centre + half_range·u, with u in scaled units.
+        epsilon, delta: of all rounds together, as in the manifest.
+        rho_share: the share of the total ρ that this round may spend.
+        rho, rho_total: what this round spent, and what all rounds may spend.
+        pre_studies: the rounds before this one, oldest first.
         norms, pair_norms: histograms of |u| and of |u_i − u_j|/√2, or None.
         total: the noisy sum, or None.
-        octaves: for each encoded feature a histogram of |difference|/√2, or None.
+        octaves: for each encoded feature, a histogram of |difference|/√2; or None.
     """
 
     study: StudyId
@@ -117,8 +117,8 @@ class PreStudyResult:
         """The result of a pre-study.
 
         Args:
-            manifest: of the study.
-            released: its blocks, `with_own_noise`.
+            manifest: the study's manifest.
+            released: its blocks, after `with_own_noise`.
         """
         figures = manifest.figures
         mechanism = figures.mechanism
@@ -170,7 +170,7 @@ class PreStudyResult:
         return len(self.names)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON: what the data user's service serves."""
+        """Plain JSON: the answer of the data user's service."""
         return {
             "format": FORMAT,
             "release": str(ReleaseKind.PRE_STUDY),
@@ -193,10 +193,10 @@ class PreStudyResult:
 
     @classmethod
     def parse(cls, untrusted: Any) -> Self:
-        """The result that `to_json` wrote; members that are not read are left alone.
+        """Read a result that `to_json` wrote. Unknown members are ignored.
 
         Raises:
-            MessageError: it is something else.
+            MessageError: it is not such a result.
         """
         try:
             if untrusted["format"] != FORMAT or untrusted["release"] != ReleaseKind.PRE_STUDY:
@@ -230,14 +230,14 @@ def _maybe(parse: Callable[[Any], Read], untrusted: Any) -> Read | None:
 def with_own_noise(
     released: Mapping[BlockName, Sequence[int]], figures: Figures, sample: Samplers = EXACT
 ) -> dict[BlockName, list[int]]:
-    """The blocks of a pre-study under a second draw of their noise, which the proxy does not know.
+    """The blocks of a pre-study with a second draw of noise, which the proxy does not know.
 
     Args:
-        released: as decrypted, and shown to nobody.
-        figures: of the study.
-        sample: where the integers come from.
+        released: decrypted, but shown to nobody yet.
+        figures: the figures of the study.
+        sample: draws the integers.
 
-    Guarantee: the study's, towards the proxy too; docs/claims.md, C11.
+    Guarantee: the guarantee of the study, against the proxy too; docs/claims.md, C11.
     """
     drawn = cut_blocks(figures.blocks, figures.mechanism.draw(1, sample))
     return {
@@ -250,7 +250,7 @@ def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) 
     """Refuse numbers that no set of honest records can have produced.
 
     Raises:
-        CryptographicError: one is larger than the records and the noise can make it.
+        CryptographicError: a number is outside the range that the records and the noise allow.
     """
     for block in figures.blocks:
         most = block.bound + block.tail

@@ -1,4 +1,4 @@
-"""What `lint` and `plan` say of a draft, for the commands and for the service: no key, no proxy, no data."""
+"""What `lint` and `plan` say about a draft, for the commands and the service. Needs no key, proxy or data."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
 
 Complete = Callable[[Mapping[str, Any]], Manifest]
-"""The manifest that a draft would become; raises as every party would refuse it."""
+"""Returns the manifest that a draft would become, or raises the error with which parties would refuse it."""
 Sample = Mapping[str, Sequence[float]]
-"""Finite numbers by column, nobody's private data."""
+"""Finite numbers by column; not private data."""
 
 
 def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
-    """The manifest of the draft; of its joint study where it leaves release or clip norm to a chain."""
+    """The manifest of the draft. If it leaves release or clip norm to a chain, that of its joint study."""
     if "release" in base and "clip_norm" in base:
         return complete(base)
     release = read_choice(base.get("release", ReleaseKind.JOINT), "release", [*ReleaseKind])
@@ -30,12 +30,12 @@ def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
 
 
 def lint_facts(manifest: Manifest, records: int | None, sample: Sample | None = None) -> dict[str, Any]:
-    """What a valid draft comes to, and what could be better, in plain JSON.
+    """Figures of a valid draft, and advice on it, as plain JSON.
 
     Args:
-        manifest: of the draft.
-        records: that are expected in all, if that is known.
-        sample: to hold the bounds against.
+        manifest: the draft's manifest.
+        records: the expected number of records in all, if it is known.
+        sample: a sample with which the bounds are compared.
     """
     said = advice(manifest, records)
     if sample is not None:
@@ -50,10 +50,10 @@ def lint_facts(manifest: Manifest, records: int | None, sample: Sample | None = 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a draft brings, in every release that it can have.
+    """The forecast for a draft, in every release that it can have.
 
     Attributes:
-        drafted: its manifest, by `planned`.
+        drafted: the manifest from `planned`.
     """
 
     records: int
@@ -78,17 +78,17 @@ def forecast(
     *,
     anyway: bool = False,
 ) -> Forecast:
-    """What `base` brings at so many records.
+    """The forecast for `base` with a given number of records.
 
     Args:
         base: a draft, which may leave release and clip norm open.
-        records: of all owners together.
-        spectrum: variances or shares of the components, where something is known of them.
+        records: number of records of all owners together.
+        spectrum: variances or shares of the components, if they are known.
         sample: see `lint_facts`.
-        anyway: even where the components would be noise.
+        anyway: make a forecast even if the components would be noise.
 
     Raises:
-        MessageError, PolicyError: there is no such study; `too-few-records` unless `anyway`.
+        MessageError, PolicyError: the study is not possible; `too-few-records` unless `anyway`.
     """
     drafted = planned(base, complete)
     outlooks, said = [], advice(drafted, records)
@@ -96,7 +96,7 @@ def forecast(
         try:
             outlooks.append(outlook(complete(as_release(base, release)), records, spectrum))
         except PolicyError as error:
-            said.append(f"there is no {release} release of this draft: {error.problem}")
+            said.append(f"a {release} release of this draft is not possible: {error.problem}")
     if sample is not None:
         said += sample_advice(drafted, sample)
     if close := close_components(spectrum):
@@ -107,7 +107,7 @@ def forecast(
             check_enough(drafted, seen, records, spectrum)
         few = seen.least_records[0.2]
         if seen.release is wanted and records < few:
-            said.append(f"for a component with a fifth of all variance {few:,} records would be needed")
+            said.append(f"a component with a fifth of all variance would need {few:,} records")
     return Forecast(records, drafted, tuple(outlooks), tuple(said))
 
 
@@ -135,10 +135,10 @@ class PlannedRound:
 
 
 def first_of_chain(base: dict[str, Any], complete: Complete, records: int, scales: bool) -> PlannedRound:
-    """The round that a chain of `base` begins with.
+    """The first round of a chain of `base`.
 
     Raises:
-        MessageError, PolicyError: it can be the base of no chain.
+        MessageError, PolicyError: it cannot be the base of a chain.
     """
     chosen = begin_chain(base, complete, records, scales)
     draft = round_draft(base, chosen)
@@ -148,17 +148,17 @@ def first_of_chain(base: dict[str, Any], complete: Complete, records: int, scale
 def following_round(
     base: dict[str, Any], complete: Complete, results: Sequence[PreStudyResult], records: int | None
 ) -> PlannedRound:
-    """The round after those whose results are given, oldest first.
+    """The round that follows those whose results are given, oldest first.
 
     Raises:
-        MessageError, PolicyError: as `next_round`, or the round cannot be made.
+        MessageError, PolicyError, UsageError: as `next_round`, or the round is not possible.
     """
     check_base(base)
     chosen = next_round(results, is_categorical(base))
     said = result_advice(results)
     if records is not None and results[-1].records != records:
         said.append(
-            f"the pre-study holds {results[-1].records:,} records, not {records:,}: its number is taken"
+            f"the pre-study has {results[-1].records:,} records, not {records:,}; the former number is used"
         )
     draft = round_draft(base, chosen)
     return PlannedRound(chosen, draft, complete(draft), tuple(said))

@@ -1,8 +1,8 @@
-"""A whole chain of studies in this process: real encoding, real sums, real noise, made-up records.
+"""Rehearses a whole chain of studies in this process, with made-up records but real encoding, sums and noise.
 
-Nothing is encrypted and nobody is asked; everything that decides about usefulness is the product's own. What
-comes out depends on the records that were made up, so it shows how a chain goes and whether a manifest works,
-not what a study of other records will find.
+Nothing is encrypted and no owner takes part. Everything that affects utility is the code of the product. The
+result depends on the made-up records, so a rehearsal shows how a chain proceeds and whether its manifests
+work. It does not predict what a study of other records will find.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _OFF_CENTRE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One round as it was played: its terms, why it was chosen, and what it released."""
+    """One rehearsed round: its terms, why it was chosen, and what it released."""
 
     chosen: NextRound
     manifest: Manifest
@@ -42,7 +42,7 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """All rounds, and the components that came out of the last."""
+    """All rounds, and the components from the last one."""
 
     rounds: tuple[Played, ...]
     components: Components
@@ -59,13 +59,13 @@ def play_chain(
     randomness: Randomness,
     unknown_scales: bool = False,
 ) -> Rehearsal:
-    """Plays a chain from its first round to its components.
+    """Rehearse a chain from its first round to its components.
 
     Args:
         base: the chain's draft.
-        complete: makes the manifest that a draft asks for.
-        owners: each one's records, by column.
-        randomness: for the pairing; noise has its own.
+        complete: makes the manifest of a draft.
+        owners: the records of each owner, by column.
+        randomness: for the pairing; the noise has its own.
         unknown_scales: begin with a study of every feature's scale.
     """
     count = sum(len(next(iter(records.values()))) for records in owners)
@@ -86,7 +86,7 @@ def play_chain(
 def play_round(
     manifest: Manifest, owners: Sequence[Records], randomness: Randomness
 ) -> PreStudyResult | NoisyScatter:
-    """What one study of these records releases, in exact integers with the study's own noise."""
+    """The release of one study of these records, in exact integers with the study's own noise."""
     released = run_study(manifest, owners, randomness, EXACT, UNENCRYPTED)
     if isinstance(released, NoisyScatter):
         return released
@@ -94,9 +94,10 @@ def play_round(
 
 
 def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:
-    """Records of a schema: four factors of falling strength in the numeric columns, levels of uneven weight.
+    """Random records: numeric columns have four factors of decreasing strength, and levels are not equally
+    likely.
 
-    Means lie a quarter of a half-range from the public centres, as where bounds are fair guesses.
+    Means are about a quarter of a half-range away from the public centres, as if bounds were fair guesses.
     """
     columns: dict[str, Column] = {}
     factors = normal_deviates(len(_FACTORS) * count, randomness).reshape(len(_FACTORS), count)
@@ -116,7 +117,7 @@ def made_up_records(features: Sequence[Feature], count: int, randomness: Randomn
 
 
 def captured(components: Components, manifest: Manifest, records: Records, k: int) -> float:
-    """Share of the best k components' variance that the first k capture, over all records, norms not cut."""
+    """Variance of these records that the first k components capture, relative to the best k components."""
     rows = rows_of_table(records, manifest)
     lower = [-np.inf if each.lower is None else float(each.lower) for each in manifest.features]
     upper = [np.inf if each.upper is None else float(each.upper) for each in manifest.features]

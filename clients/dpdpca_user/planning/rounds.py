@@ -1,6 +1,6 @@
-"""Drafts of the rounds of a chain: the base draft that a person wrote, changed as a choice says.
+"""Drafts of the rounds of a chain: the base draft that a person wrote, changed as the choice requires.
 
-All rounds promise the same total (ε, δ) and say which part of it is theirs; owners agree to the total once.
+All rounds state the same total (ε, δ) and which share of it they take. Owners approve the total once.
 """
 
 import json
@@ -28,12 +28,14 @@ def begin_chain(
     """The first round of the chain of a base draft.
 
     Args:
-        complete: makes the manifest that a draft asks for.
-        records: expected in all.
-        scales: whether to ask for the scale of each feature, where records are enough.
+        base: the base draft.
+        complete: makes the manifest of a draft.
+        records: expected number of records in all.
+        scales: whether to ask for the scale of each feature, if there are enough records.
 
     Raises:
-        MessageError, PolicyError: as `check_base`, or as every party would refuse the round.
+        MessageError, PolicyError: as `check_base`, or the reason for which every party would refuse the
+        round.
     """
     check_base(base, scales)
     d = len(is_categorical(base))
@@ -46,11 +48,11 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
     """The draft of the next round.
 
     Args:
-        base: draft of the chain; what the choice decides may be missing in it, or is replaced.
-        following: what was chosen.
+        base: the draft of the chain. Members that the choice decides are replaced and may be missing.
+        following: the choice.
 
     Raises:
-        PolicyError: the base draft asks for what no chain can have.
+        PolicyError: the base draft asks for something that a chain cannot have.
     """
     check_base(base, BlockName.OCTAVES in following.blocks)
     draft = {name: value for name, value in base.items() if name not in _REPLACED}
@@ -73,15 +75,16 @@ def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]
 
 
 def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
-    """That a draft can be the base of a chain.
+    """Check that a draft can be the base of a chain.
 
     Args:
-        scales: whether the chain asks for a scale of each feature.
+        base: the draft.
+        scales: whether the chain asks for the scale of each feature.
 
     Raises:
-        MessageError: its features are no features.
-        PolicyError: it leaves records out, asks for the masked release, or has one scale for all features
-            where each is to get its own.
+        MessageError: its features are malformed.
+        PolicyError: it leaves out records, asks for the masked release, or has one scale for all features
+            although each feature should get its own.
     """
     for index, feature in enumerate(read_list(base.get("features"), "features", MAX_ENCODED_FEATURES)):
         where = f"features[{index}]"
@@ -96,30 +99,32 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
     if scales and base.get("scaling") == "common":
         raise PolicyError(
             "no-chain",
-            "scaling is common, and a study of scales gives each feature a unit of its own",
-            'set scaling = "range", or leave the study of scales out',
+            "scaling is common, but a study of scales gives each feature its own unit",
+            'set scaling = "range", or leave out the study of scales',
         )
     if base.get("missing", "midpoint") != "midpoint":
         raise PolicyError(
             "no-chain",
-            'missing is "reject", and pairs of records need every record in its place',
-            'set missing = "midpoint", or leave it out',
+            'missing is "reject", but a chain pairs records and must keep every record',
+            'set missing = "midpoint", or leave out the member',
         )
     if base.get("release") == ReleaseKind.MASKED:
         raise PolicyError(
-            "no-chain", "a chain ends with a joint study or one of pairs, never masked", "leave release out"
+            "no-chain",
+            "a chain ends with a joint study or a study of pairs, never with a masked one",
+            "leave out release",
         )
 
 
 def is_categorical(base: Mapping[str, Any]) -> tuple[bool, ...]:
-    """(d,) for each encoded feature, whether it is a level of a category."""
+    """(d,) whether each encoded feature is a level of a category."""
     return tuple(
         "levels" in feature for feature in base["features"] for _ in range(len(feature.get("levels", (0,))))
     )
 
 
 def draft_text(draft: Mapping[str, Any], notes: Sequence[str] = ()) -> str:
-    """The draft as TOML, with notes as comments above."""
+    """The draft as TOML, with the notes as comments at the top."""
     return "\n".join(_lines(draft, notes)) + "\n"
 
 
@@ -150,7 +155,7 @@ def _value(value: Any) -> str:
 
 
 def _moved(features: Sequence[Mapping[str, Any]], following: NextRound) -> list[dict[str, Any]]:
-    """The features with the centres and scales that were chosen; levels of categories have neither."""
+    """The features with the chosen centres and scales. Levels of categories have neither."""
     moved, column = [], 0
     for feature in features:
         changed = dict(feature)
@@ -170,12 +175,12 @@ def _moved(features: Sequence[Mapping[str, Any]], following: NextRound) -> list[
 
 
 def _rounded(value: Fraction, width: Fraction) -> Fraction:
-    """`value` to the fewest decimals that are finer than a millionth of the feature's range."""
+    """`value`, rounded to the fewest decimals that resolve a millionth of the feature's range."""
     places = max(0, ceil(-log10(float(width) * _STEP)))
     return Fraction(round(value * 10**places), 10**places)
 
 
 def rounded_down(norm: float) -> str:
-    """A clip norm of six significant digits, not above `norm`: √d has no end."""
+    """`norm` rounded down to six significant digits, because √d may have infinitely many."""
     places = _DIGITS - 1 - floor(log10(norm))
     return decimal_text(Fraction(floor(Fraction(norm) * Fraction(10) ** places)) / Fraction(10) ** places)

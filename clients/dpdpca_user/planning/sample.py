@@ -1,4 +1,7 @@
-"""A first draft from a sample file: names and kinds from the file, bounds still from knowledge."""
+"""Makes a first draft from a sample file.
+
+It takes names and kinds from the file, but bounds need knowledge.
+"""
 
 import csv
 import json
@@ -20,17 +23,17 @@ MOST_LEVELS = 50
 
 _FEW_CODES = 10
 _LEAST_AMOUNT = 1000
-"""Whole numbers of so few kinds, and below this, may be codes."""
+"""If a column has only a few different whole numbers, all below this value, they may be codes."""
 _OPEN = ["# lower =                   # to be filled in", "# upper ="]
 _HEADROOM = 5
-"""Of the records that are expected, the part that may come on top."""
+"""max_records leaves room for 1/_HEADROOM more records than expected."""
 _SMALLEST, _LARGEST = 1e-30, 1e29
-"""Sizes that a draft has digits for."""
+"""The sizes of numbers that a draft can express."""
 _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2})?")
 _SEPARATED = re.compile(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)")
 _TRUTHS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
 
-_AS_CSV = "give a sample of it as CSV in UTF-8"
+_AS_CSV = "export a sample of it as CSV in UTF-8"
 _OTHERS = (
     (b"PAR1", "a Parquet file"),
     (b"ARROW1", "an Arrow file"),
@@ -40,14 +43,14 @@ _OTHERS = (
 )
 
 WARNING = (
-    "Bounds and levels below are read off the sample and rounded outward. Replace them by what each quantity"
-    " can be: bounds taken from the owners' data leak it."
+    "The bounds and levels below come from the sample; bounds are rounded outward. Replace them by what each"
+    " quantity can be: bounds taken from the owners' data would leak it."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class FirstDraft:
-    """A draft in TOML, and what it leaves open because no sample can say it: names of its members."""
+    """A draft in TOML, and the members that it leaves open because no sample can determine them."""
 
     text: str
     left_open: tuple[str, ...]
@@ -57,11 +60,12 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
     """A draft with a feature for every column of a CSV file.
 
     Args:
-        path: of the sample.
-        records: that all owners are expected to have together; how long the sample is says nothing of it.
+        path: the sample file.
+        records: the number of records that all owners are expected to have together. The length of the
+            sample says nothing about it.
 
     Raises:
-        InputError: no header, no rows, or a column that is neither numbers nor a few levels.
+        InputError: there is no header or no row, or a column contains neither numbers nor a few levels.
     """
     header, rows = _read(path)
     columns = zip(*rows, strict=True)
@@ -75,12 +79,12 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
         "",
         'release = "joint"           # or "masked": see dpdpca user plan',
         "epsilon = 1",
-        f"clip_norm = {clip_norm:.2g}             # a rule that needs no data; lower is less noise",
+        f"clip_norm = {clip_norm:.2g}             # from a rule that needs no data; lower means less noise",
         'scaling = "range"',
         'missing = "midpoint"',
         _max_records(records),
         "min_owners = 3",
-        '# noise_by = "owners"        # joint only: then the proxy knows none of the noise',
+        '# noise_by = "owners"        # joint only; then the proxy knows none of the noise',
         '# participants = ["Owner A", "Owner B", "Owner C"]',
         "# closes_at = 2030-01-01T00:00:00Z",
     ]
@@ -94,17 +98,17 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
 
 
 def room_for(records: int) -> int:
-    """max_records where `records` are expected: a fifth more, rounded up to two digits."""
+    """max_records for an expected number of records: a fifth more, rounded up to two digits."""
     wanted = records + records // _HEADROOM
     step = int("1" + "0" * (len(str(wanted)) - 2))
     return -(-wanted // step) * step
 
 
 def numbers_of_sample(path: Path) -> dict[str, list[float]]:
-    """The finite numbers of each column of a CSV file that holds no other text.
+    """The finite numbers of each column of a CSV file that contains only numbers.
 
     Raises:
-        InputError: no header or no rows.
+        InputError: there is no header or no row.
     """
     header, rows = _read(path)
     found = {}
@@ -116,12 +120,12 @@ def numbers_of_sample(path: Path) -> dict[str, list[float]]:
 
 
 def _max_records(records: int | None) -> str:
-    cost = "δ is 1/max_records², so ten times too many cost up to a fifth more noise"
+    cost = "δ is 1/max_records², so a value ten times too large costs up to a fifth more noise"
     if records is None:
         return (
             f"# max_records =             # to be filled in: the most that all owners have together; {cost}"
         )
-    return f"{f'max_records = {room_for(records)}':<28}# of all owners, a fifth above {records}; {cost}"
+    return f"{f'max_records = {room_for(records)}':<28}# of all owners; a fifth above {records}; {cost}"
 
 
 def _present(values: Iterable[str]) -> list[str]:
@@ -137,7 +141,7 @@ def _numbers(present: list[str]) -> list[float] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Feature:
-    """A column as the draft has it: its name, what a person should know of it, and lines of TOML."""
+    """A column for the draft: its name, comments for the author, and lines of TOML."""
 
     name: str
     about: list[str]
@@ -164,7 +168,7 @@ def _feature(name: str, values: list[str]) -> _Feature:
 
 
 def _bounds(finite: list[float]) -> tuple[float, float] | None:
-    """The range of a sample, rounded outward; None where it tells nothing of one."""
+    """The range of a sample, rounded outward; None if the sample does not determine one."""
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     size = max(abs(low), abs(high))
     if low == high or high - low < _SMALLEST or size > _LARGEST:
@@ -176,9 +180,9 @@ def _bounds(finite: list[float]) -> tuple[float, float] | None:
 def _about_numbers(finite: list[float], bounds: tuple[float, float] | None, rows: int) -> Iterator[str]:
     different = set(finite)
     if not different:
-        yield "the sample has no number here"
+        yield "the sample has no number in this column"
     elif len(different) == 1:
-        yield "the sample has one value only, and tells nothing of the range"
+        yield "the sample has only one value, which says nothing about the range"
     elif bounds is None:
         yield "the numbers are too large or too small for a draft: choose another unit"
     if different and len(finite) < rows:
@@ -186,57 +190,57 @@ def _about_numbers(finite: list[float], bounds: tuple[float, float] | None, rows
     are_few = 1 < len(different) <= _FEW_CODES < len(finite)
     if are_few and all(value.is_integer() and abs(value) < _LEAST_AMOUNT for value in different):
         codes = ", ".join(f'"{value:.0f}"' for value in sorted(different))
-        yield f"if these numbers are codes, and no amounts, write instead of bounds: levels = [{codes}]"
+        yield f"if these numbers are codes and not amounts, write this instead of bounds: levels = [{codes}]"
 
 
 def _about_levels(texts: list[str]) -> Iterator[str]:
     levels = set(texts)
     if {level.lower() for level in levels} in _TRUTHS:
-        yield 'owners whose column is boolean have the levels "false" and "true"'
+        yield 'for owners with a boolean column, the levels are "false" and "true"'
     if any(level.lower() in MISSING_WORDS for level in levels):
-        yield "an empty field stands for a missing value; any word is a level"
+        yield "only an empty field means a missing value; every word is a level"
     if len(levels) == len(texts) > _FEW_CODES:
-        yield "every row has another text: leave out what names a record"
+        yield "every row has a different text: leave out columns that identify a record"
 
 
 def _check_levels(name: str, present: list[str]) -> None:
-    """Raises InputError where texts are no levels but something else, and says what."""
+    """Raises InputError if the texts are not levels but dates, numbers in another form, or too many texts."""
     if all(map(_DATE.fullmatch, present)):
         raise InputError(
             "not-a-feature",
-            f"column {name!r} holds dates or times",
-            "make a number of them that varies with what you ask (an age, days since a fixed day),"
-            " or leave the column out",
+            f"column {name!r} contains dates or times",
+            "convert them to a meaningful number (an age, or days since a fixed day), or leave out the"
+            " column",
         )
     if all(_SEPARATED.fullmatch(text) or _numbers([text]) for text in present):
         raise InputError(
             "not-a-feature",
-            f"column {name!r} holds numbers with a decimal comma or separators of thousands",
-            "export it with a decimal point and without separators",
+            f"column {name!r} contains numbers with a decimal comma or thousands separators",
+            "export it with a decimal point and without thousands separators",
         )
     different = set(present)
     words = {text for text in different if _numbers([text]) is None}
     if len(words) == 1 and len(different) > _FEW_CODES:
         raise InputError(
             "not-a-feature",
-            f"column {name!r} holds numbers and one word in all other rows",
-            "leave the field empty where a number is missing",
+            f"column {name!r} contains numbers, and the same word in all other rows",
+            "leave the field empty if a number is missing",
         )
     if len(different) > MOST_LEVELS:
         raise InputError(
             "not-a-feature",
             f"column {name!r} has text with {len(different)} different values",
-            "leave the column out of the sample, or group its values",
+            "leave out the column, or group its values",
         )
 
 
 def _quoted(text: str) -> str:
-    """A TOML basic string: JSON's form is one, once DEL is escaped too."""
+    """A TOML basic string. A JSON string is one if DEL is escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _check_kind(path: Path) -> None:
-    """A sample is CSV; the other files that owners give as records are told by their names."""
+    """Refuse files that are not CSV, and name the format of those that owners may use for their records."""
     with path.open("rb") as file:
         beginning = file.read(BEGINNING_BYTES)
     kind = foreign_kind(beginning)
@@ -266,17 +270,25 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(
             "unreadable",
-            f"{path.name} is not CSV in UTF-8, nor marked as UTF-16 or UTF-32",
-            "export it again",
+            f"{path.name} is not CSV in UTF-8, or in UTF-16 or UTF-32 with a byte-order mark",
+            "export it again as CSV in UTF-8",
         ) from error
     if not header or not rows:
-        raise InputError("empty-file", f"{path.name} has no header and rows", "give a CSV file with a header")
+        raise InputError(
+            "empty-file",
+            f"{path.name} lacks a header or rows",
+            "give a CSV file with a header and at least one row",
+        )
     if len(set(header)) != len(header) or "" in header:
-        raise InputError("duplicated-column", f"{path.name} has a column without a name of its own")
+        raise InputError(
+            "duplicated-column",
+            f"{path.name} has a column without a name, or two columns with the same name",
+            "give every column its own name",
+        )
     if any(len(row) != len(header) for row in rows):
         raise InputError(
             "ragged-rows",
             f"{path.name} has rows of different lengths",
-            "export it again, with quotes around fields that hold the separator",
+            "export it again, with quotes around fields that contain the separator",
         )
     return header, rows

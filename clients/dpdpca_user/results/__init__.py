@@ -1,1 +1,1 @@
-"""After a study: the model, its report, and how far to trust it."""
+"""What comes after a study: the model, its report, and how reliable it is."""

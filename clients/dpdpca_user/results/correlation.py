@@ -1,12 +1,13 @@
 """Components of the correlation matrix, from a release whose noise is white in another metric.
 
-Dividing by standard deviations after the release costs no budget, but it makes the noise of features with a
-small variance large. So the noise is taken off first, in the clip metric where it is white: what stands above
-the edge is kept with its estimated eigenvalue, and only that is standardised. In the clip metric itself
-nothing is taken off, since it would change no component.
+Dividing by standard deviations after the release costs no budget, but it amplifies the noise of features with
+a small variance. Therefore the noise is removed first, in the clip metric, where it is white: components
+above the noise edge are kept with their estimated eigenvalues, and only these are standardised. For the
+components in the clip metric itself, removing noise would change nothing, so it is not done there.
 
-Where nothing varies there is nothing to standardise, and what would come out is noise of size 1. One release
-in a hundred passes its edge by chance, so this takes more: a largest eigenvalue that noise alone never has.
+If the data do not vary, there is nothing to standardise, and the result would be pure noise of size 1. About
+one release in a hundred exceeds its noise edge by chance, so a stricter condition applies here: the largest
+eigenvalue must be one that noise alone practically never reaches.
 """
 
 import math
@@ -19,12 +20,12 @@ from dpdpca_protocol.result.components import Components, Floats, leading_pairs
 from dpdpca_user.results.reliability import Reliability
 
 DENOISE_FROM = 20
-"""Features from which taking the noise off first is the better choice; below, every component matters."""
+"""Number of features from which it is better to remove the noise first; below it, every component matters."""
 
 _FLOOR = 2.0
 _TIE = 1e-6
 _NEVER = math.sqrt(2 * math.log(1e9))
-"""Deviations by which a Gaussian passes its mean in fewer than one of 10⁹ cases, by concentration."""
+"""Deviations by which a Gaussian exceeds its mean in fewer than one of 10⁹ cases, by concentration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,12 @@ class CorrelationComponents:
     """Components of standardised features, best first.
 
     Attributes:
-        denoised: whether the noise was taken off first; then there are k̂ of them, else d.
-        deviations: (d,) standard deviations of the features as released, in the metric's units; where the
-            noise rules, the floor √(2 · its scale).
+        denoised: whether the noise was removed first. Then there are k̂ components, else d.
+        deviations: (d,) standard deviations of the features as released, in the metric's units. If noise
+            dominates, the floor √(2 · noise scale) is used.
         scale: (d,) what a centred row is divided by, in original units.
         vectors: (k, d) orthonormal rows in the standardised metric.
-        explained: (k,) estimate of the variance that each captures, where all features together have d.
+        explained: (k,) estimate of the variance that each component captures, out of a total of d.
     """
 
     denoised: bool
@@ -50,23 +51,24 @@ class CorrelationComponents:
 def correlation_components(
     components: Components, reliability: Reliability, denoise: bool | None = None
 ) -> CorrelationComponents | None:
-    """Standardises a release after the fact.
+    """Standardise a release after the fact.
 
     Args:
-        components: of the release, in the clip metric.
+        components: the components of the release, in the clip metric.
         reliability: of the same release: its variances, and how far noise moves their total.
-        denoise: keep only what stands above the noise edge; None does so from 20 features on.
+        denoise: keep only components above the noise edge; None does so from 20 features on.
 
     Returns:
-        None where no component stands above its noise edge and above what noise alone can make: of data that
-        do not vary that is certain but for one release in 10⁹, if the noise is Gaussian.
+        The standardised components. None if no component is above its noise edge and above what noise alone
+        can produce. If the data do not vary and the noise is Gaussian, all but one in 10⁹ releases give None.
 
     Raises:
-        UsageError: `denoise` is false, and the model does not keep all d components.
+        UsageError: `denoise` is false, and the model does not contain all d components.
 
-    Source: with θ̂ and v of the k̂ components above their edges, Σ θ̂ v vᵀ over √max(S̃ᵢᵢ, 2t) on both sides,
-        t the noise on a diagonal entry, and 10⁻⁶ of the diagonal against ties. What a direction w captures
-        is estimated inside the span of the released components alone: Σ (θ̂ − s²d/θ̂)(v · w/√S̃ᵢᵢ)².
+    Source: θ̂ and v belong to the k̂ components above their edges. The matrix is Σ θ̂ v vᵀ, divided by
+        √max(S̃ᵢᵢ, 2t) on both sides, with t the noise of a diagonal entry, plus 10⁻⁶ of the diagonal against
+        ties. What a direction w captures is estimated within the span of the released components only:
+        Σ (θ̂ − s²d/θ̂)(v · w/√S̃ᵢᵢ)².
     Tested: tests/statistical/test_reliability.py.
     """
     d, variances = len(components.space.names), reliability.variances
@@ -77,8 +79,8 @@ def correlation_components(
     if not denoise and components.component_count < d:
         raise UsageError(
             "components-missing",
-            f"only {components.component_count} of {d} components are kept, too few for the whole matrix",
-            "leave denoise on",
+            f"the model contains only {components.component_count} of {d} components, too few for the matrix",
+            "do not set denoise to False",
         )
     floored = np.maximum(variances, _FLOOR * components.noise_scale)
     deviations = np.sqrt(np.where(floored > 0, floored, 1.0))
@@ -99,17 +101,17 @@ def correlation_components(
 
 
 def never_noise(components: Components, reliability: Reliability) -> float:
-    """An eigenvalue that the noise of a release has by itself in fewer than one of 10⁹ cases.
+    """An eigenvalue that the noise of a release alone exceeds in fewer than one of 10⁹ cases.
 
-    Source: with H the noise on the covariance, t and s its deviations on and off the diagonal, and e that of
-        the sum, the noise alone is H − (μeᵀ + eμᵀ) less something positive. Its largest eigenvalue has a mean
-        of at most 2s√d + |μ|·E|e|, and moves by at most √(t² + 4|μ|²var(e)) for each unit in the space of the
-        standard normals behind it, so it is that many deviations from its mean at most as often as a normal.
-        The reliability holds d·t² + 4|μ|²var(e).
+    Source: H is the noise of the covariance, with deviations t on and s off the diagonal, and e is the noise
+        of the sum. The noise alone is H − (μeᵀ + eμᵀ) minus a positive term. The mean of its largest
+        eigenvalue is at most 2s√d + |μ|·E|e|. As a function of the underlying standard normals, this
+        eigenvalue is Lipschitz with constant √(t² + 4|μ|²var(e)), so it exceeds its mean by that many
+        deviations no more often than a normal variable does. The reliability contains d·t² + 4|μ|²var(e).
     """
     d, t = len(components.space.names), components.noise_scale
     edge = components.noise_edge / (1 + d ** (-2 / 3))
-    entry = max(t, edge / math.sqrt(2 * d))  # √2·s where all entries have one deviation
-    # Variances may be as large as doubles are: their squares are never formed.
+    entry = max(t, edge / math.sqrt(2 * d))  # √2·s if all entries have the same deviation
+    # Variances may be near the largest double, so they are never squared.
     along_mean = t * math.sqrt(max((reliability.total_variance_deviation / t) ** 2 - d, 0.0)) if t else 0.0
     return float(edge + math.sqrt(d) * along_mean / 2 + _NEVER * math.hypot(entry, along_mean))

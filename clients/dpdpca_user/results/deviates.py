@@ -1,8 +1,8 @@
-"""Normal deviates for simulations: what a release looks like when known noise is drawn again.
+"""Normal deviates for simulations that draw the known noise of a release again.
 
-No noise of a release comes from here. A simulation is judged by its averages, and doubles are good enough for
-that. Privacy depends on exact integers, which OpenDP draws (see `privacy.gaussian`). The bytes come
-from the `Randomness` that is handed in: in the product, from the operating system.
+The noise of a release never comes from here. Simulations need only correct averages, for which doubles are
+good enough. Privacy depends on exact integers, which OpenDP draws (see `privacy.gaussian`). The bytes come
+from the given `Randomness`, which in the product is that of the operating system.
 """
 
 import numpy as np

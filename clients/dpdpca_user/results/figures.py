@@ -1,6 +1,6 @@
-"""The report's drawings, as inline SVG text: scree plot with the noise edge, and biplot of the loadings.
+"""The figures of the report as inline SVG: a scree plot with the noise edge, and a biplot of the loadings.
 
-Every text that comes from outside goes through `escaped`. Colours are CSS variables of the report's page.
+Every text from outside is passed through `escaped`. Colours are CSS variables of the report's page.
 """
 
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ _SHORTEST_NAMED = 0.05
 
 
 def escaped(text: str, limit: int = 80) -> str:
-    """`text` inert in HTML and SVG: printable, at most `limit` characters, markup and quotes escaped."""
+    """`text` made harmless for HTML and SVG: printable, at most `limit` characters, with markup escaped."""
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     return escape(printable if len(printable) <= limit else printable[: limit - 1] + "…", quote=True)
 
 
 def number(value: float) -> str:
-    """Three significant digits, plain where that is short."""
+    """Three significant digits, with an exponent only where it is shorter."""
     return f"{value:.3g}"
 
 
 def scree_plot(components: Components) -> str:
-    """Eigenvalues as released, the part of each that is signal, and the edge that noise alone reaches."""
+    """Plot the released eigenvalues, the part of each that is signal, and the noise edge."""
     shown = min(components.component_count, SCREE_COMPONENTS)
     values, edges = components.eigenvalues[:shown], components.noise_edges[:shown]
     captured = components.captured[:shown]
@@ -82,10 +82,11 @@ def scree_plot(components: Components) -> str:
 
 
 def biplot(components: Components) -> str:
-    """Where each feature points in the plane of the first two components; empty if there is only one.
+    """Draw the direction of each feature in the plane of the first two components; empty if there is only
+    one.
 
-    Arrow lengths are loadings times the square root of what the component captures (of what was released,
-    where nothing stands above the noise).
+    Arrow lengths are loadings times the square root of the variance that the component captures. For a
+    component below the noise, the released eigenvalue is used instead.
     """
     if components.component_count < 2:
         return ""
@@ -130,7 +131,7 @@ def _warning(components: Components, index: int) -> str:
 
 
 def _labels(order: Sequence[int], heads: Floats, names: Sequence[str]) -> str:
-    """Names beside the heads, the longest arrow's first; one that would cover another moves up or down."""
+    """Names beside the arrow heads, longest arrow first; a name that would cover another is moved."""
     taken: list[tuple[float, float, float]] = []
     texts = []
     for index in order:

@@ -1,7 +1,7 @@
-"""A fitted model: the components, the terms they were bought under, and the paper trail that shows it.
+"""A fitted model: the components, the terms of their study, and digests of the signed statements behind them.
 
-On disk a model is one `.npz` file: numeric arrays, and a JSON text in the array `metadata`. It is read
-without pickle, so a file from a stranger can at worst be refused.
+On disk a model is one `.npz` file with numeric arrays, and with JSON text in the array `metadata`. It is read
+without pickle, so a malicious file can do no more than be refused.
 """
 
 import io
@@ -34,7 +34,7 @@ _MAX_GROWTH_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """An owner that is in the release: its id, its name (chosen by itself), and what it signed."""
+    """An owner in the release: its id, the name that it chose, and its share's version and digest."""
 
     owner: str
     name: str
@@ -53,11 +53,13 @@ class TrailEntry:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a model comes from, as digests of signed statements, and how long its making took.
+    """Where a model comes from, as digests of signed statements, and how long each step took.
 
     Attributes:
-        manifest, release, cohort: digests, lower-case hex.
-        seconds: step → seconds on the data user's machine.
+        manifest, release, cohort: digests in lower-case hex.
+        owners: the owners of the release.
+        trail: the proxy's signed events.
+        seconds: for each step, seconds on the data user's machine.
     """
 
     manifest: str
@@ -84,9 +86,9 @@ class Model:
     """What the data user's service serves and `FederatedPCA` wraps.
 
     Attributes:
-        in_clear: whether it was made to be published in clear: where the proxy drew the noise, the data user
-            has added a second draw of it.
-        reliability: how far to trust the components; None in files from before there was one.
+        in_clear: whether it was made to be published in clear. Then, if the proxy drew the noise, the data
+            user has added a second draw.
+        reliability: how reliable the components are; None in older files, which lack it.
     """
 
     study: StudyId
@@ -112,7 +114,7 @@ class Model:
             allow_pickle=False,
             metadata=_text_array(json.dumps(metadata)),
             components=_text_array(encode_components(self.study, components).decode()),
-            # The same numbers once more under plain names, for readers that know only NumPy.
+            # The same numbers again as plain arrays, for readers that use only NumPy.
             vectors=components.vectors,
             captured_variance=components.captured,
             eigenvalues=components.eigenvalues,
@@ -125,10 +127,10 @@ class Model:
 
     @classmethod
     def from_bytes(cls, untrusted: bytes) -> Self:
-        """The model in a `.npz` file.
+        """Read a model from a `.npz` file.
 
         Raises:
-            MessageError: not a model file, or one whose parts contradict each other.
+            MessageError: it is not a model file, or its parts contradict each other.
         """
         try:
             with zipfile.ZipFile(io.BytesIO(untrusted)) as file:
@@ -137,7 +139,7 @@ class Model:
             metadata = json.loads(texts["metadata"].decode())
             if metadata["format"] != MODEL_FORMAT:
                 raise MessageError(
-                    "unsupported-version", f"this version reads model files of format {MODEL_FORMAT} only"
+                    "unsupported-version", f"this version can only read model files of format {MODEL_FORMAT}"
                 )
             manifest = parse_manifest(metadata["manifest"])
             components = parse_components(texts["components"], manifest.study_id)
@@ -163,7 +165,7 @@ class Model:
         ) as error:
             raise MessageError("malformed", "this is not a model file", "fetch it again") from error
         if components.space.names != EncodedSpace.of(manifest).names:
-            raise MessageError("malformed", "the components name other features than the manifest")
+            raise MessageError("malformed", "the features of the components are not those of the manifest")
         return cls(manifest.study_id, manifest, components, provenance, in_clear, reliability)
 
     @property
@@ -177,7 +179,7 @@ class Model:
 
     @property
     def privacy(self) -> dict[str, Any]:
-        """The claim in facts; `claim` puts it into words."""
+        """The privacy claim as plain JSON; `claim` states it in words."""
         manifest, figures = self.manifest, self.manifest.figures
         guarantee, alone = result_guarantee(manifest), figures.guarantee
         is_round = manifest.rho_share < 1
@@ -211,14 +213,14 @@ class Model:
     def correlation(self) -> CorrelationComponents | None:
         """Components of the correlation matrix, by post-processing.
 
-        None where noise alone could have made all that was released, and for files without the variances.
+        None if noise alone could have produced the release, and for older files without the variances.
         """
         if self.reliability is None:
             return None
         return correlation_components(self.components, self.reliability)
 
     def facts(self) -> dict[str, Any]:
-        """The model as plain JSON: what `GET /v1/models/{id}` answers."""
+        """The model as plain JSON: the answer of `GET /v1/models/{id}`."""
         components, space = self.components, self.components.space
         shares = [components.captured_share(k) for k in range(1, components.component_count + 1)]
         return {
@@ -267,34 +269,36 @@ def _correlation_facts(found: CorrelationComponents | None) -> dict[str, Any] | 
 
 
 def claim(model: Model) -> str:
-    """The privacy claim, with whom it holds towards: printed with every result."""
+    """The privacy claim, and against whom it holds. It is printed with every result."""
     manifest = model.manifest
     promised = _promised(manifest)
     if manifest.noise_by is NoiseBy.OWNERS:
         shares, colluding = manifest.min_owners - manifest.max_colluding, manifest.max_colluding
         return (
-            f"{promised}, the proxy included, which knows none of the noise: the owners drew it, and it is "
-            f"enough that {shares} of them did and told nobody, whatever {colluding} others give away. The "
-            "components may be published in clear."
+            f"{promised}, and against the proxy too, which knows none of the noise. The owners drew the"
+            " noise: "
+            f"it is enough that {shares} of them did so and kept it secret, whatever {colluding} others "
+            "reveal. The components may be published in clear."
         )
     if model.has_second_noise:
         return (
-            f"{promised}, the proxy included: beside its own noise, all that is shown carries a second, "
-            "independent draw of the same law that the data user's software made, and each draw alone is "
-            "enough. The components may be published in clear."
+            f"{promised}, and against the proxy too. Besides the proxy's noise, everything that is shown "
+            "carries a second, independent draw from the same distribution, which the data user's software "
+            "made. Each draw alone is enough. The components may be published in clear."
         )
     return (
-        f"{promised}. Towards the proxy only while it does not see the components: with its own noise it "
-        "could compute exact, non-private figures from them, so they go to the owners sealed."
+        f"{promised}. It holds against the proxy only while the proxy does not see the components: with its "
+        "own noise it could compute exact, non-private figures from them. Therefore they are sent to the "
+        "owners sealed."
     )
 
 
 def claim_of_numbers(manifest: Manifest) -> str:
-    """The privacy claim of a pre-study, whose numbers become terms that all parties read."""
+    """The privacy claim of a pre-study, whose numbers become part of terms that all parties read."""
     return (
-        f"{_promised(manifest)}, the proxy included: beside its own noise the numbers carry a second, "
-        "independent draw of the same law that the data user's software made before it read them, and each "
-        "draw alone is enough."
+        f"{_promised(manifest)}, and against the proxy too. Besides the proxy's noise, the numbers carry a "
+        "second, independent draw from the same distribution, which the data user's software made before it "
+        "read them. Each draw alone is enough."
     )
 
 
@@ -308,46 +312,48 @@ def _promised(manifest: Manifest) -> str:
     total = ""
     if manifest.rho_share < 1:
         total = (
-            f" over all rounds of its chain of studies, whose results the terms of later ones are made of"
-            f" (this round by itself: {alone})"
+            " over all rounds of its chain of studies, because the terms of later rounds are computed from"
+            f" the results of earlier ones (this round by itself: {alone})"
         )
     return (
-        f"One record: {strength}-differential privacy{total}, relation {guarantee.relation}, the number of "
-        "records public, towards the data user and whoever sees the result"
+        f"Each record has {strength}-differential privacy{total}, with relation {guarantee.relation} and the "
+        "number of records public. This holds against the data user and everybody who sees the result"
     )
 
 
 def assumptions(model: Model) -> tuple[str, ...]:
-    """What the claim rests on."""
+    """The assumptions of the claim."""
     manifest = model.manifest
-    second = ("Towards the proxy: the data user's software keeps neither its draw nor a result without it.",)
+    second = (
+        "Against the proxy: the data user's software keeps neither its own draw nor any result without it.",
+    )
     masked = manifest.rules.is_masked
     draw = (
         f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
-        "noise as the manifest says, and keep it to themselves.",
+        "noise as the manifest requires, and keep it secret.",
     )
     honesty = (
-        "Every owner is honest and none works with the data user: one false share would show the data "
-        "user the exact sums of all."
+        "Every owner is honest, and none works with the data user. One false share would show the data user "
+        "the exact sums over all owners."
         if masked
-        else "Owners clip their records as the manifest says: an owner that does not voids the bound for its "
-        "own rows only."
+        else "Owners clip their records as the manifest requires. If an owner does not, the guarantee fails "
+        "for that owner's records only."
     )
     count = (
-        "The proxy learns the number of records; the data user proves it before any noise is drawn."
+        "The proxy learns the number of records, because the data user proves it before any noise is drawn."
         if masked
-        else "The number of records is checked by the data user's software after the release: min_records "
+        else "The data user's software checks the number of records only after the release, so min_records "
         "protects nobody from the data user."
     )
     return (
-        "Proxy and data user do not work together: together they can undo everything.",
+        "The proxy and the data user do not work together. Together they can undo all protection.",
         *(draw if manifest.noise_by is NoiseBy.OWNERS else ()),
         *(second if model.has_second_noise else ()),
         honesty,
         count,
-        "The unit is one record. Totals of one owner are not protected beyond the noise; two studies whose "
-        "owners differ by one show that owner's part.",
-        "Budgets of several studies on the same records add up.",
+        "The guarantee protects one record. Totals of one owner are hidden only by the noise: if the cohorts "
+        "of two studies differ by one owner, their results reveal that owner's part.",
+        "The privacy costs of several studies on the same records add up.",
     )
 
 
@@ -356,13 +362,13 @@ def _text_array(text: str) -> "np.ndarray[Any, np.dtype[np.uint8]]":
 
 
 def _text(file: zipfile.ZipFile, name: str) -> bytes:
-    """The text in the array `name`; no more of it is unpacked than a text may be long."""
+    """The text in the array `name`. Unpacking stops at the largest size that a text may have."""
     stored = file.getinfo(f"{name}.npy")
     if stored.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError("not as NumPy packs an array")
+        raise ValueError("not compressed as NumPy does it")
     with file.open(stored) as member:
         if np.lib.format.read_magic(member) != (1, 0):
-            raise ValueError("not as NumPy writes a text array")
+            raise ValueError("not a text array as NumPy writes it")
         shape, _, dtype = np.lib.format.read_array_header_1_0(member)
         text = member.read(_MAX_TEXT_BYTES + 1)
     if dtype != np.uint8 or shape != (len(text),) or len(text) > _MAX_TEXT_BYTES:

@@ -1,9 +1,9 @@
-"""How far a release's components may be trusted: intervals by drawing the known noise again.
+"""How reliable a release's components are: intervals from drawing the known noise again.
 
-Post-processing: the law of the noise is public, and the signal is what the release itself shows above it.
-The bootstrap stands on θ̂ and a flat remainder, so it speaks only about components above their noise edge;
-further ones have the lower bound of `Components.captured_share`. What clipping did to the records cannot be
-seen after the release, and no figure here includes it.
+This is post-processing: the distribution of the noise is public, and the signal is what the release itself
+shows above it. The bootstrap assumes the estimated eigenvalues θ̂ and a flat remainder, so it applies only to
+components above their noise edge. For the others there is the lower bound of `Components.captured_share`. The
+effect of clipping cannot be seen after the release, and no figure here includes it.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_user.results.deviates import normal_deviates, symmetric_noise
 
 CLIPPING_IS_NOT_SEEN = (
-    "What clipping did to the records cannot be seen after the release, and no figure here includes it."
+    "The effect of clipping the records cannot be seen after the release, and no figure here includes it."
 )
 
 _MOST_DRAWS, _LEAST_DRAWS = 200, 40
@@ -33,15 +33,15 @@ _POINTS = ("share_low", "share_high", "overlap_low", "overlap_high")
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """What can be said beside the components of one release; variances in the metric's units.
+    """Figures about the reliability of one release's components; variances in the metric's units.
 
     Attributes:
-        draws: how often the noise was drawn again; 0 where that was not done.
-        share_low, share_high: (k̂,) 5 % and 95 % points of the share of the best k components' variance that
-            the released k capture, for k = 1 … k̂; empty without draws.
+        draws: how often the noise was drawn again; 0 if that was not done.
+        share_low, share_high: (k̂,) for k = 1 … k̂, 5 % and 95 % points of the variance that the first k
+            released components capture, as a share of what the best k capture; empty without draws.
         overlap_low, overlap_high: (k̂,) the same points of each squared cosine with the true component.
         total_variance_deviation: standard deviation of `Components.total_variance`.
-        variances: (d,) of the features as released, noise included: the diagonal of S̃/(N − 1).
+        variances: (d,) of the features as released, with noise: the diagonal of S̃/(N − 1).
     """
 
     draws: int
@@ -53,7 +53,7 @@ class Reliability:
     variances: Floats
 
     def to_body(self) -> dict[str, Any]:
-        """Plain JSON; `parse` gives the same numbers back."""
+        """Plain JSON, from which `parse` reads the same numbers."""
         arrays = {name: getattr(self, name).tolist() for name in (*_POINTS, "variances")}
         return {
             "draws": self.draws,
@@ -66,7 +66,7 @@ class Reliability:
         """The reverse of `to_body` for d features.
 
         Raises:
-            MessageError: a shape that does not fit, or a number that is not finite.
+            MessageError: a shape does not match, or a number is not finite.
         """
         try:
             points = {name: np.array(untrusted[name], dtype=np.float64) for name in _POINTS}
@@ -84,7 +84,7 @@ class Reliability:
 
 
 def _malformed() -> MessageError:
-    return MessageError("malformed", "the reliability of these components has a wrong shape")
+    return MessageError("malformed", "the reliability figures have a wrong shape or are not finite")
 
 
 def assess_release(
@@ -97,14 +97,14 @@ def assess_release(
     """Intervals for the components of a release.
 
     Args:
-        noisy, figures, owners: as `fit_components` had them.
-        components: what it made of them; at least the k̂ that stand above their edges.
-        randomness: for the simulated noise, which is no part of the release.
+        noisy, figures, owners: as they were given to `fit_components`.
+        components: what it returned; at least the k̂ components above their edges.
+        randomness: for the simulated noise, which is not part of the release.
 
-    Source: the parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
-        Gaussian mechanism looks the same in every basis, so it is drawn in that of the components; for other
-        mechanisms this takes the variances alone. The joint release adds −(μeᵀ + eμᵀ) − eeᵀ/N.
-    Tested: tests/statistical/test_reliability.py, against the truth.
+    Source: parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
+        Gaussian mechanism is the same in every basis, so it is drawn in the basis of the components. For
+        other mechanisms only the variances are used. The joint release adds −(μeᵀ + eμᵀ) − eeᵀ/N.
+    Tested: tests/statistical/test_reliability.py, against the true values.
     """
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
     scatter, unit = scatter_of(noisy, figures, components.space)
@@ -152,7 +152,7 @@ def assess_release(
 
 
 def _start(signals: Floats, trace: float, d: int) -> Floats:
-    """(d,) eigenvalues of S₀: the signals, then what is left of the trace, spread evenly."""
+    """(d,) eigenvalues of S₀: first the signals, then the rest of the trace, spread evenly."""
     k = len(signals)
     rest = max(trace - float(signals.sum()), 0.0) / (d - k) if k < d else 0.0
     return np.concatenate([signals, np.full(d - k, rest)])

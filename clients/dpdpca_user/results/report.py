@@ -1,7 +1,7 @@
 """The report: one HTML file that needs no network, no script and no other file.
 
-Foreign text (titles, names of features and parties) is escaped where it enters; the page forbids itself to
-load anything by its content security policy.
+Text from outside (titles, names of features and parties) is escaped before it is inserted. The content
+security policy of the page forbids loading anything.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ _HEAT_FEATURES = 40
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of plain text to stand in front of the studies: what the demo compares."""
+    """A table of plain text that precedes the studies, such as the comparison of the demo."""
 
     title: str
     header: Sequence[str]
@@ -36,9 +36,9 @@ def render_report(models: Sequence[Model], made_at: str, tables: Sequence[Table]
     """The report of one or several models, as HTML text.
 
     Args:
-        models: in the order of their sections.
-        made_at: when, as text.
-        tables: stand in front, in plain text.
+        models: the models, in the order of their sections.
+        made_at: when the report was made, as text.
+        tables: tables that precede the studies.
     """
     title = escaped(models[0].manifest.title if models else "Report", 200)
     sections = "".join(_study(model) for model in models)
@@ -65,7 +65,7 @@ def _study(model: Model) -> str:
         ("Privacy of one record", _promise(manifest)),
         ("Components above the noise", f"{components.trusted_count} of {components.component_count}"),
         (
-            f"Variance of the best {k} that the first {k} capture",
+            f"Variance captured by the first {k}, as a share of what the best {k} capture",
             f"{'about' if is_estimate else 'at least'} {share:.0%}",
         ),
         ("Total variance", _total(components, model.reliability)),
@@ -90,13 +90,13 @@ def _privacy(model: Model) -> str:
         *(("Noise", line) for line in privacy_statements(figures)),
         ("ρ (zero-concentrated)", _rho(figures)),
         ("Clip norm r", number(float(manifest.clip_norm))),
-        ("Scale of the noise, scaled units", number(float(figures.noise_scale) / figures.grid**2)),
-        ("Noise on a variance", number(model.components.noise_scale)),
+        ("Scale of the noise, in scaled units", number(float(figures.noise_scale) / figures.grid**2)),
+        ("Noise of a variance", number(model.components.noise_scale)),
     ]
     return (
-        "<section class='privacy'><h3>What is promised, and to whom</h3>"
+        "<section class='privacy'><h3>What is guaranteed, and against whom</h3>"
         f"<p>{escaped(claim(model), 1000)}</p>"
-        f"<h4>It rests on this</h4><ul>{lines}</ul>{_facts(facts)}</section>"
+        f"<h4>Assumptions</h4><ul>{lines}</ul>{_facts(facts)}</section>"
     )
 
 
@@ -137,15 +137,17 @@ def _spectrum(components: Components, reliability: Reliability | None) -> str:
     )
     more = components.component_count - shown
     return (
-        f"<section><h3>Spectrum</h3><figure>{scree_plot(components)}<figcaption>Light: eigenvalues as "
-        "released, noise included. Dark: the variance that each component is estimated to capture. "
-        "Noise alone passes the edge in about 1 of 100 releases; "
-        f"{components.trusted_count} components stand above it, and those below are {BELOW_THE_EDGE}. "
-        "Predicted cos² with the true component is an upper estimate where eigenvalues are close. The share "
-        "of the best k components&#x27; variance that the first k capture is an estimate above the edge and "
-        "a lower bound (≥) below it; 5 % points come from drawing the known noise again"
+        f"<section><h3>Spectrum</h3><figure>{scree_plot(components)}<figcaption>Light bars: eigenvalues as "
+        "released, with noise. Dark bars: the estimated variance that each component captures. Noise alone "
+        "exceeds the edge in about 1 of 100 releases. Components above the edge: "
+        f"{components.trusted_count}; those below are {BELOW_THE_EDGE}. The predicted cos² with the true "
+        "component is too high where eigenvalues are close. The variance that the first k components"
+        " capture, "
+        "as a share of what the best k capture, is an estimate above the edge and a lower bound (≥) below"
+        " it. "
+        "The 5 % points come from drawing the known noise again"
         f"{_draws(reliability)}. {CLIPPING_IS_NOT_SEEN}</figcaption></figure>{_table(header, rows)}"
-        + (f"<p>{more} more components are in the model file.</p>" if more else "")
+        + (f"<p>Further components in the model file: {more}.</p>" if more else "")
         + "</section>"
     )
 
@@ -176,12 +178,12 @@ def _loadings(components: Components) -> str:
         for feature in order
     )
     hidden = len(components.space.names) - len(order)
-    note = f" The {hidden} features with the smallest loadings are left out." if hidden else ""
+    note = f" Features left out because their loadings are the smallest: {hidden}." if hidden else ""
     metric = "original units" if components.space.common else "half-ranges of the features"
     return (
         "<section><h3>Loadings</h3><div class='wide'><table class='heat'><thead><tr><th>feature</th>"
         f"{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f"<p class='note'>Unit vectors in {metric}. Columns in grey are {BELOW_THE_EDGE}.{note}</p></section>"
+        f"<p class='note'>Unit vectors in {metric}. Grey columns are {BELOW_THE_EDGE}.{note}</p></section>"
     )
 
 
@@ -190,9 +192,9 @@ def _biplot(components: Components) -> str:
     if not drawing:
         return ""
     return (
-        f"<section><h3>Biplot</h3><figure>{drawing}<figcaption>Where each feature points in the plane of the "
-        "first two components, by loading times spread. The shortest arrows have no name.</figcaption>"
-        "</figure></section>"
+        f"<section><h3>Biplot</h3><figure>{drawing}<figcaption>The direction of each feature in the plane of "
+        "the first two components. Lengths are loadings times the spread of the component. The shortest "
+        "arrows have no name.</figcaption></figure></section>"
     )
 
 
@@ -224,8 +226,8 @@ def _trail(model: Model) -> str:
     ]
     rows = [(entry.time, entry.kind, entry.digest) for entry in provenance.trail]
     return (
-        "<section><h3>Paper trail</h3><p>SHA-256 digests of signed statements and raw Ed25519 keys. "
-        f"<code>dpdpca user verify {model.study.hex()}</code> checks them again, offline.</p>"
+        "<section><h3>Signed statements</h3><p>SHA-256 digests of signed statements, and raw Ed25519 keys. "
+        f"<code>dpdpca user verify {model.study.hex()}</code> checks the signatures again, offline.</p>"
         f"{_facts(facts, 'mono')}"
         f"<div class='wide mono'>{_table(('time', 'event', 'digest'), rows)}</div></section>"
     )

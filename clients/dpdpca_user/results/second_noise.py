@@ -1,9 +1,10 @@
-"""A second noise, drawn by the data user, so that components of a study may be published in clear.
+"""A second noise, drawn by the data user, so that the components of a study may be published in clear.
 
-The proxy knows its own noise, and could take it off whatever it sees. Of an independent draw of the same law,
-on the integers and before any division, it knows nothing: each of the two draws alone gives the study's
-(ε, δ), towards whoever knows the other one. A release that is opened again, out of a backup say, gets the
-same draw again: of two the proxy could take the mean.
+The proxy knows its own noise and could subtract it from whatever it sees. The data user therefore adds an
+independent draw from the same distribution, to the integers and before any division. The proxy knows nothing
+about this draw. Each of the two draws alone gives the study's (ε, δ) against anybody who knows the other one.
+If a release is opened again, for example from a backup, it gets the same draw: from two different draws the
+proxy could compute a mean with less noise.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ _TAG = b"dpdpca/second-noise/v1\x00"
 
 
 class _Stream:
-    """Randomness that is the same again for the same seed."""
+    """Randomness that is the same for the same seed."""
 
     def __init__(self, seed: bytes) -> None:
         self._stream = KeyStream(seed)
@@ -39,13 +40,13 @@ class _Stream:
 
 
 def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
-    """Samplers whose Gaussian draws follow from a study's secret key and what was released under it.
+    """Samplers whose Gaussian draws are derived from a study's secret key and its release.
 
     Args:
-        secret: of the study's key; whoever does not have it cannot tell the draws from others.
-        chunks: the ciphertexts of the release: another release has other draws.
+        secret: from the study's secret key. Without it, nobody can distinguish the draws from fresh ones.
+        chunks: the ciphertexts of the release, so that another release gets other draws.
 
-    Guarantee: one release, one draw. Draws of Laplace's law are fresh each time.
+    Guarantee: each release has one draw. Laplace draws are fresh each time.
     """
     seed = hashlib.sha256(_TAG + len(secret).to_bytes(4, "big") + secret)
     for chunk in chunks:
@@ -56,21 +57,21 @@ def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
 def with_second_noise(
     noisy: NoisyScatter, figures: Figures, sample: Samplers = EXACT
 ) -> tuple[NoisyScatter, Figures]:
-    """The release under one draw more, and figures whose law is that of both.
+    """The release with one more draw of noise, and figures for the distribution of both draws together.
 
     Args:
-        noisy: as decrypted, checked, and shown to nobody.
-        figures: of its study, where the proxy drew the noise.
-        sample: where the integers come from.
+        noisy: decrypted and checked, but shown to nobody yet.
+        figures: of its study, in which the proxy drew the noise.
+        sample: draws the integers.
 
     Raises:
-        UsageError: the noise has two draws already.
+        UsageError: the second draw was already added.
 
-    Guarantee: (ε, δ) of the mechanism towards whoever knows the first draw; docs/claims.md, C13.
+    Guarantee: (ε, δ) of the mechanism against anybody who knows the first draw; docs/claims.md, C13.
     Tested: tests/unit/test_second_noise.py, tests/hostile/test_denoising_proxy.py.
     """
     if figures.draws != 1:
-        raise UsageError("bad-argument", "the second noise was drawn already")
+        raise UsageError("bad-argument", "the second noise was already added")
     drawn = figures.mechanism.draw(noisy.count, sample)
     return add_noise(noisy, drawn), replace(figures, draws=2)
 
@@ -80,7 +81,7 @@ def add_noise(noisy: NoisyScatter, drawn: Sequence[int]) -> NoisyScatter:
 
     Args:
         noisy: a release.
-        drawn: in the order of `Mechanism.draw`: E as an upper triangle by rows, 0 and e before it if joint.
+        drawn: in the order of `Mechanism.draw`: E as an upper triangle by rows; if joint, 0 and e come first.
     """
     d = len(noisy.scaled_scatter)
     old = noisy.sum

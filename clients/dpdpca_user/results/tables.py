@@ -1,7 +1,7 @@
-"""Rows from applications, in original units, as the d encoded columns that components are made of.
+"""Converts rows of applications, in original units, to the d encoded columns of the components.
 
-Projection needs no privacy and no clipping: a row outside the bounds keeps its values. What counts as
-missing, and how columns are found, is decided where owners read theirs (`dpdpca_protocol.records.columns`).
+Projection needs no privacy and no clipping, so a row outside the bounds keeps its values. Missing values and
+column names are treated as for owners (`dpdpca_protocol.records.columns`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,18 +21,18 @@ from dpdpca_protocol.terms.manifest import Manifest
 
 _NUMBERS = frozenset({int, float})
 _VALUES = _NUMBERS | {bool, str, type(None)}
-"""Types of what JSON has in one cell."""
+"""Types of single values in JSON."""
 
 
 def is_table(rows: Any) -> bool:
     """Whether `rows` names its columns: a data frame, an Arrow table or a mapping of columns."""
     if hasattr(rows, "nnz"):
-        return False  # a sparse matrix, of which one kind is a mapping too
+        return False  # a sparse matrix; one kind of it is also a mapping
     return isinstance(rows, Mapping) or hasattr(rows, "column_names") or hasattr(rows, "columns")
 
 
 def names_of_features(names: Iterable[str], features: Sequence[Feature]) -> list[str]:
-    """Those of the columns' names that name a feature.
+    """The column names that are names of features.
 
     Raises:
         InputError: there are more of them than features.
@@ -40,21 +40,25 @@ def names_of_features(names: Iterable[str], features: Sequence[Feature]) -> list
     keys = {column_key(feature.name) for feature in features}
     named = [name for name in names if column_key(name) in keys]
     if len(named) > len(features):
-        raise InputError("duplicated-column", "a feature has two columns of its name", "keep one of them")
+        raise InputError(
+            "duplicated-column", "two columns have the name of the same feature", "keep one of them"
+        )
     return named
 
 
 def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floats:
-    """(n, d): columns matched by name, categories spread over their levels, gaps by the manifest's rule.
+    """(n, d) encoded rows. Columns are matched by name, and each level of a category gets a column.
+
+    Missing values are treated by the manifest's rule.
 
     Args:
         table: mapping of columns, Arrow table or data frame; extra columns and their order do not matter.
-        manifest: whose features to take.
-        first_record: how many records came before; errors count from there.
+        manifest: has the features.
+        first_record: number of records before these, for the record numbers in errors.
 
     Raises:
-        InputError: a column is absent or there twice, text where a number belongs, an unknown level, a
-            missing value under the rule `reject`, or columns of different lengths.
+        InputError: a column is missing or occurs twice, a number is text, a level is unknown, a value is
+            missing under the rule `reject`, or columns have different lengths.
     """
     picked = pick_columns(table_columns(table, manifest.features), manifest.features)
     d = len(manifest.encoded_names)
@@ -77,22 +81,22 @@ def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floa
             raise InputError(
                 "value-missing",
                 f"feature {feature.name} is missing in record {first_record + int(np.argmax(absent)) + 1}",
-                "leave such rows out",
+                "leave out such rows",
             )
         start += feature.width
     return rows
 
 
 def rows_of_lists(rows: Sequence[Any], manifest: Manifest, first_record: int = 0) -> Floats:
-    """(n, d) from JSON: objects by feature name, or lists of d encoded numbers.
+    """(n, d) encoded rows from JSON: objects with feature names, or lists of d encoded numbers.
 
     Args:
-        rows: at least one, all of one kind.
-        manifest: whose features to take.
+        rows: at least one row, all of the same kind.
+        manifest: has the features.
         first_record: as for `rows_of_table`.
 
     Raises:
-        InputError: neither of them, or as `rows_of_table`.
+        InputError: the rows are of neither kind, or as `rows_of_table`.
     """
     kinds, d = set(map(type, rows)), len(manifest.encoded_names)
     if kinds == {dict}:
@@ -100,37 +104,43 @@ def rows_of_lists(rows: Sequence[Any], manifest: Manifest, first_record: int = 0
     if kinds != {list} or set(map(len, rows)) != {d}:
         raise InputError("malformed-rows", f"each row must be an object of features or a list of {d} numbers")
     if not _NUMBERS.issuperset(map(type, chain.from_iterable(rows))):
-        raise InputError("malformed-rows", "a row of encoded numbers holds something else")
+        raise InputError("malformed-rows", "a row of encoded numbers contains something that is not a number")
     try:
         values = np.array(rows, dtype=np.float64)
     except OverflowError as error:
         raise InputError("malformed-rows", "a number is too large") from error
     if not np.isfinite(values).all():
-        raise InputError("malformed-rows", "a row of encoded numbers has a gap; name the features instead")
+        raise InputError(
+            "malformed-rows",
+            "a row of encoded numbers has a missing value",
+            "give rows with missing values as objects with feature names",
+        )
     return values
 
 
 def _columns_of_objects(rows: Sequence[Mapping[str, Any]], features: Sequence[Feature]) -> dict[str, Column]:
-    """What the rows say of features, by the names that they use; None where a row says nothing."""
+    """The columns of the features, under the names that the rows use; None where a row has no value."""
     levelled = {column_key(feature.name) for feature in features if feature.is_categorical}
     columns: dict[str, Column] = {}
     for name in names_of_features(dict.fromkeys(chain.from_iterable(rows)), features):
         column = [row.get(name) for row in rows]
         kinds = set(map(type, column))
         if not kinds <= _VALUES:
-            raise InputError("malformed-rows", "a row holds a list or an object where a value belongs")
+            raise InputError(
+                "malformed-rows", "a row contains a list or an object in place of a single value"
+            )
         columns[name] = column
         if kinds <= _NUMBERS and column_key(name) not in levelled:
-            with suppress(OverflowError):  # an integer beyond all floats is missing, as everywhere
+            with suppress(OverflowError):  # an integer too large for a float counts as missing, as everywhere
                 columns[name] = np.array(column, dtype=np.float64)
     return columns
 
 
 def numeric_matrix(table: Any) -> Floats:
-    """(n, d) numbers of all columns of a table in their order; NaN for what is missing.
+    """(n, d) numbers from all columns of a table, in their order; NaN for a missing value.
 
     Raises:
-        InputError: a column of something else, or columns of different lengths.
+        InputError: a column is not numeric, or columns have different lengths.
     """
     features = [Feature(name, "numeric") for name in _names(table)]
     picked = pick_columns(table_columns(table, features), features)
@@ -140,7 +150,7 @@ def numeric_matrix(table: Any) -> Floats:
 
 
 def table_columns(table: Any, features: Sequence[Feature]) -> dict[str, Column]:
-    """Headers and values of at least those columns that the features name."""
+    """Names and values of the columns; at least of those that the features name."""
     if isinstance(table, Mapping):
         wanted = {column_key(feature.name): feature for feature in features}
         return {
@@ -148,7 +158,9 @@ def table_columns(table: Any, features: Sequence[Feature]) -> dict[str, Column]:
         }
     names = _names(table)
     if len(set(names)) != len(names):
-        raise InputError("duplicated-column", "the table has two columns of one name", "keep one of them")
+        raise InputError(
+            "duplicated-column", "the table has two columns with the same name", "keep one of them"
+        )
     arrow = _as_arrow(table)
     if arrow is None:
         return {name: list(table[header]) for name, header in zip(names, table.columns, strict=True)}
@@ -176,12 +188,12 @@ def _column(values: Any, feature: Feature | None) -> Column:
         return list(values)
     except TypeError as error:
         raise InputError(
-            "ragged-columns", "a column of the table is a single value", "give a list of values"
+            "ragged-columns", "a column of the table is a single value, not a list", "give a list of values"
         ) from error
 
 
 def _as_arrow(table: Any) -> pa.Table | pa.RecordBatch | None:
-    """The table as Arrow has it, so that a type means the same from every library; None if Arrow cannot."""
+    """The table as an Arrow table, so that types mean the same for every library; None if impossible."""
     if isinstance(table, pa.Table | pa.RecordBatch):
         return table
     if not hasattr(table, "__arrow_c_stream__"):

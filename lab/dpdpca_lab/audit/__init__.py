@@ -1,6 +1,6 @@
-"""The audit: plays the distinguishing game against the releases themselves, and asks what it can refute.
+"""The audit: plays the distinguishing game against real releases, and tries to refute the privacy claim.
 
-`releases` makes what the data user sees, `neighbours` the data sets to be told apart, `bound` and `checks`
-draw conclusions, `game` puts them together, `commands` is `dpdpca audit`. What an audit can and cannot show:
-docs/audit.md.
+`releases` produces what the data user sees, and `neighbours` the data sets to distinguish. `bound` and
+`checks` draw conclusions, `game` combines everything, and `commands` is `dpdpca audit`. docs/audit.md
+explains what an audit can show and what it cannot.
 """

@@ -1,7 +1,7 @@
-"""A lower bound on ε from samples of two distributions, with a stated confidence and no assumption.
+"""A lower bound on ε from samples of two distributions, with a stated confidence and without assumptions.
 
-(ε, δ)-DP says P(E) ≤ e^ε Q(E) + δ for every event E. An event is chosen on one half of the samples; on the
-other half its two probabilities are bounded exactly (Clopper, Pearson 1934), so ε ≥ log((P̲ − δ)/Q̄).
+(ε, δ)-DP means P(E) ≤ e^ε Q(E) + δ for every event E. One half of the samples is used to choose an event.
+With the other half, its two probabilities are bounded exactly (Clopper, Pearson 1934), so ε ≥ log((P̲ − δ)/Q̄).
 """
 
 import math
@@ -19,13 +19,13 @@ _THRESHOLDS = 256
 
 @dataclass(frozen=True, slots=True)
 class EpsilonBound:
-    """What one event shows.
+    """The lower bound that one event gives.
 
     Attributes:
         epsilon: the lower bound; 0 if the event shows nothing.
-        event: for people.
-        runs: samples of each side that it was counted on.
-        likelier, rarer: how often it happened on the side where it is likelier, and on the other.
+        event: the event, in words.
+        runs: number of samples from each side on which it was counted.
+        likelier, rarer: how often it happened on the side where it is more likely, and on the other side.
     """
 
     epsilon: float
@@ -41,8 +41,8 @@ def epsilon_bound(
     """A lower bound on ε at δ that is false with a probability of at most α, whatever the mechanism.
 
     Args:
-        first, second: for each statistic, its (n,) values on independent runs on either data set; the same
-            statistics and the same even n ≥ 2.
+        first, second: for each statistic, its (n,) values in independent runs on the first and on the second
+            data set. Both have the same statistics and the same even n ≥ 2.
         delta: the claimed δ.
         alpha: false-alarm rate of the bound.
     """
@@ -70,16 +70,16 @@ def epsilon_bound(
 
 
 def largest_bound(runs: int, delta: float, alpha: float) -> float:
-    """The largest ε that `runs` samples a side could ever show: an event that always and never happens."""
+    """The largest ε that `runs` samples of each side can show: for an event that always or never happens."""
     counted = runs - runs // 2
     return max(0.0, float(_bounds(np.array([counted]), np.array([0]), counted, delta, alpha)[0]))
 
 
 def _counts(first: Sample, second: Sample, above: bool) -> tuple[Sample, list[NDArray[np.int64]]]:
-    """Thresholds, and how often each side's values lie beyond them (the threshold included)."""
+    """Thresholds, and how many values of each side are at or beyond each of them."""
     pooled = np.sort(np.concatenate([first, second]))
     last = len(pooled) - 1
-    tail = np.geomspace(1, last, _THRESHOLDS // 4)  # for a large ε the telling events are rare ones
+    tail = np.geomspace(1, last, _THRESHOLDS // 4)  # for a large ε, rare events show the most
     positions = np.concatenate([np.linspace(0, last, _THRESHOLDS // 2), tail, last - tail])
     thresholds = np.unique(pooled[np.unique(positions.astype(int))])
     counts = []
@@ -95,7 +95,7 @@ def _counts(first: Sample, second: Sample, above: bool) -> tuple[Sample, list[ND
 def _bounds(
     likelier: NDArray[np.int64], rarer: NDArray[np.int64], runs: int, delta: float, alpha: float
 ) -> Sample:
-    """log((P̲ − δ)/Q̄) for each pair of counts, −∞ where P̲ ≤ δ; each side at α/2."""
+    """log((P̲ − δ)/Q̄) for each pair of counts, −∞ if P̲ ≤ δ; each side has the error rate α/2."""
     with np.errstate(divide="ignore", invalid="ignore"):
         low = np.where(likelier > 0, stats.beta.ppf(alpha / 2, likelier, runs - likelier + 1), 0.0)
         high = np.where(rarer < runs, stats.beta.isf(alpha / 2, rarer + 1, runs - rarer), 1.0)

@@ -1,7 +1,9 @@
-"""Whether what was seen agrees with the stated law: noise, mask, symmetry, freshness, distance.
+"""Checks whether what was seen agrees with the stated distribution of noise and mask, and with its other
+rules.
 
-A check gives the chance of something as odd if the mechanism is what it says; the game compares it with its
-false-alarm rate. A failed check refutes the stated mechanism; only the bound refutes ε itself.
+A check gives a p-value: the probability of a result at least as unusual if the mechanism is as stated. The
+game compares it with its false-alarm rate. A failed check refutes the stated mechanism. Only the bound
+refutes ε.
 """
 
 import math
@@ -23,12 +25,12 @@ _LEAST_IN_CELL = 10
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question put to the mechanism.
+    """The result of one check of the mechanism.
 
     Attributes:
-        name: the question, for people.
-        p_value: the chance of something at least as odd under the stated law; 0 for the impossible.
-        measured: what was seen, for people.
+        name: what was checked, in words.
+        p_value: probability of a result at least as unusual if all is as stated; 0 if it is impossible.
+        measured: what was measured, in words.
     """
 
     name: str
@@ -37,7 +39,7 @@ class Check:
 
 
 def pair_checks(lens: Lens, first: Observed, second: Observed) -> list[Check]:
-    """All checks on the releases of one pair, both sides together."""
+    """All checks on the releases of one pair, with both sides together."""
     own = own_coordinates(lens.coordinates)
     noise = [lens.noise(observed, side)[:, own] for side, observed in enumerate((first, second))]
     scales = lens.scales[own]
@@ -65,7 +67,7 @@ def pair_checks(lens: Lens, first: Observed, second: Observed) -> list[Check]:
 
 
 def noise_scale(noise: Floats, scales: Floats) -> Check:
-    """The deviation of each coordinate's noise is the stated one, neither less nor more.
+    """Check that the deviation of each coordinate's noise is the stated one, neither smaller nor larger.
 
     Args:
         noise: (runs, m) in units of the stated scale.
@@ -79,28 +81,30 @@ def noise_scale(noise: Floats, scales: Floats) -> Check:
     ratios = np.sqrt(totals / runs)
     each = _two_sided(totals, runs).min() * m
     together = float(_two_sided(np.array([totals.sum()]), runs * m)[0])
-    text = f"{ratios.min():.3f} to {ratios.max():.3f} of it over {m} coordinates and {runs} draws of each"
+    text = f"{ratios.min():.3f} to {ratios.max():.3f} of it, over {m} coordinates with {runs} draws each"
     return Check(name, _at_most_one(2 * min(float(each), together)), text)
 
 
 def noise_mean(noise: Floats) -> Check:
-    """The noise is centred."""
+    """Check that the mean of the noise is 0."""
     runs, m = noise.shape
     z = np.abs(noise.mean(axis=0)) * math.sqrt(runs)
     return Check(
-        "noise is centred", _at_most_one(m * 2 * stats.norm.sf(z.max())), f"at most {z.max():.1f} errors off"
+        "noise is centred",
+        _at_most_one(m * 2 * stats.norm.sf(z.max())),
+        f"at most {z.max():.1f} standard errors off",
     )
 
 
 def noise_present(zeros: NDArray[np.int64], runs: int, scales: Floats) -> Check:
-    """No coordinate shows its true value more often than chance has it.
+    """Check that no coordinate shows its true value more often than by chance.
 
     Args:
         zeros: (m,) runs in which a coordinate's noise was 0.
         runs: releases.
         scales: (m,) stated scales.
     """
-    chance = np.minimum(1.0, 1 / scales)  # above the top of any law that is played here
+    chance = np.minimum(1.0, 1 / scales)  # an upper bound on the probability of 0 of any noise in the audit
     rates = stats.binom.sf(zeros - 1, runs, chance)
     bare = int(np.count_nonzero(zeros == runs))
     text = f"{bare} of {len(zeros)} coordinates without any" if bare else f"on all {len(zeros)} coordinates"
@@ -108,10 +112,10 @@ def noise_present(zeros: NDArray[np.int64], runs: int, scales: Floats) -> Check:
 
 
 def noise_granular(divisors: Integers, scales: Floats) -> Check:
-    """The noise moves in steps of 1: multiples of anything larger would leave a residue in clear.
+    """Check that the noise has steps of 1: with larger steps, a residue of the true value would be visible.
 
     Args:
-        divisors: (m,) greatest common divisor of each coordinate's draws, some hundred or more.
+        divisors: (m,) greatest common divisor of each coordinate's draws, of which there are at least 100.
         scales: (m,) stated scales.
     """
     name = "noise moves in steps of 1"
@@ -123,7 +127,7 @@ def noise_granular(divisors: Integers, scales: Floats) -> Check:
 
 
 def noise_independent(sides: Sequence[Floats]) -> Check:
-    """Coordinates of a release, and successive releases, are uncorrelated."""
+    """Check that the coordinates of a release, and successive releases, are uncorrelated."""
     runs, m = sides[0].shape
     name = "noise is independent"
     if runs < _LEAST_RUNS or m > _MOST_CORRELATED:
@@ -140,7 +144,7 @@ def noise_independent(sides: Sequence[Floats]) -> Check:
 
 
 def noise_fresh(sides: Sequence[Floats], scales: Floats) -> Check:
-    """No two releases of a data set agree on all coordinates more often than chance has it."""
+    """Check that no two releases of a data set agree on all coordinates more often than by chance."""
     repeats = sum(len(side) - len(np.unique(side, axis=0)) for side in sides)
     meeting = float(np.exp(-np.log(np.maximum(1.0, scales)).sum()))
     expected = sum(len(side) ** 2 / 2 for side in sides) * meeting
@@ -149,7 +153,8 @@ def noise_fresh(sides: Sequence[Floats], scales: Floats) -> Check:
 
 
 def noise_distinct(noise: Integers, scales: Floats) -> Check:
-    """No two coordinates carry the same noise, up to its sign, in all runs more often than chance has it.
+    """Check that no two coordinates have the same noise, up to its sign, in all runs more often than by
+    chance.
 
     Args:
         noise: (runs, m) in grid units.
@@ -171,10 +176,10 @@ def noise_distinct(noise: Integers, scales: Floats) -> Check:
 
 
 def mask_range(counts: NDArray[np.int64], veil: int) -> Check:
-    """The mask is uniform over its range, in the coarse, and never leaves it.
+    """Check that the mask is roughly uniform over its range, and never outside it.
 
     Args:
-        counts: (k, cells + 1), the last column outside the range.
+        counts: (k, cells + 1); the last column counts values outside the range.
         veil: B.
     """
     name = f"mask covers its {veil.bit_length() - 1} bits"
@@ -184,7 +189,7 @@ def mask_range(counts: NDArray[np.int64], veil: int) -> Check:
 
 
 def copies_equal(asymmetric: int, runs: int) -> Check:
-    """Every copy of an entry repeats it, noise included."""
+    """Check that every copy of an entry is equal to it, including the noise."""
     return Check(
         "copies of an entry carry the same noise",
         0.0 if asymmetric else 1.0,
@@ -193,7 +198,7 @@ def copies_equal(asymmetric: int, runs: int) -> Check:
 
 
 def records_bounded(z: NDArray[np.int64], record_bound: int) -> Check:
-    """Encoded records obey Σ z² ≤ K, added up in integers of any size."""
+    """Check that encoded records satisfy Σ z² ≤ K, computed with integers of any size."""
     longest = max((sum(int(x) ** 2 for x in row) for row in z), default=0)
     return Check(
         "encoded records obey the norm bound",
@@ -203,7 +208,7 @@ def records_bounded(z: NDArray[np.int64], record_bound: int) -> Check:
 
 
 def pair_distance(found: float, claimed: float) -> Check:
-    """The two data sets lie no further apart than ρ allows; exact, nothing is sampled.
+    """Check that the two data sets are no further apart than ρ allows. This is exact; nothing is sampled.
 
     Args:
         found: μ, ‖difference‖ in units of the noise that the mechanism states.
@@ -217,7 +222,7 @@ def pair_distance(found: float, claimed: float) -> Check:
 
 
 def measured_shift(estimate: float, error: float, claimed: float) -> Check:
-    """The likelihood ratio shifts by no more of its own deviation than ρ allows.
+    """Check that the likelihood ratio shifts by no more standard deviations than ρ allows.
 
     Args:
         estimate, error: μ̂ and its standard error.
@@ -231,7 +236,7 @@ def measured_shift(estimate: float, error: float, claimed: float) -> Check:
 
 
 def _uniform(name: str, counts: NDArray[np.int64], modulus: int) -> Check:
-    """Chi-square of (m, cells) counts of residues modulo `modulus` against the uniform law."""
+    """Chi-square test of (m, cells) counts of residues modulo `modulus` against the uniform distribution."""
     cells = counts.shape[1]
     edges = np.array([-(-cell * modulus // cells) for cell in range(cells + 1)], dtype=object)
     shares = np.diff(edges).astype(np.float64) / modulus

@@ -1,4 +1,4 @@
-"""`dpdpca audit`: plays a study's own terms and prints the claim beside what was found."""
+"""`dpdpca audit`: plays the distinguishing game on a study's terms, and compares claim and result."""
 
 import json
 import math
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpdpca_runtime.command_options import AsJson
+
 if TYPE_CHECKING:
     from dpdpca_lab.audit.checks import Check
     from dpdpca_lab.audit.report import AuditReport
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 NOTE = (
-    "The releases were made by the code that is installed here, encryption left out. What a proxy ran or how "
-    "owners behaved no audit can show; docs/audit.md says what else it cannot."
+    "The releases were made by the code that is installed here, without encryption. An audit cannot show"
+    " what a proxy ran or how owners behaved; docs/audit.md says what else it cannot show."
 )
 
 
@@ -26,15 +28,18 @@ def audit(
         Path, typer.Argument(metavar="MANIFEST", help="A draft (TOML or JSON), or a signed manifest (JSON).")
     ],
     runs: Annotated[
-        int, typer.Option(min=200, max=2_000_000, help="Releases of each data set of each pair.")
+        int, typer.Option(min=200, max=2_000_000, help="How many releases to make of each data set.")
     ] = 100_000,
-    seconds: Annotated[float, typer.Option(min=1, help="Stop playing after this time.")] = 180.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Stop making releases after this time.")] = 180.0,
     search: Annotated[
-        int, typer.Option(min=0, help="Steps of the search for a further pair; 0 for none.")
+        int, typer.Option(min=0, help="Steps of the search for another pair; 0 for no search.")
     ] = 400,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Play the distinguishing game against a study's terms; exit status 1 if they promise too much."""
+    """Test a study's privacy claim with the distinguishing game.
+
+    The exit status is 1 if the claim is refuted.
+    """
     from dpdpca_lab.audit.game import audit_manifest
     from dpdpca_lab.audit.terms import read_terms
 
@@ -51,15 +56,18 @@ def audit(
 
 
 def show(report: "AuditReport") -> None:
-    """The report as a person reads it; nothing in it was written by a stranger."""
+    """The report as text for a person. It contains no text that others wrote."""
     claim, failures = report.claim, report.failed
     promise = f"(ε, δ) = ({float(claim.epsilon):.6g}, {float(claim.delta):.3g})"
     confidence = f"1 − 10{_superscript(round(math.log10(report.alpha)))}"
     lines = [
         ("claim", f"{promise}, {', '.join(claim.words.values())}"),
         *(("", line) for line in claim.statements),
-        ("found", f"ε ≥ {report.epsilon:.3f} at this δ, with confidence {confidence}, no assumption made"),
-        ("", f"so many runs could have shown ε ≥ {report.largest:.2f} at most"),
+        (
+            "found",
+            f"ε ≥ {report.epsilon:.3f} at this δ, with confidence {confidence} and without any assumption",
+        ),
+        ("", f"with this number of runs, the largest possible bound is ε ≥ {report.largest:.2f}"),
         ("played", f"{report.pairs[0].runs:,} releases of each data set, {report.records:,} records"),
     ]
     for pair in report.pairs:
@@ -84,17 +92,17 @@ def show(report: "AuditReport") -> None:
 
 
 def verdict(report: "AuditReport") -> str:
-    """One sentence."""
+    """The conclusion in one sentence."""
     if report.is_refuted:
         return f"The claim is refuted: ε is at least {report.epsilon:.3f}."
     if report.failed:
         names = sorted({check.name for _, check in report.failed})
-        return f"The mechanism is not what it says, so the claim has no ground: {'; '.join(names)}."
+        return f"The mechanism is not what it states, so the claim has no basis: {'; '.join(names)}."
     return "Nothing was found against the claim."
 
 
 def _worst(report: "AuditReport") -> "list[tuple[str, Check]]":
-    """For each question the answer that is least likely under the claim, in the order asked."""
+    """For each kind of check, the result that is least likely if the claim is true, in their order."""
     worst: dict[str, tuple[str, Check]] = {}
     for part, check in report.checks:
         if check.name not in worst or check.p_value < worst[check.name][1].p_value:

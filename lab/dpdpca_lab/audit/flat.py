@@ -1,7 +1,8 @@
-"""Studies of pairs and pre-studies, played: records through encoder, pairing and sums, noise as it is drawn.
+"""The distinguishing game for studies of pairs and pre-studies, with the real encoder, pairing, sums and
+noise.
 
-Records are paired in the order in which they stand: an owner's order depends on nothing that differs between
-two neighbours, so one order says as much as all of them.
+Records are paired in their order. An owner's order does not depend on anything that differs between two
+neighbours, so one order shows as much as all of them.
 """
 
 import math
@@ -40,11 +41,12 @@ Records = NDArray[np.int64]
 
 
 class FlatRelease:
-    """The blocks of a study; the count is exact, and the same in both data sets.
+    """The blocks of a study. The count is exact, and the same for both data sets.
 
     Args:
-        figures: the study's.
-        d: features to play with; all if None. The noise on octaves is that of a study of d features.
+        figures: the figures of the study.
+        d: number of features in the game; None means all. The noise of octaves is that of a study with d
+            features.
     """
 
     veil = 0
@@ -57,7 +59,7 @@ class FlatRelease:
         self.sample = DrawnAhead().samplers
 
     def totals(self, z: Records) -> Totals:
-        """The totals of uncut records, paired as they stand."""
+        """The totals of records that are not clipped, paired in their order."""
         count, *values = owner_sums(self.figures, z)
         return Totals(count, (), (), tuple(values))
 
@@ -86,9 +88,9 @@ class FlatRelease:
 
 
 def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[Neighbours]:
-    """The known worst case of each block, with the record that is replaced first, its partner second.
+    """The known worst case of each block. The first record is the replaced one, and the second its partner.
 
-    Where the bounds allow it the records go through the encoder.
+    If the bounds allow it, the records go through the encoder.
     """
     figures, reach = manifest.figures, reach_of(manifest)
     columns = sorted(range(len(reach)), key=lambda column: -reach[column])[: release.d]
@@ -113,7 +115,7 @@ def flat_pairs(manifest: Manifest, release: FlatRelease, records: int) -> list[N
 def searched_flat_pair(
     release: FlatRelease, manifest: Manifest, tries: int, randomness: Randomness
 ) -> Neighbours:
-    """Of `tries` pairs of neighbours at random, two records each, the one furthest apart."""
+    """The pair that is furthest apart, of `tries` random pairs of neighbours with two records each."""
     grid = manifest.figures.grid
 
     def record() -> Records:
@@ -132,7 +134,7 @@ def searched_flat_pair(
 
 
 def cut_records(manifest: Manifest, z: Records) -> Records:
-    """What a study of pairs or a pre-study adds up of uncut records."""
+    """The sums that a study of pairs or a pre-study computes from records that are not clipped."""
     bound = manifest.figures.record_bound
     if any(block.name is BlockName.PAIR_MOMENT for block in manifest.figures.blocks):
         z = np.concatenate(list(differences([z])))
@@ -140,18 +142,21 @@ def cut_records(manifest: Manifest, z: Records) -> Records:
 
 
 def played_features(manifest: Manifest) -> int:
-    """How many features the pairs of neighbours are played with."""
+    """The number of features in the game for pairs of neighbours."""
     return min(manifest.figures.encoded_features, _MOST_PLAYED)
 
 
 def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
-    """For each block the record before and after, in scaled units; its partner is at the centre."""
+    """For each block, the record before and after its replacement, in scaled units.
+
+    Its partner is at the centre.
+    """
     d = release.d
     first, last, nothing = np.zeros(d), np.zeros(d), np.zeros(d)
     first[0], last[-1] = norm, norm
     turned = last if d > 1 else nothing
     cases = {
-        BlockName.PAIR_MOMENT: ("one difference turned by a right angle", first, turned),
+        BlockName.PAIR_MOMENT: ("one difference rotated by a right angle", first, turned),
         BlockName.NORMS: ("one record from the first bin to the last", nothing, first),
         BlockName.PAIR_NORMS: (
             "one difference from the first bin to the last",
@@ -165,7 +170,7 @@ def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.floa
 
 
 def _encoded(manifest: Manifest, columns: Sequence[int], wanted: NDArray[np.float64]) -> Records:
-    """What an owner's encoder makes of records with these scaled values in some columns, 0 in the others."""
+    """Encode records, as an owner does, that have these scaled values in some columns and 0 in the others."""
     raw: dict[str, NDArray[np.float64] | list[None]] = {}
     place = {column: index for index, column in enumerate(columns)}
     start = 0

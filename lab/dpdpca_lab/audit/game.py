@@ -1,4 +1,4 @@
-"""The distinguishing game from end to end."""
+"""The complete distinguishing game."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
 
 ALPHA = 1e-6
-"""An audit of a true claim fails at most this often: half for the bounds, half for the checks."""
+"""The largest rate at which an audit refutes a true claim: half for the bounds, half for the checks."""
 
 LEAST_RUNS = 200
 
@@ -57,15 +57,15 @@ def audit_manifest(
     out_of_time: Callable[[], bool] = lambda: False,
     randomness: Randomness = OS_RANDOMNESS,
 ) -> AuditReport:
-    """Plays a study's own terms: the known worst pairs, one found by search, and whole releases.
+    """Play the game on a study's terms: the known worst pairs, one found by a search, and whole releases.
 
     Args:
         manifest: the terms.
-        runs: releases of each data set of each pair, unless time runs out before.
-        alpha: how often an audit of a true claim may fail.
-        search: steps of the search for a further pair; 0 leaves it out.
-        out_of_time: asked between batches; runs that are done count.
-        randomness: of the search and the whole releases' records.
+        runs: number of releases for each data set of each pair, unless time runs out.
+        alpha: how often an audit may refute a true claim.
+        search: steps of the search for another pair; 0 means no search.
+        out_of_time: asked between batches; runs that are complete count.
+        randomness: for the search and for the records of the whole releases.
     """
     figures = manifest.figures
     records = min(manifest.max_records, max(manifest.min_records, _RECORDS))
@@ -106,13 +106,14 @@ def audit(
     extra: Sequence[Check] = (),
     out_of_time: Callable[[], bool] = lambda: False,
 ) -> AuditReport:
-    """Plays `release` on `pairs` and compares with `claim`; arguments as in `audit_manifest`.
+    """Play the game with `release` on `pairs`, and compare with `claim`. Arguments are as in
+    `audit_manifest`.
 
     Raises:
-        UsageError: too few runs to say anything, or no pair.
+        UsageError: there are too few runs to show anything, or there is no pair.
     """
     if runs < LEAST_RUNS or not pairs:
-        raise UsageError("bad-argument", f"an audit needs a pair and at least {LEAST_RUNS} runs")
+        raise UsageError("bad-argument", f"an audit needs at least one pair and {LEAST_RUNS} runs")
     found = [("whole releases", check) for check in extra]
     share = alpha / 2 / len(pairs)
     played = []
@@ -153,7 +154,7 @@ def audit(
 
 
 def whole_checks(release: Release, totals: Totals) -> list[Check]:
-    """Checks on a few releases with all features: what no pair in a few columns would notice."""
+    """Checks on a few releases with all features, for faults that a pair in a few columns cannot show."""
     coordinates = release.coordinates(totals.count)
     own = own_coordinates(coordinates)
     scales = np.array([coordinates[k].scale for k in own])
@@ -175,7 +176,7 @@ def whole_checks(release: Release, totals: Totals) -> list[Check]:
 
 
 def epsilon_if_gaussian(shift: float, delta: float) -> float:
-    """ε ≥ 0 at δ of a Gaussian mechanism whose two sides lie `shift` deviations apart."""
+    """ε ≥ 0 at δ of a Gaussian mechanism whose two sides are `shift` standard deviations apart."""
     if math.isinf(shift) or delta == 0:
         return math.inf if shift > 0 else 0.0
     return real_epsilon(shift, delta) if shift > 0 else 0.0
@@ -184,7 +185,7 @@ def epsilon_if_gaussian(shift: float, delta: float) -> float:
 def _play(
     release: Release, pairs: Sequence[Neighbours], runs: int, out_of_time: Callable[[], bool]
 ) -> list[tuple[Observed, Observed]]:
-    """Both sides of every pair, batch by batch in turns, so that a deadline leaves all with as many runs."""
+    """Play both sides of all pairs in turn, batch by batch, so that a deadline leaves all with equal runs."""
     lenses = [Lens(release, pair) for pair in pairs]
     parts: list[tuple[list[Observed], list[Observed]]] = [([], []) for _ in pairs]
     done = 0
@@ -198,7 +199,7 @@ def _play(
 
 
 def _any_records(d: int, record_bound: int, randomness: Randomness) -> NDArray[np.int64]:
-    """A few records within the bound, with something in every entry of their totals."""
+    """A few records within the bound whose totals have no entry 0."""
     side = math.isqrt(record_bound // d)
     return np.array(
         [[randomness.below(2 * side + 1) - side for _ in range(d)] for _ in range(7)], dtype=np.int64

@@ -1,4 +1,4 @@
-"""The mechanisms of the literature as releases that the audit can play."""
+"""The mechanisms of the literature as releases that the audit can test."""
 
 import math
 
@@ -10,10 +10,10 @@ from dpdpca_protocol.privacy.mechanisms import Mechanism, Quantity
 
 
 class MechanismRelease:
-    """R, N·S or (v, R) under a mechanism's own noise.
+    """R, N·S or (v, R) with a mechanism's own noise.
 
     Args:
-        mechanism: with its setting; its features are all played.
+        mechanism: the mechanism with its setting; all its features are used.
     """
 
     veil = 0
@@ -25,7 +25,7 @@ class MechanismRelease:
         self.sample = DrawnAhead().samplers
 
     def granularity(self, count: int) -> int | None:
-        """Not stated: the mechanisms are played without the mask, on R and N·S alike."""
+        """None: the mechanisms are tested without the mask, both on R and on N·S."""
         return None
 
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
@@ -44,7 +44,12 @@ class MechanismRelease:
         return (*(v if self.mechanism.setting.quantity is Quantity.JOINT else ()), *upper(r))
 
     def play(self, totals: Totals, runs: int) -> Views:
-        noise = integers(self.mechanism.draw(totals.count, self.sample) for _ in range(runs))
-        truth = self.truth(totals)
-        # What a release begins with counts records, and has no noise.
-        return Views(integers([truth]) + noise[:, -len(truth) :], np.empty((runs, 0), dtype=object))
+        noise = integers(self._draw(totals.count) for _ in range(runs))
+        return Views(integers([self.truth(totals)]) + noise, np.empty((runs, 0), dtype=object))
+
+    def _draw(self, count: int) -> list[int]:
+        """The noise on v, if it is there, and on the matrix."""
+        mechanism, sums = self.mechanism, list[int]()
+        if isinstance(mechanism, Mechanism) and mechanism.setting.quantity is Quantity.JOINT:
+            sums = mechanism.draw_sum(self.sample)
+        return [*sums, *mechanism.draw_triangle(count, self.sample)]

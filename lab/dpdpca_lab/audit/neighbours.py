@@ -1,7 +1,7 @@
-"""Neighbouring data sets that are hard to hide: the known worst cases, and a search for others.
+"""Neighbouring data sets that are easy to distinguish: the known worst cases, and a search for others.
 
-Where the features' bounds allow it the records are real ones, in the features' own units, and go through the
-encoder; else they are integer records on the norm bound, which is all that the guarantee supposes.
+If the features' bounds allow it, the records are in the features' own units and go through the encoder. Else
+they are integer records at the norm bound, which is all that the guarantee assumes.
 """
 
 import math
@@ -29,9 +29,9 @@ class Neighbours:
     """Two data sets of the same size that differ in one record.
 
     Attributes:
-        name: for people.
-        encoded: the records went through the encoder; else they are integers on the bound.
-        first, second: their totals, over the features that are played.
+        name: the name of the pair, in words.
+        encoded: whether the records went through the encoder; else they are integers at the bound.
+        first, second: the totals of both data sets, over the features in the game.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A pair as directions in units of the clip norm: all others, the record before, and after."""
+    """A pair as directions in units of the clip norm: the others, the record before, the record after."""
 
     name: str
     others: Vector
@@ -52,12 +52,12 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where the game is played.
+    """The columns in which the game is played.
 
     Attributes:
-        columns: the encoded columns that are played; the others stay at 0.
-        shapes: the worst cases in them.
-        encoded: the features' bounds let records reach the clip norm there.
+        columns: the encoded columns in the game; the others stay at 0.
+        shapes: the worst cases in these columns.
+        encoded: whether the features' bounds let records reach the clip norm in these columns.
     """
 
     columns: tuple[int, ...]
@@ -102,7 +102,7 @@ def worst_pairs(manifest: Manifest, arena: Arena, count: int) -> list[Neighbours
 
 
 def pairs_on_the_bound(shapes: Sequence[Shape], record_bound: int, count: int) -> list[Neighbours]:
-    """The pairs of these shapes as integer records with Σ z² ≤ K = `record_bound`, N = `count`."""
+    """Pairs with these shapes as integer records with Σ z² ≤ K = `record_bound`, and N = `count`."""
     pairs = []
     for shape in shapes:
         first, second = (
@@ -118,7 +118,7 @@ def worst_shapes(release: ReleaseKind, width: int, weight: float) -> tuple[Shape
 
     Args:
         release: masked, for the centred scatter; joint, for R and v.
-        width: features that are played.
+        width: number of features in the game.
         weight: a/K of a joint release; 0 for R alone.
 
     Source: docs/claims.md, C1.
@@ -132,12 +132,12 @@ def worst_shapes(release: ReleaseKind, width: int, weight: float) -> tuple[Shape
     x, y = np.zeros(width), np.zeros(width)
     x[:half] = y[half : 2 * half] = 1 / math.sqrt(half)
     turned = -weight / 2 * x + math.sqrt(1 - weight**2 / 4) * y
-    right = Shape("one record turned by a right angle", x, x, y)
-    return (Shape("one record turned to cosine −a/(2K)", x, x, turned), right) if weight else (right,)
+    right = Shape("one record rotated by a right angle", x, x, y)
+    return (Shape("one record rotated to the cosine −a/(2K)", x, x, turned), right) if weight else (right,)
 
 
 def hard_records(manifest: Manifest, randomness: Randomness, count: int = 64) -> NDArray[np.int64]:
-    """(n, d) what the encoder makes of records in the corners of the bounds and beyond."""
+    """(n, d) encoded records in the corners of the bounds and beyond."""
 
     def value(feature: Feature) -> object:
         if feature.is_categorical:
@@ -156,14 +156,15 @@ def hard_records(manifest: Manifest, randomness: Randomness, count: int = 64) ->
 def searched_pair(
     release: Release, record_bound: int, count: int, tries: int, randomness: Randomness
 ) -> Neighbours:
-    """The pair furthest apart, by the stated noise, that `tries` random steps find; integer records.
+    """The pair of integer records that is furthest apart in units of the noise, found by `tries` random
+    steps.
 
     Args:
-        release: says how far two totals are apart.
+        release: defines the distance of two totals.
         record_bound: K.
-        count: N ≥ 2; the N − 1 others are equal, as only their sum matters in either release.
-        tries: steps of a random ascent, a quarter of them from fresh starts.
-        randomness: of the search.
+        count: N ≥ 2. The N − 1 other records are equal, because only their sum matters in both releases.
+        tries: number of steps of a random ascent; a quarter of them start afresh.
+        randomness: for the search.
     """
 
     inside = math.sqrt(record_bound) * (1 - 1e-12)  # rounding never takes a record out of the ball
@@ -198,14 +199,14 @@ def searched_pair(
 
 
 def distance(release: Release, first: Totals, second: Totals) -> float:
-    """μ: how far apart two totals are, in standard deviations of the stated noise."""
+    """μ: the distance of two totals in standard deviations of the stated noise."""
     coordinates = release.coordinates(first.count)
     moved = zip(release.truth(first), release.truth(second), coordinates, strict=True)
     return math.sqrt(sum(((b - a) / c.scale) ** 2 for a, b, c in moved if c.copy_of is None))
 
 
 def _worst_on_a_line(weight: float) -> Shape:
-    """With one feature: from r to x with the largest (r² − x²)² + a(r − x)²."""
+    """The worst case with one feature: from r to the x with the largest (r² − x²)² + a(r − x)²."""
     places = np.linspace(-1, 1, _GRID)
     worst = places[np.argmax((1 - places**2) ** 2 + weight * (1 - places) ** 2)]
     one = np.ones(1)
@@ -213,7 +214,7 @@ def _worst_on_a_line(weight: float) -> Shape:
 
 
 def reach_of(manifest: Manifest) -> list[float]:
-    """How far each encoded column can go both ways, in scaled units; 0 where a record cannot choose."""
+    """How far each encoded column can go in both directions, in scaled units; 0 if it has no free choice."""
     if any(feature.is_categorical for feature in manifest.features) and manifest.missing == "reject":
         return [0.0] * manifest.figures.encoded_features
     reach: list[float] = []
@@ -232,7 +233,7 @@ def reach_of(manifest: Manifest) -> list[float]:
 def _through_the_encoder(
     manifest: Manifest, columns: Sequence[int], moved: Vector, others: Vector, count: int
 ) -> NDArray[np.int64]:
-    """(N, played) integers: what an owner's encoder makes of records at the clip norm."""
+    """(N, width) integers: encoded records at the clip norm."""
     norm = float(manifest.clip_norm)
     wanted = np.zeros((count, manifest.figures.encoded_features))
     wanted[:, columns] = others * norm
@@ -249,7 +250,7 @@ def _through_the_encoder(
 
 
 def _on_the_bound(record_bound: int, moved: Vector, others: Vector, count: int) -> NDArray[np.int64]:
-    """(N, played) integers with Σ z² ≤ K, as close to it as truncation leaves them."""
+    """(N, width) integers with Σ z² ≤ K, as close to the bound as truncation allows."""
     scaled = np.vstack([moved, np.tile(others, (count - 1, 1))]) * math.sqrt(record_bound)
     z = np.trunc(scaled + np.sign(scaled) * 1e-6).astype(np.int64)
     too_long = (z.astype(object) ** 2).sum(axis=1) > record_bound

@@ -1,8 +1,10 @@
-"""From views to numbers: noise in units of its stated scale, residues, matches, copies; and the statistics.
+"""Turns views into numbers (noise in its stated scale, residues, matches, copies) and computes the
+statistics.
 
-Integers are compared before anything is rounded: a leak can sit in the last bit of a number of 200 bits.
-A statistic may depend on the view alone. One that was computed from the noise, and moved by the difference of
-the data sets afterwards, would be rounded otherwise on either side: the audit would find its own rounding.
+Integers are compared before anything is rounded, because a leak may be in the last bit of a number of 200
+bits. A statistic may depend only on the view. If it were computed from the noise and then shifted by the
+difference of the data sets, it would be rounded differently on each side, and the audit would detect its own
+rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +28,19 @@ class Observed:
     """What was seen on one side of a pair.
 
     Attributes:
-        seen: (runs, m) distance from the first data set's truth, on either side, in units of stated scale.
-        exact, residues, veiled_residues: (runs,) how many coordinates agree with the second data set's
-            truth but not the first's, minus the reverse: wholly; modulo the granularity; v′ modulo N.
-        veiled_most: (runs,) the largest step of a v′ᵢ from the first sum towards the second, in units of
-            the distance between them: what only one side can reach is at the ends of the mask.
-        residue_cells: (m, cells) where the noise lies modulo the granularity; (m, 0) if none is stated.
-        veiled_cells: (k, cells) where the mask lies modulo N.
-        veil_cells: (k, cells + 1) where the mask lies in its range; last, how often outside.
+        seen: (runs, m) distance from the true values of the first data set, on both sides, in units of the
+            stated scale.
+        exact, residues, veiled_residues: (runs,) number of coordinates that agree with the true values of the
+            second data set but not with those of the first, minus the reverse. Compared are whole numbers,
+            residues modulo the granularity, and v′ modulo N.
+        veiled_most: (runs,) the largest step of a v′ᵢ from the first sum towards the second, in units of the
+            distance between them. Values that only one side can reach are at the ends of the mask.
+        residue_cells: (m, cells) counts of the noise modulo the granularity; (m, 0) if none is stated.
+        veiled_cells: (k, cells) counts of the mask modulo N.
+        veil_cells: (k, cells + 1) counts of the mask within its range; the last one counts values outside.
         zeros: (m,) how often a coordinate had no noise.
-        divisors: (m,) greatest common divisor of all noise on a coordinate.
-        asymmetric: runs in which a copy of an entry differed from it.
+        divisors: (m,) greatest common divisor of all noise of a coordinate.
+        asymmetric: number of runs in which a copy of an entry differed from it.
     """
 
     seen: Floats
@@ -57,7 +61,7 @@ class Observed:
 
     @classmethod
     def joined(cls, parts: "Sequence[Observed]") -> Self:
-        """The runs of all parts in order."""
+        """The runs of all parts, in order."""
         return cls(
             seen=np.concatenate([part.seen for part in parts]),
             exact=np.concatenate([part.exact for part in parts]),
@@ -74,11 +78,11 @@ class Observed:
 
 
 class Lens:
-    """Reads views of one pair.
+    """Reads the views of one pair.
 
     Args:
         release: the mechanism that made them.
-        pair: the neighbours that it was played on.
+        pair: the neighbouring data sets.
     """
 
     def __init__(self, release: Release, pair: Neighbours) -> None:
@@ -97,7 +101,7 @@ class Lens:
         self.own = np.array([c.copy_of is None for c in self.coordinates])
 
     def read(self, views: Views, side: int) -> Observed:
-        """What `views` of data set `side` (0 or 1) show."""
+        """What is seen in `views` of data set `side` (0 or 1)."""
         noise = views.values - self.truths[side]
         runs = len(noise)
         veiled = views.veiled.shape[1] > 0
@@ -125,11 +129,11 @@ class Lens:
         )
 
     def noise(self, observed: Observed, side: int) -> Floats:
-        """(runs, m) the noise in units of its stated scale; for checks of its law, not for statistics."""
+        """(runs, m) the noise in its stated scale, for checks of its distribution and not for statistics."""
         return observed.seen - self.shift if side else observed.seen
 
     def statistics(self, first: Observed, second: Observed) -> tuple[dict[str, Floats], dict[str, Floats]]:
-        """Statistics of both sides; what must be estimated is estimated on the first half of the runs."""
+        """Statistics of both sides. Parameters are estimated from the first half of the runs."""
         half = first.runs // 2
         weights = _discriminant(first.seen[:half], second.seen[:half])
         between = self._matrices(self.shift[None])
@@ -152,7 +156,7 @@ class Lens:
         return sides[0], sides[1]
 
     def _log_ratio(self, seen: Floats) -> Floats:
-        """log(second/first) of the stated law, up to a constant and a factor; linear if Gaussian."""
+        """log(second/first) of the stated densities, up to a constant and a factor; linear if Gaussian."""
         values, shift = seen[:, self.own], self.shift[self.own]
         if self.law is Law.LAPLACE:
             return np.asarray((np.abs(values) - np.abs(values - shift)).sum(axis=1))
@@ -199,7 +203,7 @@ def own_coordinates(coordinates: tuple[Coordinate, ...]) -> list[int]:
 
 
 def _agreement(values: Integers, first: Integers, second: Integers) -> Floats:
-    """(runs,) coordinates equal to `second` minus coordinates equal to `first`, where the two differ."""
+    """(runs,) number of coordinates equal to `second` minus those equal to `first`, where the two differ."""
     telling = np.flatnonzero(first != second)
     chosen = values[:, telling]
     agree = (chosen == second[telling]).astype(np.int64) - (chosen == first[telling]).astype(np.int64)
@@ -207,7 +211,7 @@ def _agreement(values: Integers, first: Integers, second: Integers) -> Floats:
 
 
 def _cells(values: Integers, modulus: int, *, outside: bool = False) -> Counts:
-    """(m, cells) counts of the residues, cut into equal cells; with `outside`, (m, cells + 1), unreduced."""
+    """(m, cells) counts of residues in equal cells; with `outside`, (m, cells + 1) counts of whole values."""
     cells = min(CELLS, modulus)
     residues = values if outside else values % modulus
     found = (residues * cells // max(1, modulus)).astype(object)
@@ -222,7 +226,7 @@ def _least_eigenvalue(matrices: Floats) -> Floats:
 
 
 def _discriminant(first: Floats, second: Floats) -> Floats:
-    """Fisher's direction; a vanishing ridge keeps it finite and lets noise that cancels stand out."""
+    """Fisher's direction. A tiny ridge keeps it finite, and makes noise that cancels out visible."""
     covariance = np.atleast_2d(np.cov(first.T) + np.cov(second.T)) / 2
     size = max(float(np.trace(covariance)) / len(covariance), np.finfo(float).tiny)
     ridge = 1e-9 * size * np.eye(len(covariance))

@@ -1,8 +1,8 @@
-"""Releases in plain integers, many times over: what the data user decrypts, without the encryption.
+"""Makes many releases in plain integers: what the data user decrypts, without the encryption.
 
-The reference makes them (`dpdpca_protocol.reference`); noise and mask come from the functions that the proxy
-calls. Encryption is left out because the cryptosystem is exact: what is decrypted is the integer that was
-computed, whatever the randomness (tests/unit/lab/test_audit_releases.py runs both side by side).
+The reference makes them (`dpdpca_protocol.reference`). Noise and mask come from the functions that the proxy
+calls. Encryption is left out because the cryptosystem is exact: the decrypted integer is the one that was
+computed, whatever the randomness (tests/unit/lab/test_audit_releases.py compares both).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -41,13 +41,13 @@ _UNIFORM = 2  # modulo m, noise of scale 2m is uniform within 2·exp(−8π²) �
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the products over the cohort decrypt to, in grid units.
+    """The totals of a cohort before noise, in grid units.
 
     Attributes:
         count: N.
         sum: v, d integers.
         second_moment: R, d × d integers, symmetric.
-        values: all blocks but the count, of a study of pairs or a pre-study, which have no v and no R.
+        values: all blocks except the count. Only for a study of pairs or a pre-study, which have no v and R.
     """
 
     count: int
@@ -57,7 +57,7 @@ class Totals:
 
     @classmethod
     def of(cls, z: NDArray[np.int64], record_bound: int) -> "Totals":
-        """The totals of encoded records, whoever holds them.
+        """The totals of encoded records, of all owners together.
 
         Args:
             z: (N, d) int64, Σ z² ≤ K in every row; checked.
@@ -70,7 +70,7 @@ class Totals:
 
 
 class Law(StrEnum):
-    """What the noise is stated to be; it decides which statistic is best and what can be checked."""
+    """The stated distribution of the noise. It determines the best statistic and the possible checks."""
 
     GAUSSIAN = "gaussian"
     LAPLACE = "laplace"
@@ -85,13 +85,13 @@ class Law(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """One number that the data user sees, with the noise that is stated for it.
+    """One number that the data user sees, with its stated noise.
 
     Attributes:
-        name: for people.
-        scale: standard deviation of its noise (σ of the discrete Gaussian), grid units.
+        name: its name, for people.
+        scale: standard deviation of its noise (σ of the discrete Gaussian), in grid units.
         entry: (i, j) in the matrix, or None for an entry of the sum.
-        copy_of: position of the coordinate that it must equal, or None.
+        copy_of: position of the coordinate to which it must be equal, or None.
     """
 
     name: str
@@ -105,8 +105,8 @@ class Views:
     """What the data user sees in `runs` releases.
 
     Attributes:
-        values: (runs, m) integers, one column a `Coordinate`.
-        veiled: (runs, k) integers under the uniform mask: v′, or none.
+        values: (runs, m) integers, one column for each `Coordinate`.
+        veiled: (runs, k) integers with the uniform mask: v′, or no columns.
     """
 
     values: Integers
@@ -114,14 +114,14 @@ class Views:
 
 
 class Release(Protocol):
-    """A mechanism that the audit can play. The stated law is in `coordinates`; `play` is what happens."""
+    """A mechanism that the audit can test. `coordinates` states its noise, and `play` runs it."""
 
     d: int
     law: Law
     veil: int  # B, on how many consecutive integers about 0 the mask is uniform; 0 where there is none
 
     def granularity(self, count: int) -> int | None:
-        """A number modulo which the stated noise is uniform, and the data must not show; or None."""
+        """A number modulo which the stated noise is uniform, and so hides the data's residue; else None."""
 
     def coordinates(self, count: int) -> tuple[Coordinate, ...]:
         """The coordinates of `Views.values`, with their stated noise at N = `count`."""
@@ -134,7 +134,7 @@ class Release(Protocol):
 
 
 class DrawnAhead:
-    """A source of discrete noise that draws many at once: one call of the sampler costs 20 draws."""
+    """A source of discrete noise that draws many values at once, as one call costs as much as 20 draws."""
 
     def __init__(self) -> None:
         self._stock: dict[tuple[Fraction, int | None], list[int]] = {}
@@ -162,7 +162,7 @@ class DrawnAhead:
 
 
 class _Played:
-    """What both releases have in common: the study's mechanism on the features that are played."""
+    """What both releases have in common: the study's mechanism on the features in the game."""
 
     def __init__(self, figures: Figures, d: int | None = None) -> None:
         self.figures = narrowed(figures, d)
@@ -175,16 +175,16 @@ class _Played:
         return self.mechanism.law(count)
 
     def draw_noise(self, count: int, runs: int) -> Integers:
-        """(runs, size of a release): the noise of so many releases, as its mechanism draws it."""
+        """(runs, size of a release) the noise of `runs` releases, as the mechanism draws it."""
         return integers(self.mechanism.draw(count, self.sample) for _ in range(runs))
 
 
 class JointRelease(_Played):
-    """(N, ṽ, R̃) of a joint study; N is exact, and the same in both data sets.
+    """(N, ṽ, R̃) of a joint study. N is exact, and the same for both data sets.
 
     Args:
-        figures: the study's.
-        d: features to play with, at most the study's; all if None.
+        figures: the figures of the study.
+        d: number of features in the game, at most that of the study; None means all.
     """
 
     veil = 0
@@ -212,9 +212,9 @@ class MaskedRelease(_Played):
     """(v′, T) of a masked study, seen as (v′, N·S̃ = T − v′ v′ᵀ), with every copy of an entry.
 
     Args:
-        figures: the study's.
-        d: features to play with, at most the study's; all if None.
-        randomness: of the mask.
+        figures: the figures of the study.
+        d: number of features in the game, at most that of the study; None means all.
+        randomness: for the mask.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class MaskedRelease(_Played):
         return Views(integers(values), integers(veiled))
 
     def _rows(self, blocks: Sequence[int]) -> dict[tuple[int, int], int]:
-        """T where the release holds it, copies left of the diagonal included; nothing is compared."""
+        """T from the release, including the copies left of the diagonal, which are not compared."""
         remaining = iter(blocks)
         return {
             (i, j): entry
@@ -280,22 +280,22 @@ class MaskedRelease(_Played):
         }
 
     def _left(self) -> list[tuple[int, int]]:
-        """The entries left of the diagonal that the release holds, as copies."""
+        """The entries of the release that are left of the diagonal, as copies."""
         return [
             (i, j) for i in range(self.d) for _, columns in self.layout.blocks(i) for j in columns if j < i
         ]
 
 
 def release_of(figures: Figures, d: int | None = None) -> JointRelease | MaskedRelease:
-    """The release of a study."""
+    """The release that the audit plays for a study."""
     return JointRelease(figures, d) if figures.release is ReleaseKind.JOINT else MaskedRelease(figures, d)
 
 
 def narrowed(figures: Figures, d: int | None) -> Figures:
-    """The figures with d features, at most the study's; all if None.
+    """The figures with d features, at most as many as the study has; None means all.
 
-    Laws and scales of single entries do not depend on how many others there are, but for octaves, whose noise
-    is then that of a study of d features.
+    The noise of a single entry does not depend on the number of other entries. Octaves are the exception:
+    their noise is then that of a study with d features.
     """
     if d is None:
         return figures
@@ -312,11 +312,11 @@ def narrowed(figures: Figures, d: int | None) -> Figures:
 
 
 def flat_views(figures: Figures, values: Sequence[int], noise: Integers) -> Views:
-    """What the data user sees of flat releases of the same values, the count left out.
+    """What the data user sees in flat releases of the same values, without the count.
 
     Args:
-        figures: say how values are packed.
-        values: the totals in the order of a share, the count first.
+        figures: define how values are packed.
+        values: the totals in the order of a share, with the count first.
         noise: (runs, len(values)).
     """
     aggregate, layout = plaintexts(figures, values), flat_layout(figures)
@@ -325,7 +325,7 @@ def flat_views(figures: Figures, values: Sequence[int], noise: Integers) -> View
 
 
 def triangle(name: str, d: int, diagonal: float, off_diagonal: float) -> list[Coordinate]:
-    """The coordinates of a symmetric matrix, with the scales on and off its diagonal."""
+    """The coordinates of a symmetric matrix, with their scales on and off the diagonal."""
     return [
         Coordinate(f"{name}{i + 1},{j + 1}", diagonal if i == j else off_diagonal, (i, j))
         for i in range(d)
@@ -334,10 +334,10 @@ def triangle(name: str, d: int, diagonal: float, off_diagonal: float) -> list[Co
 
 
 def upper(matrix: Sequence[Sequence[int]]) -> list[int]:
-    """The upper triangle by rows, as the noise has it."""
+    """The upper triangle by rows, in the order of the noise."""
     return [matrix[i][j] for i in range(len(matrix)) for j in range(i, len(matrix))]
 
 
 def integers(rows: Iterable[Sequence[int]]) -> Integers:
-    """Rows of Python integers as an array that leaves them exact."""
+    """Rows of Python integers as an array that keeps them exact."""
     return np.array(list(rows), dtype=object)

@@ -1,4 +1,4 @@
-"""What an audit found, beside what was claimed."""
+"""The report of an audit: what was claimed, and what was found."""
 
 import math
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from dpdpca_protocol.terms.statements import privacy_statements
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is to be refuted.
+    """The claim that the audit tries to refute.
 
     Attributes:
         epsilon: the claimed ε.
-        delta: the claimed δ, at which bounds are taken.
-        shift: √(2ρ), the most that a pair may lie apart in deviations of the noise; None if the claim says
-            nothing of it.
-        words: mechanism, relation and the like, for people.
-        statements: what every output says of the study's noise.
+        delta: the claimed δ, at which bounds are computed.
+        shift: √(2ρ), the largest distance of a pair in standard deviations of the noise; None if the claim
+            does not bound it.
+        words: mechanism, relation and so on, for people.
+        statements: what every output says about the study's noise.
     """
 
     epsilon: Fraction
@@ -50,16 +50,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class PlayedPair:
-    """What one pair showed.
+    """The result for one pair.
 
     Attributes:
-        name, encoded: of the pair.
-        runs: releases of each data set.
-        distance: μ by the noise that the mechanism states.
-        bound: without any assumption.
+        name, encoded: as in the pair.
+        runs: number of releases of each data set.
+        distance: μ according to the stated noise.
+        bound: the lower bound, which makes no assumption.
         estimate, error: μ̂ and its standard error.
-        epsilon_if_gaussian: ε at δ of a Gaussian with the least μ that the runs allow, assuming that law;
-            None where another is stated.
+        epsilon_if_gaussian: ε at δ of a Gaussian with the smallest μ that the runs allow, assuming that the
+            noise is Gaussian; None if another distribution is stated.
     """
 
     name: str
@@ -74,16 +74,16 @@ class PlayedPair:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The claim beside what was found.
+    """The claim, and what was found.
 
     Attributes:
-        claim: what was played against.
+        claim: the claim that was tested.
         records, features: N and d of the game.
-        whole_features: d of the whole releases; 0 without.
-        pairs: what each pair showed.
-        checks: by the pair or part that they belong to.
-        alpha: how often an audit of a true claim fails.
-        largest: the largest bound that so many runs could have shown.
+        whole_features: d of the whole releases; 0 if there were none.
+        pairs: the result for each pair.
+        checks: the checks, by the pair or the part to which they belong.
+        alpha: how often an audit refutes a true claim.
+        largest: the largest bound that this number of runs can show.
     """
 
     claim: Claim
@@ -102,12 +102,12 @@ class AuditReport:
 
     @property
     def is_refuted(self) -> bool:
-        """The bound exceeds the claim."""
+        """Whether the bound exceeds the claim."""
         return self.epsilon > self.claim.epsilon
 
     @property
     def failed(self) -> tuple[tuple[str, Check], ...]:
-        """The checks that the stated mechanism would fail with a chance below its share of α."""
+        """The checks that failed: if all were as stated, each would fail with less than its share of α."""
         level = self.alpha / 2 / len(self.checks)
         return tuple((part, check) for part, check in self.checks if check.p_value < level)
 
@@ -116,7 +116,7 @@ class AuditReport:
         return not self.is_refuted and not self.failed
 
     def facts(self) -> dict[str, Any]:
-        """The report as JSON has it."""
+        """The report as plain JSON."""
         failed = self.failed
         return {
             "claim": {
@@ -162,5 +162,5 @@ class AuditReport:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no infinity; a shift without any noise is one."""
+    """None for infinity, which JSON does not have; a shift without noise is infinite."""
     return value if value is not None and math.isfinite(value) else None

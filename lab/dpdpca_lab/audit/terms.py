@@ -1,4 +1,4 @@
-"""What is to be audited, from a file: a draft, or a manifest that somebody has signed."""
+"""Reads the terms to be audited from a file: a draft or a signed manifest."""
 
 import json
 from pathlib import Path
@@ -17,12 +17,13 @@ def read_terms(path: Path, *, key_rules: KeyRules = PRODUCT_KEYS) -> Manifest:
     """The manifest in a signed statement, or the one that a draft would become.
 
     Args:
-        path: of the file; what it holds is untrusted.
+        path: the file; its content is untrusted.
         key_rules: which moduli are accepted.
 
     Raises:
-        MessageError, PolicyError, AuthenticationError, CryptographicError: as every party would refuse it.
-        InputError: larger than any manifest.
+        MessageError, PolicyError, AuthenticationError, CryptographicError: the reason for which every party
+            would refuse it.
+        InputError: the file is larger than any manifest.
     """
     if path.stat().st_size > MOST_BYTES:
         raise InputError(

@@ -1,5 +1,5 @@
-"""Mechanisms that need the plaintext matrix: local, for comparison with what a study can run.
+"""Mechanisms that need the plaintext matrix. They run locally, for comparison with what a study can do.
 
-Each result carries its guarantee and says what about it is exact, approximate or assumed. Samplers of real
-numbers are correct for ideal arithmetic only; where integers would do, integers are used.
+Each result states its guarantee, and what about it is exact, approximate or assumed. Samplers of real numbers
+are correct only for ideal arithmetic. Integers are used wherever possible.
 """

@@ -1,12 +1,13 @@
-"""The asymptotic calibration of Yun and Dudeja, with its utility curve: an advisory figure, never a promise.
+"""The asymptotic calibration of Yun and Dudeja, with its utility curve: an advisory figure, never a
+guarantee.
 
 Density ∝ exp((pβ/2)·tr Vᵀ Σ V), Σ = XᵀX/n, rows with |x|² ≤ p (entries in [−1, 1]). As n and p grow at fixed
 θ = n/p^1.5 the privacy loss of one record tends to a Gaussian of standard deviation σ, and squared overlaps
 to closed forms. Recovered from the authors' public figure scripts and derived again; the add-or-remove
 version is theirs, the replace-one version is ours.
-What it is not: it is asymptotic in p, it is a property of one data set and not of the worst case, and it
-reads the exact eigenvalues. At p = 400, n = 16000, β = 4 its σ is 0.93, and the worst case a pure ε of 40.
-The authors' own sampler is in none of our sources; `draw_direction` uses the exact one instead.
+Its limits: it is asymptotic in p, it describes one data set and not the worst case, and it reads the exact
+eigenvalues. For p = 400, n = 16000 and β = 4 its σ is 0.93, while the worst case is a pure ε of 40. None of
+our sources has the authors' own sampler; `draw_direction` uses the exact one instead.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ RELATIONS = ("add-or-remove", "replace-one")
 
 @dataclass(frozen=True, slots=True)
 class Spectrum:
-    """What the formulas need of the eigenvalues of Σ.
+    """What the formulas need from the eigenvalues of Σ.
 
     Attributes:
         sums: (k,) H_i = (1/p) Σ_{j>k} 1/(l_i − l_j).
@@ -39,15 +40,17 @@ class Spectrum:
 
     @classmethod
     def of(cls, eigenvalues: Floats, k: int) -> "Spectrum":
-        """From all p eigenvalues, in any order.
+        """Computed from all p eigenvalues, in any order.
 
         Raises:
-            UsageError: k is not in [1, p − 1], or there is no gap after the k-th.
+            UsageError: k is not in [1, p − 1], or there is no gap after the k-th eigenvalue.
         """
         levels = np.sort(np.asarray(eigenvalues, dtype=np.float64))[::-1]
         p = len(levels)
         if not 1 <= k < p or not np.isfinite(levels).all():
-            raise UsageError("bad-argument", f"k must lie between 1 and {p - 1}, and eigenvalues be finite")
+            raise UsageError(
+                "bad-argument", f"k must be from 1 to {p - 1}, and the eigenvalues must be finite"
+            )
         gap = float(levels[k - 1] - levels[k])
         if gap <= 0:
             raise UsageError("bad-argument", "there is no gap after the k-th eigenvalue")
@@ -56,13 +59,13 @@ class Spectrum:
 
     @property
     def last(self) -> float:
-        """H = H_k, the largest of the sums: β must pass it for the k-th direction to be seen at all."""
+        """H = H_k, the largest of the sums. The k-th direction is visible only if β exceeds it."""
         return float(self.sums[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Utility:
-    """Limits of the error at one β.
+    """Limits of the errors at one β.
 
     Attributes:
         lost_overlaps: (k,) 1 − squared overlap of each direction: min(1, H_i/β).
@@ -76,23 +79,23 @@ class Utility:
 
 
 def utility(spectrum: Spectrum, beta: float) -> Utility:
-    """What a draw at β is worth in the limit; each direction appears at β = H_i."""
+    """The utility of a draw at β in the limit. Direction i becomes visible at β = H_i."""
     _check_positive(beta, "beta")
     lost = np.minimum(1.0, spectrum.sums / beta)
     return Utility(lost, float(2 * lost.sum()), float(lost[-1]))
 
 
 def privacy_sigma(spectrum: Spectrum, beta: float, theta: float, relation: str = "replace-one") -> float:
-    """σ of the Gaussian that the privacy loss of the worst record tends to: σ-GDP in the limit.
+    """σ of the Gaussian to which the privacy loss of the worst record converges: σ-GDP in the limit.
 
     Args:
-        spectrum: of Σ.
+        spectrum: the spectrum of Σ.
         beta: β > H.
         theta: n/p^1.5 > 0.
         relation: "replace-one" (ours) or "add-or-remove" (the authors').
 
     Raises:
-        UsageError: β ≤ H, where the formulas do not apply, or an unknown relation.
+        UsageError: β ≤ H, for which the formulas do not apply, or the relation is unknown.
 
     With A = −H′/2 and B = (β − H)/gap: θ²σ² is max(A, B) for replace-one and max_t [t²A + t(1−t)B] otherwise.
     """
@@ -112,15 +115,15 @@ def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: s
     """The largest β whose σ is at most the target.
 
     Args:
-        spectrum: of Σ.
+        spectrum: the spectrum of Σ.
         theta: n/p^1.5 > 0.
-        target_sigma: wanted σ > 0.
+        target_sigma: the wanted σ > 0.
         relation: as for `privacy_sigma`.
 
     Raises:
-        PolicyError: the target lies below the plateau √A/θ, which no β above H passes. (The authors' scripts
-            clamp a root at 0 there and return a β that is calibrated to nothing.)
-        UsageError: an argument out of range.
+        PolicyError: the target is below the plateau √A/θ, and no β above H gives a smaller σ. (There the
+            authors' scripts clamp a root at 0 and return a meaningless β.)
+        UsageError: an argument is out of range.
     """
     _check_positive(theta, "theta")
     _check_positive(target_sigma, "target_sigma")
@@ -131,7 +134,7 @@ def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: s
         raise PolicyError(
             "target-unattainable",
             f"a σ of {target_sigma:.6g} is below {np.sqrt(own) / theta:.6g}, the least of this data set",
-            "raise the target, or bring more records",
+            "raise the target, or use more records",
         )
     if relation == "replace-one":
         return float(spectrum.last + spectrum.gap * square)
@@ -141,7 +144,7 @@ def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: s
 def utility_curve(
     eigenvalues: Floats, k: int, n: int, targets: list[float], relation: str = "replace-one"
 ) -> list[dict[str, float | None]]:
-    """For each wanted σ: β and the errors in the limit; None where the target cannot be met."""
+    """For each wanted σ, β and the errors in the limit; None if the target cannot be reached."""
     spectrum = Spectrum.of(eigenvalues, k)
     theta = n / len(eigenvalues) ** 1.5
     rows: list[dict[str, float | None]] = []
@@ -164,9 +167,9 @@ def utility_curve(
 
 
 def draw_direction(covariance: Floats, beta: float, draws: RealDraws | None = None, count: int = 1) -> Floats:
-    """(count, p) draws for k = 1: density ∝ exp((pβ/2)·vᵀΣv), by the exact sampler in place of the authors'.
+    """(count, p) draws for k = 1 with density ∝ exp((pβ/2)·vᵀΣv), by the exact sampler, not the authors'.
 
-    Its worst-case guarantee is `worst_case_epsilon`; σ says nothing about it.
+    Its worst-case guarantee is `worst_case_epsilon`; σ says nothing about the worst case.
     """
     _check_positive(beta, "beta")
     drawn, _ = sample_bingham(len(covariance) * beta / 2 * covariance, draws or RealDraws(), count)
@@ -174,7 +177,7 @@ def draw_direction(covariance: Floats, beta: float, draws: RealDraws | None = No
 
 
 def worst_case_epsilon(p: int, n: int, beta: float) -> Fraction:
-    """Pure ε under replace-one of a draw at β, whatever the data: p²β/n, rows with |x|² ≤ p.
+    """Pure ε under replace-one of a draw at β, for any data: p²β/n, with rows |x|² ≤ p.
 
     (pβ/2)·(x·v)²/n lies in [0, p²β/(2n)] for each record, and the exponential mechanism pays twice its range.
     """

@@ -4,7 +4,7 @@ Rejection from the angular central Gaussian (Kent, Ganeiber, Mardia 2018). With 
 Σ 1/(b + 2λ_i(A)) = 1 and Ω = I + 2A/b, a normal vector of covariance Ω⁻¹ has a direction of density
 ∝ (uᵀΩu)^(−d/2), and exp(−uᵀAu) ≤ M·(uᵀΩu)^(−d/2) with M = e^(−(d−b)/2)(d/b)^(d/2). So u is accepted with
 probability exp(−uᵀAu)·(uᵀΩu)^(+d/2)/M. With the last factor inverted, an easy slip, the law becomes
-exp(−uᵀAu)·(uᵀΩu)^(−d), which has no guarantee.
+exp(−uᵀAu)·(uᵀΩu)^(−d), which has no privacy guarantee.
 """
 
 from dataclasses import dataclass
@@ -57,16 +57,17 @@ def sample_bingham(matrix: Floats, draws: RealDraws, count: int = 1) -> tuple[Fl
 
     Args:
         matrix: C, (d, d) symmetric. Adding a multiple of I changes nothing.
-        draws: where uniforms and normals come from.
-        count: how many vectors.
+        draws: source of uniform and normal values.
+        count: number of vectors.
 
     Returns:
-        (count, d) unit vectors, and how many proposals they took; that number depends on C.
+        (count, d) unit vectors, and the number of proposals, which depends on C.
 
     Raises:
-        LimitError: no end after 2·10⁷ proposals.
+        LimitError: 2·10⁷ proposals were not enough.
 
-    Guarantee: exact in real arithmetic. In floating point the acceptance is right to about 10⁻¹³.
+    Guarantee: exact in real arithmetic. In floating point, the acceptance probability is accurate to about
+        10⁻¹³.
     Source: Kent, Ganeiber, Mardia 2018, section 2.
     Tested: tests/statistical/test_bingham.py (moments by quadrature and by Kummer's function).
     """
@@ -79,7 +80,7 @@ def sample_bingham(matrix: Floats, draws: RealDraws, count: int = 1) -> tuple[Fl
     found = proposals = 0
     while found < count:
         if proposals >= _MOST_PROPOSALS:
-            raise LimitError("sampler-stuck", "the sampler found no acceptable direction")
+            raise LimitError("sampler-stuck", "the sampler accepted none of its proposals")
         normal = draws.normals(_BATCH, d) / np.sqrt(envelope.spread)
         directions = normal / np.linalg.norm(normal, axis=1, keepdims=True)
         taken = np.log(draws.uniforms(_BATCH)) < envelope.log_acceptance(directions)

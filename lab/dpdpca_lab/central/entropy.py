@@ -1,8 +1,9 @@
-"""Real-valued draws from the operating system's randomness: for mechanisms that no integer sampler can run.
+"""Real-valued draws from the operating system's randomness, for mechanisms that need real numbers.
 
-Idealised arithmetic: a uniform is one of 2⁵² midpoints and a normal its quantile, so both miss the real law
-in the last bits, normals stop at about 8.2 standard deviations, and low bits of a sum depend on its value.
-Guarantees that rest on these draws are stated with that assumption; integer mechanisms do not need it.
+They assume idealised arithmetic. A uniform draw is one of 2⁵² midpoints, and a normal draw is its quantile.
+So both differ from the exact distribution in the last bits, normals end at about 8.2 standard deviations, and
+the low bits of a sum depend on its value. Guarantees based on these draws state this assumption. Integer
+mechanisms do not need it.
 """
 
 import numpy as np
@@ -20,20 +21,20 @@ class RealDraws:
     """Uniform and normal draws.
 
     Args:
-        randomness: the operating system's, except in tests.
+        randomness: that of the operating system, except in tests.
     """
 
     def __init__(self, randomness: Randomness = OS_RANDOMNESS) -> None:
         self._randomness = randomness
 
     def uniforms(self, *shape: int) -> Floats:
-        """Uniform on the midpoints (k + ½)/2⁵², which are doubles: never 0, and never rounded to 1."""
+        """Uniform draws from the midpoints (k + ½)/2⁵². These are doubles, never 0 and never rounded to 1."""
         count = int(np.prod(shape))
         words = np.frombuffer(self._randomness.bytes(8 * count), dtype="<u8") >> np.uint64(12)
         return ((words.astype(np.float64) + 0.5) / 2**52).reshape(shape)
 
     def normals(self, *shape: int) -> Floats:
-        """Standard normal: the quantile of a uniform."""
+        """Standard normal draws: quantiles of uniform draws."""
         return np.asarray(ndtri(self.uniforms(*shape)))
 
     def signs(self, *shape: int) -> Floats:

@@ -1,9 +1,10 @@
 """PPCA: principal components by the exponential mechanism (Chaudhuri, Sarwate, Sinha 2013), exactly.
 
-The score of a direction u is uᵀRu/K, in [0, 1] for each record, so one replaced record moves it by at most 1
-and density ∝ exp((ε/2)·uᵀRu/K) is pure ε. For k = 1 that is a Bingham law, drawn exactly. For k > 1 the
-published law is on whole frames, and no exact sampler for it is usable; what is exact is one direction after
-another, each in the orthogonal complement of those before it and each at ε/k.
+The score of a direction u is uᵀRu/K, which is in [0, 1] for each record. So one replaced record changes it by
+at most 1, and density ∝ exp((ε/2)·uᵀRu/K) has pure ε. For k = 1 this is a Bingham distribution, which can be
+drawn exactly. For k > 1 the published distribution is on whole frames, and there is no practical exact
+sampler for it. Instead, directions are drawn exactly one after another, each in the orthogonal complement of
+those before it and each with ε/k.
 """
 
 from fractions import Fraction
@@ -17,7 +18,7 @@ from dpdpca_protocol.privacy.mechanisms import Guarantee
 from dpdpca_protocol.privacy.mechanisms.interface import HONEST_RECORDS, PUBLIC_COUNT
 
 REFERENCE = "Chaudhuri, Sarwate, Sinha 2013 (PPCA); sampler Kent, Ganeiber, Mardia 2018"
-_TIMING = "the time that a draw takes is not seen: the number of rejected proposals depends on the data"
+_TIMING = "nobody sees how long a draw takes: the number of rejected proposals depends on the data"
 
 
 def exponential_components(
@@ -28,19 +29,19 @@ def exponential_components(
     Args:
         second_moment: R about a public centre, (d, d), grid² units.
         record_bound: K ≥ Σ z² of every record.
-        epsilon: ε of all k together.
-        k: 1 to d.
-        draws: for tests; the operating system's otherwise.
+        epsilon: ε of all k draws together.
+        k: from 1 to d.
+        draws: for tests; by default those of the operating system.
 
     Returns:
-        Directions in the order drawn. Pure ε under replace-one, in idealised arithmetic.
+        Directions in the order in which they were drawn. Pure ε under replace-one, in idealised arithmetic.
 
     Raises:
-        UsageError: shapes or terms out of range.
-        LimitError: the sampler found no end.
+        UsageError: a shape or a term is out of range.
+        LimitError: the sampler did not finish.
 
-    Guarantee: ε/k for each direction given those before it; adaptive composition adds up to ε. The basis of
-        the complement is a function of what was drawn, not of the data.
+    Guarantee: ε/k for each direction, given those before it; by adaptive composition, ε in total. The basis
+        of the complement depends on earlier draws and not on the data.
     Source: McSherry, Talwar 2007; exponent ε/2 because the score's range is 1 to both sides.
     Tested: tests/unit/lab/test_exponential.py (loss by quadrature), tests/statistical/test_bingham.py.
     """

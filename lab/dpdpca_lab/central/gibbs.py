@@ -1,7 +1,8 @@
 """PPCA by Gibbs sampling, as published: an approximation that carries no guarantee.
 
-A chain of finite length has another law than its limit. If it were within TV of it, the draw would be
-(ε, (1 + e^ε)·TV)-DP; TV is not known for any number of sweeps, and the authors say so. Never print ε for it.
+The distribution of a finite chain differs from its limit. If their total variation distance were TV, the draw
+would be (ε, (1 + e^ε)·TV)-DP. But TV is not known for any number of sweeps, as the authors say. Therefore no
+ε may be printed for it.
 """
 
 from fractions import Fraction
@@ -33,12 +34,12 @@ def gibbs_components(
         second_moment: R about a public centre, (d, d), grid² units.
         record_bound: K.
         epsilon: the ε of the limit.
-        k: 1 to d.
-        sweeps: how often each coordinate of each direction is drawn anew, from a uniform start.
-        draws: for tests; the operating system's otherwise.
+        k: from 1 to d.
+        sweeps: how often each coordinate of each direction is redrawn, from a uniform start.
+        draws: for tests; by default those of the operating system.
 
     Raises:
-        UsageError: shapes or terms out of range.
+        UsageError: a shape or a term is out of range.
     """
     check_input(second_moment, record_bound, epsilon, k)
     if sweeps < 1:
@@ -47,7 +48,7 @@ def gibbs_components(
     weighted = second_moment * (float(epsilon) / (2 * record_bound))
     frame = gibbs_chain(weighted, k, sweeps, source)
     guarantee = NoGuarantee(
-        f"{sweeps} sweeps of a Gibbs sampler; how far its law is from the limit is not known"
+        f"{sweeps} sweeps of a Gibbs sampler; the distance of its distribution from the limit is not known"
     )
     claim = Guarantee(epsilon, Fraction(0), "as published, for the limit of the chain")
     return CentralResult(
@@ -75,7 +76,7 @@ def gibbs_chain(matrix: Floats, k: int, sweeps: int, draws: RealDraws) -> Floats
 
 
 def _sweep(point: Floats, levels: Floats, draws: RealDraws) -> Floats:
-    """Draws each coordinate of a unit vector anew given the ratios of the others (Hoff 2009, section 3)."""
+    """Redraw each coordinate of a unit vector, given the ratios of the others (Hoff 2009, section 3)."""
     if len(point) == 1:
         return draws.signs(1)
     squares = point**2

@@ -1,8 +1,9 @@
 """The private power method: noisy orthogonal iteration (Hardt, Price 2014), in integers.
 
-Each iteration multiplies R with the current frame and adds Gaussian noise. The frame is a function of earlier
-noisy products, so ρ adds up over the iterations. The frame is first rounded to the grid 2⁻¹⁶, which leaves an
-integer product whose noise can be the exact discrete Gaussian: no idealised arithmetic is needed.
+Each iteration multiplies R by the current frame and adds Gaussian noise. The frame depends only on earlier
+noisy products, so ρ adds up over the iterations. The frame is first rounded to the grid 2⁻¹⁶. Then the
+product is an integer matrix, the noise can be the exact discrete Gaussian, and no idealised arithmetic is
+needed.
 """
 
 from fractions import Fraction
@@ -35,12 +36,12 @@ def power_components(
     Args:
         second_moment: R about a public centre, (d, d) int64, grid² units.
         record_bound: K.
-        epsilon, delta: of the whole; δ without the redrawn tails, which the guarantee adds.
-        k: 1 to d.
-        iterations: L, chosen without looking at the data; noise grows with √L.
+        epsilon, delta: of all iterations together; δ without the redrawn tails, which the guarantee adds.
+        k: from 1 to d.
+        iterations: L, chosen independently of the data; noise grows with √L.
 
     Raises:
-        UsageError: shapes or terms out of range, or noise beyond the sampler.
+        UsageError: a shape or a term is out of range, or the noise is too large for the sampler.
 
     Guarantee: for M = zzᵀ − xxᵀ and an integer frame X, ‖MX‖_F ≤ √2·K·‖X‖ with ‖X‖² at most the largest
         absolute row sum of XᵀX, an exact integer; noise of σ² = K²‖X‖²L/ρ makes each iteration ρ/L-zCDP.
@@ -48,9 +49,9 @@ def power_components(
     """
     check_input(second_moment.astype(np.float64), record_bound, epsilon, k)
     if not 0 < delta < 1:
-        raise UsageError("bad-argument", "delta must lie between 0 and 1")
+        raise UsageError("bad-argument", "delta must be between 0 and 1")
     if second_moment.dtype != np.int64 or iterations < 1:
-        raise UsageError("bad-argument", "R must be int64 and the iterations 1 or more")
+        raise UsageError("bad-argument", "R must be int64, and there must be 1 or more iterations")
     rho = zcdp_rho(epsilon, delta)
     d = len(second_moment)
     exact = second_moment.astype(object)

@@ -1,4 +1,4 @@
-"""What a central mechanism hands back, and how it is judged."""
+"""The result of a central mechanism, and the measure of its utility."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,12 +18,12 @@ class CentralResult:
     Attributes:
         mechanism: its name.
         vectors: (k, d) orthonormal rows.
-        guarantee: what is proved, under which assumptions; or why nothing is.
-        claim: what its paper says.
+        guarantee: what is proved and under which assumptions, or why nothing is proved.
+        claim: what its paper claims.
         sampling: "exact", "approximate" or "exact integers", with the reason.
-        reference: paper.
-        steps: proposals, sweeps or iterations that it took. Depends on the data where the sampler rejects:
-            timing is not protected.
+        reference: the paper.
+        steps: number of proposals, sweeps or iterations. With a rejection sampler it depends on the data, and
+            the timing is not protected.
     """
 
     mechanism: str
@@ -36,16 +36,16 @@ class CentralResult:
 
 
 def captured_share(vectors: Floats, scatter: Floats) -> float:
-    """tr V S Vᵀ over the largest value that k directions can reach."""
+    """tr V S Vᵀ as a share of the largest value that k directions can reach."""
     best = np.linalg.eigvalsh(scatter)[::-1][: len(vectors)].sum()
     return float(np.trace(vectors @ scatter @ vectors.T) / best)
 
 
 def check_input(second_moment: Floats, record_bound: int, epsilon: Fraction, k: int) -> None:
-    """That a second moment and the terms fit.
+    """Check the second moment and the terms.
 
     Raises:
-        UsageError: not a square symmetric matrix, or a term out of range.
+        UsageError: the matrix is not square and symmetric, or a term is out of range.
     """
     if second_moment.ndim != 2 or second_moment.shape[0] != second_moment.shape[1]:
         raise UsageError("wrong-shape", "the second moment must be a square matrix")
@@ -56,4 +56,4 @@ def check_input(second_moment: Floats, record_bound: int, epsilon: Fraction, k: 
     if epsilon <= 0:
         raise UsageError("bad-argument", "epsilon must be above 0")
     if not 1 <= k <= len(second_moment):
-        raise UsageError("bad-argument", f"the number of components must be 1 to {len(second_moment)}")
+        raise UsageError("bad-argument", f"the number of components must be from 1 to {len(second_moment)}")

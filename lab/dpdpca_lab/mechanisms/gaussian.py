@@ -1,4 +1,4 @@
-"""The Gaussian noise of the literature, and the ε that it really gives.
+"""The Gaussian noise of the literature, and its real ε.
 
 Wang & Chang 2018 (like Imtiaz & Sarwate 2016) draw i.i.d. Gaussians on the upper triangle with
 τ = √(2 ln(1.25/δ))/ε times a sensitivity of 1. One replaced record moves R by up to √2 and the centred
@@ -24,7 +24,7 @@ def published_scale(epsilon: Fraction, delta: Fraction) -> Fraction:
         delta: δ in (0, 1).
 
     Raises:
-        UsageError: ε or δ out of range.
+        UsageError: ε or δ is out of range.
     """
     if epsilon <= 0 or not 0 < delta < 1:
         raise UsageError("bad-argument", "ε must be above 0 and δ between 0 and 1")
@@ -36,9 +36,9 @@ def published_scale(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @dataclass(frozen=True)
 class TriangleGaussian(Published, Gaussian):
-    """I.i.d. noise on the upper triangle, of a scale that a paper states.
+    """I.i.d. noise on the upper triangle, with the scale that a paper states.
 
-    As the norm of a triangle is at most that of the whole matrix, what is proved is ρ = D²/(2t²) here too.
+    The norm of a triangle is at most that of the whole matrix, so ρ = D²/(2t²) is proved here too.
     """
 
     off_diagonal_share = Fraction(1)
@@ -56,7 +56,7 @@ class TriangleGaussian(Published, Gaussian):
 class PublishedGaussian(TriangleGaussian):
     """AG (on R) and DPDPCA (on the centred scatter) as published: sensitivity 1.
 
-    `scale` is τK: the paper states τ for rows of norm 1, and leaves the rescaling to grid units out.
+    `scale` is τK. The paper states τ for rows of norm 1 and does not mention the rescaling to grid units.
 
     Source: Imtiaz, Sarwate 2016; Wang, Chang 2018, equation 5.
     """

@@ -1,6 +1,6 @@
 """DPPCA of Huang et al. 2021 as published.
 
-The 2d of the paper is above the ℓ₁ sensitivity of R, but it does not cover that of the centred scatter.
+The paper's 2d exceeds the ℓ₁ sensitivity of R, but it is less than that of the centred scatter.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
 class PublishedLaplace(Published, Laplace):
     """b = 2dK/ε as published (2d/(nε) on the covariance matrix of rows of norm at most 1).
 
-    On R the constant is larger than needed, so less than ε is spent; on the centred scatter what is proved
-    is a factor √(1 + 3/d) above the claim.
+    For R the constant is larger than needed, so less than ε is spent. For the centred scatter, the proved ε
+    is larger than the claim by a factor of √(1 + 3/d).
     """
 
     quantities = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER})
@@ -31,6 +31,6 @@ class PublishedLaplace(Published, Laplace):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Pure ε = D₁/b, exact up to the rounding of D₁."""
+        """Pure ε = D₁/b, exact except for the rounding of D₁."""
         epsilon = l1_sensitivity(self.setting) / self.scale
         return Guarantee(epsilon, Fraction(0), self.basis, self.assumptions)

@@ -1,8 +1,8 @@
 """MOD-SULQ of Chaudhuri, Sarwate and Sinha 2013, as published: far more noise than its claim needs.
 
-The formula for β is valid; its proof goes through one entry at a time and pays a factor of about d too much.
-What is proved here is the ε that noise of this size really gives: at d = 64 and a claimed ε of 1 about a
-hundredth of it. Comparing other mechanisms with it flatters them.
+The formula for β is valid. Its proof treats entries one at a time and loses a factor of about d. What is
+proved here is the real ε of noise of this size: for d = 64 and a claimed ε of 1, it is about a hundredth of
+the claim. Other mechanisms look better than they are when they are compared with it.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a mechanism of the literature says about itself beside what is proved for it."""
+"""What a mechanism of the literature claims about itself, in addition to what is proved for it."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ UNIT_ROWS = "rows of norm at most 1"
 
 
 class Calibration(StrEnum):
-    """`PROVED`: as much noise as a proof of ours asks for. `AS_PUBLISHED`: the paper's formula."""
+    """`PROVED`: the noise that our proof requires. `AS_PUBLISHED`: the noise of the paper's formula."""
 
     PROVED = "proved"
     AS_PUBLISHED = "as-published"
@@ -32,4 +32,4 @@ class Published(ABC):
     @property
     @abstractmethod
     def claim(self) -> Guarantee:
-        """What the paper says. Never a promise by itself."""
+        """What the paper claims. By itself it is never a guarantee."""

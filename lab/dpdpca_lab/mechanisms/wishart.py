@@ -1,12 +1,12 @@
-"""SN of Imtiaz and Sarwate 2016: Wishart noise, claimed to be pure ε and no differential privacy at all.
+"""SN of Imtiaz and Sarwate 2016: Wishart noise, claimed to have pure ε, but without differential privacy.
 
-Why. E ~ W_d(I/(2ε), d+1), Y = XᵀX + E, one record x more in the data. Y is impossible with it unless
-E − xxᵀ is positive semidefinite, that is xᵀE⁻¹x ≤ 1. Now 2ε|x|²/(xᵀE⁻¹x) is chi-squared with
-(d+1) − d + 1 = 2 degrees of freedom, so P(impossible) = P(χ²₂ < 2ε|x|²) = 1 − exp(−ε|x|²), whatever d is.
-Such a set has probability 0 on one side and that much on the other: (ε′, δ)-DP fails for every ε′ when
-δ < 1 − exp(−ε|x|²). For one record replaced by an orthogonal one it is about 0.063, 0.295, 0.52 and 0.91 at
-ε = 0.1, 0.5, 1 and 3. The published proof drops the indicator of that support; its authors retracted it in
-2017.
+The reason: let E ~ W_d(I/(2ε), d+1) and Y = XᵀX + E, and add one record x to the data. With this record, Y is
+impossible unless E − xxᵀ is positive semidefinite, that is, xᵀE⁻¹x ≤ 1. Since 2ε|x|²/(xᵀE⁻¹x) is chi-squared
+with (d+1) − d + 1 = 2 degrees of freedom, P(impossible) = P(χ²₂ < 2ε|x|²) = 1 − exp(−ε|x|²), for any d. This
+event has probability 0 for one data set and 1 − exp(−ε|x|²) for the other. So (ε′, δ)-DP fails for every ε′
+if δ < 1 − exp(−ε|x|²). If one record is replaced by an orthogonal one, this probability is about 0.063,
+0.295, 0.52 and 0.91 at ε = 0.1, 0.5, 1 and 3. The published proof omits the indicator of this support. Its
+authors retracted it in 2017.
 """
 
 from dataclasses import dataclass
@@ -28,10 +28,10 @@ _TAIL_EXPONENT = 84
 
 
 def impossible_probability(epsilon: Fraction, squared_norm: Fraction) -> float:
-    """1 − exp(−ε|x|²): how often an output shows with certainty that record x was not there.
+    """1 − exp(−ε|x|²): how often an output proves that record x was not in the data.
 
     Args:
-        epsilon: the ε that is claimed.
+        epsilon: the claimed ε.
         squared_norm: |x|², in units where the record bound is 1.
     """
     with gmpy2.context(precision=128):
@@ -42,12 +42,13 @@ def impossible_probability(epsilon: Fraction, squared_norm: Fraction) -> float:
 class Wishart(Published):
     """E = Σ g gᵀ over d+1 factors; `scale` is the standard deviation √(K/(2ε)) of a factor's coordinates.
 
-    It has what a mechanism has but an event: nothing is proved, and no amount would be right in a ledger.
+    It has everything that a mechanism has except a privacy event: nothing is proved, so no cost would be
+    right in a ledger.
 
-    The published law has real-valued normal factors, which no integer sampler draws. Here the factors are
-    discrete Gaussians, so that E is an integer matrix, positive semidefinite, with the published mean and,
-    once the scale is some 10 grid units, a law that cannot be told from the published one rounded to the
-    grid.
+    The published distribution has real normal factors, which no integer sampler can draw. Here the factors
+    are discrete Gaussians. So E is a positive semidefinite integer matrix with the published mean. If the
+    scale is about 10 grid units or more, its distribution cannot be distinguished from the published one
+    rounded to the grid.
     """
 
     name: ClassVar[str] = "wishart"
@@ -58,13 +59,17 @@ class Wishart(Published):
 
     @classmethod
     def calibrated(cls, setting: Setting) -> Self:
-        """The noise of the paper for `setting`.
+        """The paper's noise for `setting`.
 
         Raises:
-            UsageError: it is not made for this quantity.
+            UsageError: the mechanism is not defined for this quantity.
         """
         if setting.quantity not in cls.quantities:
-            raise UsageError("bad-argument", f"{cls.name} is not made for the {setting.quantity} release")
+            offered = " and ".join(cls.quantities)
+            raise UsageError(
+                "bad-argument",
+                f"mechanism {cls.name} supports {offered}, not the {setting.quantity} release",
+            )
         return cls(setting, sqrt_up(setting.record_bound / (2 * setting.epsilon)))
 
     @property
@@ -87,12 +92,12 @@ class Wishart(Published):
             diagonal=2 * factors * variance**2,
             off_diagonal=factors * variance**2,
             sum_=Fraction(0),
-            # No entry of a positive semidefinite matrix is larger than its largest diagonal entry.
+            # In a positive semidefinite matrix, no entry is larger than the largest diagonal entry.
             triangle_bound=int(variance * (factors + 2 * root + 2 * _TAIL_EXPONENT)) + 1,
             sum_bound=0,
         )
 
-    def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
+    def draw_triangle(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """E as an upper triangle by rows, for N = `count` records."""
         d, variance = self.setting.encoded_features, self._factor_variance(count)
         rows = d + 1
@@ -101,5 +106,5 @@ class Wishart(Published):
         return [sum(g[i] * g[j] for g in factors) for i in range(d) for j in range(i, d)]
 
     def _factor_variance(self, count: int) -> Fraction:
-        """N·E has the law of a Wishart matrix whose factors have N times the variance."""
+        """N·E is distributed like a Wishart matrix whose factors have N times the variance."""
         return (count if self.setting.quantity is Quantity.SCATTER else 1) * self.scale**2

@@ -1,8 +1,9 @@
-"""DPPCA-SVM: private components, then a support vector machine on the projected rows, published as it is.
+"""DPPCA-SVM: private components, then a support vector machine on the projected rows, published without
+noise.
 
 The components are private. The classifier is not: it is trained on Y = X V_k, which is raw data in other
-coordinates, and released without noise. With the same V_k, one changed row changes (w, b) for certain.
-What is offered for use is V_k; any model on projections needs a mechanism and a budget of its own.
+coordinates, and is released without noise. With the same V_k, one changed row is certain to change (w, b).
+Only V_k is safe to use. Any model on projections needs its own mechanism and its own budget.
 """
 
 from fractions import Fraction
@@ -30,21 +31,21 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     Args:
         n_components: k; None for all d.
         epsilon: ε of the components.
-        bounds: public (lower, upper) for all features, or one such pair a feature. Required.
-        clip_norm: r in units of half-ranges; None is √d. Noise grows with r².
-        calibration: "proved" for the noise of the proved ℓ₁ sensitivity, "as-published" for the paper's 2d.
+        bounds: public (lower, upper) for all features, or one such pair for each feature. Required.
+        clip_norm: r in half-ranges; None means √d. Noise grows with r².
+        calibration: "proved" for noise with the proved ℓ₁ sensitivity, "as-published" for the paper's 2d.
         C: penalty of the support vector machine.
 
-    The second moment is taken about the middle of the bounds, not about the mean of the data: that mean
-    would have to be private too. Noise is an exact discrete Laplace from the operating system's randomness:
-    there is no `random_state`, and two fits differ.
+    The second moment is relative to the middle of the bounds and not to the mean of the data, because that
+    mean would have to be private too. The noise is an exact discrete Laplace from the operating system's
+    randomness. There is no `random_state`, and two fits differ.
 
     Attributes:
-        components_: (k, d) private directions in units of half-ranges.
-        guarantee_: what holds for `components_` alone.
-        classifier_guarantee_: what holds for everything else that is fitted: nothing.
+        components_: (k, d) private directions in half-ranges.
+        guarantee_: the guarantee for `components_` alone.
+        classifier_guarantee_: the guarantee for everything else that is fitted: none.
         classifier_: the support vector machine, trained on raw projections. Do not release it.
-        classes_: labels.
+        classes_: the labels.
     """
 
     def __init__(
@@ -65,14 +66,15 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         self.C = C
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Spend ε on the components, and nothing that counts on the classifier.
+        """Fit the components at a cost of ε, and the classifier without any privacy.
 
         Args:
             X: (n, d) finite numbers in original units.
             y: (n,) labels.
 
         Raises:
-            ValueError: parameters out of range, bounds missing, or rows that are not finite numbers.
+            ValueError: a parameter is out of range, bounds are missing, or a row has a value that is not a
+                finite number.
         """
         check_numbers(X)
         rows, labels = validate_data(self, X, y, dtype=np.float64)
@@ -91,7 +93,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return self
 
     def scores(self, X: Any) -> Floats:
-        """(n, k) scores of rows: for whoever holds the rows. Scores are not private."""
+        """(n, k) scores of rows, for the holder of the rows. Scores are not private."""
         check_is_fitted(self)
         check_numbers(X)
         return self._project(validate_data(self, X, dtype=np.float64, reset=False))
@@ -134,11 +136,11 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return noisy + np.triu(noisy, 1).T
 
     def _draw(self, mechanism: Laplace) -> list[int]:
-        return mechanism.draw(1)
+        return mechanism.draw_triangle(1)
 
 
 def leading_directions(matrix: Floats, k: int) -> Floats:
-    """(k, d) eigenvectors of the k largest eigenvalues, signs settled."""
+    """(k, d) eigenvectors of the k largest eigenvalues, with a fixed choice of signs."""
     _, columns = np.linalg.eigh(matrix)
     return settle_signs(np.ascontiguousarray(columns[:, ::-1][:, :k].T))
 
@@ -147,7 +149,7 @@ def component_count(wanted: Any, d: int) -> int:
     """k from a parameter that may be None.
 
     Raises:
-        ParameterError: not a whole number from 1 to d.
+        ParameterError: it is not a whole number from 1 to d.
     """
     if wanted is None:
         return d

@@ -1,7 +1,7 @@
 """PCA-DPSVM: exact components, a support vector machine, and noise on its normal vector. Nothing is private.
 
-The components V_k and the offset b are exact functions of the data and are released with the classifier: one
-changed row changes them for certain, whatever noise w carries.
+The components V_k and the offset b are exact functions of the data and are released with the classifier. One
+changed row is certain to change them, whatever the noise on w.
 """
 
 from typing import Any, Self
@@ -19,15 +19,15 @@ from dpdpca_user.estimator import ParameterError, check_numbers, positive_parame
 
 
 class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
-    """Principal components without noise, a linear support vector machine, Laplace noise on its w.
+    """Principal components without noise, and a linear support vector machine with Laplace noise on its w.
 
     Args:
         n_components: k; None for all d.
         epsilon: the ε that the paper claims.
         C: penalty of the support vector machine.
 
-    The scale of the noise is in none of our sources, and nothing hangs on it, as the released V_k and b are
-    exact. Here it is 4 C κ √k/ε, that of Rubinstein et al. 2012 for w alone, κ the largest norm of a
+    None of our sources gives the scale of the noise. It does not matter, because the released V_k and b are
+    exact. Here it is 4 C κ √k/ε, as in Rubinstein et al. 2012 for w alone, where κ is the largest norm of a
     projected row.
 
     Attributes:
@@ -52,7 +52,8 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         """Fit on raw rows.
 
         Raises:
-            ValueError: parameters out of range, rows that are not finite numbers, or not two classes.
+            ValueError: a parameter is out of range, a row has a value that is not a finite number, or there
+                are not exactly two classes.
         """
         check_numbers(X)
         rows, labels = validate_data(self, X, y, dtype=np.float64)
@@ -63,7 +64,7 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
             )
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
-            raise ParameterError("bad-argument", "the classifier cannot be trained on one class alone")
+            raise ParameterError("bad-argument", "the classifier cannot be trained on only one class")
         k = component_count(self.n_components, rows.shape[1])
         epsilon = float(positive_parameter(self.epsilon, "epsilon"))
         self.mean_ = rows.mean(axis=0)
@@ -94,6 +95,9 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         return self.classes_[above]
 
     def _laplace(self, count: int) -> Floats:
-        """Laplace draws of scale 1. They hide nothing here, so no more care is taken than the paper takes."""
+        """Laplace draws of scale 1.
+
+        Here they protect nothing, so they need no more care than in the paper.
+        """
         centred = RealDraws().uniforms(count) - 0.5
         return np.asarray(-np.sign(centred) * np.log1p(-2 * np.abs(centred)))

@@ -138,7 +138,7 @@ def _read_true(value: Any, where: str) -> bool:
     return True
 
 
-FLAG = Form("`true`", {"const": True}, _read_true, draft_schema={"type": "boolean"})
+FLAG = Form("`true`", {"type": "boolean", "enum": [True]}, _read_true, draft_schema={"type": "boolean"})
 
 
 def one_line(value: Any) -> Any:

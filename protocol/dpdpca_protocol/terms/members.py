@@ -217,6 +217,7 @@ _STUDY_IDS = Form(
     },
     _read_pre_studies,
     lambda studies: [study.hex() for study in studies],
+    draft_schema={"type": "array", "maxItems": MAX_ROUNDS - 1, "items": hex_schema(32)},
 )
 _BLOCK_SHARES = Form(
     "object of block names to decimals",
@@ -231,7 +232,6 @@ _BLOCK_SHARES = Form(
     _tidy_blocks,
     {
         "type": "object",
-        "minProperties": 1,
         "additionalProperties": False,
         "properties": {str(name): DECIMAL.draft_schema for name in PRE_STUDY_BLOCKS},
     },

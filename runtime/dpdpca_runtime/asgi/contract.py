@@ -20,6 +20,7 @@ from dpdpca_protocol.wire.http import (
     PROBLEM_MEDIA_TYPE,
     PROBLEM_TYPE_PREFIX,
 )
+from dpdpca_runtime.asgi.examples import example_of
 from dpdpca_runtime.asgi.problem_table import PROBLEMS
 from dpdpca_runtime.bodies import STATEMENT_MARK
 
@@ -52,7 +53,10 @@ def signed(kind: str) -> Content:
 
 def json_body(kind: type[BaseModel]) -> Content:
     """A JSON body that `kind` describes; its route reads it itself."""
-    return {JSON_MEDIA_TYPE: {"schema": kind.model_json_schema(ref_template=_REFERENCE)}}
+    schema = kind.model_json_schema(ref_template=_REFERENCE)
+    name = str(schema["title"])
+    reference = {"$ref": _REFERENCE.format(model=name), "$defs": {name: schema}}
+    return {JSON_MEDIA_TYPE: {"schema": reference}}
 
 
 def binary(media_type: str = CHUNK_MEDIA_TYPE) -> Content:
@@ -94,7 +98,6 @@ def operation(
     body: Content | None = None,
     body_described: str = "",
     is_open: bool = False,
-    relays: bool = False,
     otherwise: Mapping[int, type[BaseModel]] | None = None,
 ) -> dict[str, Any]:
     """Arguments for a route's decorator.
@@ -108,13 +111,12 @@ def operation(
         body: what the route reads.
         body_described: what it is.
         is_open: whether anybody may ask.
-        relays: whether problems of another service are handed on under their own type.
         otherwise: answers of a failure that are no problem documents.
     """
     responses: dict[int | str, dict[str, Any]] = {}
     for code, meaning in {status: described, **(also or {})}.items():
         responses[code] = {"description": meaning, **_content(answer)}
-    responses |= _problem_responses(problems, relays)
+    responses |= _problem_responses(problems)
     for code, kind in (otherwise or {}).items():
         responses[code] = {"description": kind.__doc__ or "", "model": kind}
     extra: dict[str, Any] = {"security": []} if is_open else {}
@@ -129,25 +131,22 @@ def _content(answer: type[BaseModel] | Content | None) -> dict[str, Any]:
     return {"model": answer} if isinstance(answer, type) else {"content": dict(answer)}
 
 
-def _problem_responses(slugs: Sequence[str], relays: bool) -> dict[int | str, dict[str, Any]]:
-    by_status: dict[int | str, list[str]] = {}
+def _problem_responses(slugs: Sequence[str]) -> dict[int | str, dict[str, Any]]:
+    by_status: dict[int, list[str]] = {}
     for slug in sorted(set(slugs)):
         by_status.setdefault(PROBLEMS[slug].status, []).append(slug)
-    described = {
-        status: _problem_response(", ".join(f"`{slug}`" for slug in named), named)
-        for status, named in sorted(by_status.items(), key=lambda each: each[0])
+    return {status: _problem_response(named) for status, named in sorted(by_status.items())}
+
+
+def _problem_response(slugs: Sequence[str]) -> dict[str, Any]:
+    media = {
+        "schema": {"$ref": _REFERENCE.format(model="Problem")},
+        "examples": {slug: {"$ref": f"#/components/examples/{slug}"} for slug in slugs},
     }
-    if relays:
-        for status in ("4XX", "5XX"):
-            described[status] = _problem_response("A problem of the proxy, under its own type.", [])
-    return described
-
-
-def _problem_response(description: str, slugs: Sequence[str]) -> dict[str, Any]:
-    media: dict[str, Any] = {"schema": {"$ref": _REFERENCE.format(model="Problem")}}
-    if slugs:
-        media["examples"] = {slug: {"$ref": f"#/components/examples/{slug}"} for slug in slugs}
-    return {"description": description, "content": {PROBLEM_MEDIA_TYPE: media}}
+    return {
+        "description": ", ".join(f"`{slug}`" for slug in slugs),
+        "content": {PROBLEM_MEDIA_TYPE: media},
+    }
 
 
 def describe(
@@ -197,10 +196,22 @@ def _completed(
     found: dict[str, Any] = {}
     document = _with_references(document, found)
     document["components"]["schemas"] |= found
+    _add_examples(document)
     document["components"]["examples"] = {slug: {"value": example(slug)} for slug in sorted(examples)}
     document["components"]["securitySchemes"] = dict(security_schemes)
     document["security"] = [{name: [] for name in security_schemes}]
     return document
+
+
+def _add_examples(document: dict[str, Any]) -> None:
+    """To each JSON body that shows none yet."""
+    schemas = document["components"]["schemas"]
+    for operations in document["paths"].values():
+        for described in operations.values():
+            for part in [described.get("requestBody", {}), *described["responses"].values()]:
+                for media_type, media in part.get("content", {}).items():
+                    if media_type == JSON_MEDIA_TYPE and not media.keys() & {"example", "examples"}:
+                        media["example"] = example_of(media["schema"], schemas)
 
 
 def example(slug: str) -> dict[str, Any]:
@@ -231,7 +242,8 @@ def _with_references(part: Any, found: dict[str, Any]) -> Any:
 
 
 def _statement(kind: str) -> dict[str, Any]:
-    return statement_schema(kind, component(manifest_schema()) if kind == "manifest" else BODIES[kind])
+    body = component(manifest_schema()) if kind == "manifest" else BODIES[kind]
+    return component(statement_schema(kind, body))
 
 
 def _name(kind: str) -> str:
@@ -239,8 +251,9 @@ def _name(kind: str) -> str:
 
 
 def component(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole JSON Schema document as a part of another one."""
-    return {name: value for name, value in schema.items() if name != "$schema"}
+    """A whole JSON Schema document as a part of another one, where it has a name: its title describes it."""
+    part = {name: value for name, value in schema.items() if name not in ("$schema", "title")}
+    return {"description": schema["title"], **part}
 
 
 def operation_id(route: APIRoute) -> str:

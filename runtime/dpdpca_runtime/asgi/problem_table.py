@@ -56,8 +56,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "count-proof-false": ProblemKind(
         422, "the proof of the number of records does not hold", "prove the count with the study's key"
     ),
+    "cut-off": ProblemKind(503, "the proxy closed the connection too early", "try again"),
     "deadline": ProblemKind(408, "the request takes too long", "send less at once"),
     "duplicated-column": ProblemKind(422, "a column stands there twice", "name each column once"),
+    "gateway": ProblemKind(503, "something before the proxy does not pass the request on", "try again later"),
     "generation-mismatch": ProblemKind(409, "the proxy's state is older than what it signed", _ASK_OPERATOR),
     "has-components": ProblemKind(409, "the study has components", "read its model"),
     "internal": ProblemKind(500, "an unexpected internal error", "give the operator the incident's id"),
@@ -72,12 +74,14 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "manifest-refused": ProblemKind(403, "a rule for studies says no", "change the draft"),
     "missing-column": ProblemKind(422, "a column of the manifest is missing", "send every feature"),
     "newer-store": ProblemKind(403, "the store is of a newer version", "use that version"),
+    "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
     "no-components": ProblemKind(409, "a pre-study has no components", "read its result"),
     "no-count": ProblemKind(409, "no number of records is asked for in this study", "read the study's state"),
     "no-such-chunk": ProblemKind(
         400, "the release has no such chunk here", "ask for a chunk that the release names"
     ),
+    "no-tls": ProblemKind(401, "the proxy does not speak TLS at its address", "check the port"),
     "noise-already-drawn": ProblemKind(
         409, "the noise is drawn: the study can no longer be cancelled", "let the study end"
     ),
@@ -86,10 +90,16 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-a-participant": ProblemKind(
         403, "the manifest does not name this owner", "ask the data user to name this owner"
     ),
+    "not-a-proxy": ProblemKind(
+        400, "something other than a proxy answers at its address", "check the address"
+    ),
     "not-canonical": ProblemKind(400, "the body is not canonical JSON (RFC 8785)", "send its one encoding"),
     "not-enrolled": ProblemKind(404, "this data user is not enrolled at that proxy", "enrol there first"),
     "not-found": ProblemKind(
         404, "there is no such thing here, or not for this caller", "check the address and the id"
+    ),
+    "not-http": ProblemKind(
+        401, "something other than HTTP answers at the proxy's address", "check the port"
     ),
     "not-in-the-cohort": ProblemKind(
         403, "the owner has no share in the study", "only owners in the study may ask"
@@ -126,8 +136,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "storage-failing": ProblemKind(503, "the storage refuses to work", "try again later"),
     "storage-full": ProblemKind(507, "the service has no room left", "try again later"),
     "study-closed": ProblemKind(409, "the study no longer takes shares", "read its state"),
+    "tls-expected": ProblemKind(401, "the proxy speaks TLS, and plain HTTP was sent to it", "use https"),
     "too-few-records": ProblemKind(403, "the components would be noise", "more records, or a larger ε"),
     "too-large": ProblemKind(413, "the body is larger than this route takes", "send less"),
+    "too-large-on-the-way": ProblemKind(
+        413, "something before the proxy refuses a body of this size", _ASK_OPERATOR
+    ),
     "too-many": ProblemKind(429, "too many requests in a short time", "wait a little"),
     "too-many-rotations": ProblemKind(409, "the party has rotated its keys too often", "enrol anew"),
     "too-many-versions": ProblemKind(
@@ -137,10 +151,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unfit-sealing-key": ProblemKind(422, "the X25519 key is of low order", "make a proper key"),
     "unknown-key": ProblemKind(401, "no enrolled party has this key", "enrol first"),
     "unknown-level": ProblemKind(422, "a value is none of its feature's levels", "use the manifest's levels"),
+    "unreachable": ProblemKind(503, "the proxy cannot be reached", "check its address and the network"),
     "unsupported-media-type": ProblemKind(
         415, "the content type is not one this route takes", "send a type that /docs names"
     ),
     "unsupported-version": ProblemKind(400, "the message is of another format version", "upgrade"),
+    "untrusted-certificate": ProblemKind(401, "the proxy's TLS certificate is not accepted", "name its CA"),
     "value-missing": ProblemKind(422, "a row lacks a value", "send every feature"),
     "wrong-address": ProblemKind(421, "the request is meant for another address", "use the known address"),
     "wrong-proxy": ProblemKind(401, "the introduction is made to another proxy", "enrol anew"),

@@ -10,30 +10,11 @@ from typing import Any, Self, TypeVar
 
 from dpdpca_protocol.errors import MessageError, printable
 from dpdpca_protocol.messages.share import CohortMember
-from dpdpca_protocol.wire.canonical import MOST_GROWTH_BYTES, canonical_json, read_object
+from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Identity, hex_bytes
 
 _T = TypeVar("_T", str, int, list[Any], dict[str, Any])
-
-
-def parse_answer(content: bytes, most_growth_bytes: int = MOST_GROWTH_BYTES) -> dict[str, Any]:
-    """The JSON object in an answer's body.
-
-    Args:
-        content: untrusted.
-        most_growth_bytes: see `check_growth`.
-
-    Raises:
-        LimitError: `too-large`.
-        MessageError: it is no JSON object that can be read.
-    """
-    try:
-        return read_object(content, most_growth_bytes)
-    except MessageError as error:
-        raise MessageError(
-            error.slug, f"the proxy's answer cannot be read: {error.problem}", "check the address"
-        ) from error
 
 
 def member(answer: Mapping[str, Any], name: str, kind: type[_T]) -> _T:

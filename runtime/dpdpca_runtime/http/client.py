@@ -10,6 +10,7 @@ import httpx
 
 from dpdpca_protocol.errors import AuthenticationError, UsageError
 from dpdpca_protocol.messages.study_messages import Enrolment, ProxyCard
+from dpdpca_protocol.wire.address import parse_address
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import (
     CHUNK_MEDIA_TYPE,
@@ -26,14 +27,14 @@ from dpdpca_runtime.http.answers import (
     StudyFacts,
     StudyUpdate,
     member,
-    parse_answer,
     statement_bytes,
 )
-from dpdpca_runtime.http.connection import ca_file_of_environment
+from dpdpca_runtime.http.connection import Peer, ca_file_of_environment
 from dpdpca_runtime.http.events import parse_events
 from dpdpca_runtime.http.exchange import Call, Exchange
 from dpdpca_runtime.http.marks import SeenMarks
 from dpdpca_runtime.http.retry import Patience
+from dpdpca_runtime.http.signature import RequestSigner
 
 _LIST_LIMIT_BYTES = 16 * 1024 * 1024
 """Answers that grow with the number of parties, studies or events."""
@@ -71,7 +72,11 @@ class ProxyClient:
         ca_file: Path | None = None,
     ) -> None:
         self._exchange = Exchange(
-            url, key, transport, patience or Patience(), ca_file or ca_file_of_environment()
+            Peer("proxy", parse_address(url), "--ca-file or DPDPCA_CA_FILE"),
+            RequestSigner(key).sign,
+            patience or Patience(),
+            ca_file or ca_file_of_environment(),
+            transport,
         )
         self._key = key
         self._proxy = proxy
@@ -100,7 +105,7 @@ class ProxyClient:
         Raises:
             AuthenticationError: it signs with another key than the pinned one, unless `of_any_key`.
         """
-        encoded = self._exchange.send(Call("GET", "/v1/proxy", signed=False))
+        encoded = self._exchange.send(Call("GET", "/v1/proxy", is_open=True))
         statement = verify_statement("proxy", encoded)
         card = ProxyCard.parse(statement)
         if not of_any_key and self._proxy is not None and statement.signer != self._proxy:
@@ -118,18 +123,18 @@ class ProxyClient:
         """
         enrolment = Enrolment(role, name, self._key.public, self._pinned()).sign(self._key)
         body = canonical_json({"enrolment": json.loads(enrolment.encoded), "invitation": invitation})
-        answer = self._exchange.send(Call("POST", "/v1/parties", body, signed=False))
-        return PartyId.parse(member(parse_answer(answer), "party", str))
+        answer = self._exchange.ask(Call("POST", "/v1/parties", body, is_open=True))
+        return PartyId.parse(member(answer, "party", str))
 
     def parties(self) -> tuple[PartyFacts, ...]:
-        answer = parse_answer(self._exchange.send(Call("GET", "/v1/parties", limit_bytes=_LIST_LIMIT_BYTES)))
+        answer = self._exchange.ask(Call("GET", "/v1/parties", limit_bytes=_LIST_LIMIT_BYTES))
         return tuple(PartyFacts.parse(party) for party in member(answer, "parties", list))
 
     def rotate(self, statement: Statement) -> PartyId:
         """Put another key in the place of the caller's own; the same statement again is fine."""
         path = f"/v1/parties/{self._key.public.party_id.hex()}/rotations"
-        answer = self._exchange.send(Call("POST", path, statement.encoded))
-        return PartyId.parse(member(parse_answer(answer), "party", str))
+        answer = self._exchange.ask(Call("POST", path, statement.encoded))
+        return PartyId.parse(member(answer, "party", str))
 
     def rotations(self) -> tuple[bytes, ...]:
         """The rotation statements of all parties; not verified here."""
@@ -138,22 +143,22 @@ class ProxyClient:
     def proxy_rotations(self) -> tuple[bytes, ...]:
         """The proxy's own; not verified here."""
         path = "/v1/proxy/rotations"
-        return self._rotations(Call("GET", path, limit_bytes=_LIST_LIMIT_BYTES, signed=False))
+        return self._rotations(Call("GET", path, limit_bytes=_LIST_LIMIT_BYTES, is_open=True))
 
     def _rotations(self, call: Call) -> tuple[bytes, ...]:
-        answer = parse_answer(self._exchange.send(call))
+        answer = self._exchange.ask(call)
         return tuple(statement_bytes(each) for each in member(answer, "rotations", list))
 
     # Studies
 
     def create_study(self, manifest: bytes) -> StudyId:
         """Put a signed manifest before the owners; the same bytes again give the same id."""
-        answer = self._exchange.send(Call("POST", "/v1/studies", manifest))
-        return StudyId.parse(member(parse_answer(answer), "study", str))
+        answer = self._exchange.ask(Call("POST", "/v1/studies", manifest))
+        return StudyId.parse(member(answer, "study", str))
 
     def studies(self) -> tuple[StudyFacts, ...]:
-        answer = self._exchange.send(Call("GET", "/v1/studies", limit_bytes=_LIST_LIMIT_BYTES))
-        return StudyFacts.parse_list(parse_answer(answer))
+        answer = self._exchange.ask(Call("GET", "/v1/studies", limit_bytes=_LIST_LIMIT_BYTES))
+        return StudyFacts.parse_list(answer)
 
     def study(self, study: StudyId) -> StudyFacts:
         """Where a study stands.
@@ -162,8 +167,8 @@ class ProxyClient:
             AuthenticationError: `generation-fell` or `history-differs`, the proxy is not what it was.
         """
         known = self._marks.known(self._pinned()) if self._marks else None
-        answer = self._exchange.send(Call("GET", _path(study), limit_bytes=_LIST_LIMIT_BYTES))
-        facts = StudyFacts.parse(parse_answer(answer))
+        answer = self._exchange.ask(Call("GET", _path(study), limit_bytes=_LIST_LIMIT_BYTES))
+        facts = StudyFacts.parse(answer)
         if self._marks is not None:
             self._marks.check(self._pinned(), study, facts.state, facts.mark, known)
         return facts
@@ -174,8 +179,8 @@ class ProxyClient:
 
     def transcript(self, study: StudyId) -> tuple[bytes, ...]:
         """The signed events of a study; not verified here."""
-        answer = self._exchange.send(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
-        return tuple(statement_bytes(event) for event in member(parse_answer(answer), "events", list))
+        answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
+        return tuple(statement_bytes(event) for event in member(answer, "events", list))
 
     def events(self, study: StudyId) -> Iterator[StudyUpdate]:
         """Live news of a study until the proxy or the caller ends it; come back after UnavailableError."""
@@ -198,8 +203,8 @@ class ProxyClient:
         self._exchange.send(Call("PUT", path, sealed, CHUNK_MEDIA_TYPE, f"version={version}"))
 
     def share(self, study: StudyId) -> ShareFacts:
-        answer = self._exchange.send(Call("GET", _path(study, "share"), limit_bytes=_LIST_LIMIT_BYTES))
-        return ShareFacts.parse(parse_answer(answer))
+        answer = self._exchange.ask(Call("GET", _path(study, "share"), limit_bytes=_LIST_LIMIT_BYTES))
+        return ShareFacts.parse(answer)
 
     def complete_share(self, study: StudyId, statement: Statement) -> Statement:
         """Claim the share whole; the proxy's receipt, its signature verified."""
@@ -224,8 +229,10 @@ class ProxyClient:
         Args:
             limit_bytes: more than the study's largest cohort can sign is not read.
         """
-        answer = self._exchange.send(Call("GET", _path(study, "release"), limit_bytes=limit_bytes))
-        return ReleaseBundle.parse(parse_answer(answer, _GROWTH_OF_A_RELEASE * limit_bytes))
+        answer = self._exchange.ask(
+            Call("GET", _path(study, "release"), limit_bytes=limit_bytes), _GROWTH_OF_A_RELEASE * limit_bytes
+        )
+        return ReleaseBundle.parse(answer)
 
     def release_chunk(self, study: StudyId, index: int, length_bytes: int) -> bytes:
         """Chunk `index` of the release, of at most `length_bytes`; its digest is the caller's to check."""
@@ -238,10 +245,10 @@ class ProxyClient:
 
     def components(self, study: StudyId) -> bytes:
         """The components statement as signed by the data user; not verified here."""
-        answer = self._exchange.send(
+        answer = self._exchange.ask(
             Call("GET", _path(study, "components"), limit_bytes=COMPONENTS_LIMIT_BYTES)
         )
-        return statement_bytes(parse_answer(answer).get("components"))
+        return statement_bytes(answer.get("components"))
 
     def _receipt(self, call: Call) -> Statement:
         return self._signed("receipt", call)

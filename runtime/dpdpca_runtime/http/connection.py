@@ -49,16 +49,20 @@ class Peer:
     """Who is asked.
 
     Attributes:
-        name: what people call it.
+        kind: what people call such a service.
         address: where.
         ca_option: how one names the CA of its certificate.
         if_not_running: what to do where nobody listens.
     """
 
-    name: str
+    kind: str
     address: Address
     ca_option: str = CA_FILE_VARIABLE
     if_not_running: str = "check that it runs there, and the port"
+
+    @property
+    def name(self) -> str:
+        return f"the {self.kind}"
 
     def __str__(self) -> str:
         return f"{self.name} at {self.address}"

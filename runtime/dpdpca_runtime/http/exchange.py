@@ -1,4 +1,7 @@
-"""One signed request and its answer: tried again, bounded, errors given their class."""
+"""One request and its answer: tried again, bounded, errors given their class.
+
+The only HTTP client of the product: what asks a proxy and what asks the data user's service both stand on it.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -16,14 +20,13 @@ from dpdpca_protocol.errors import (
     MessageError,
     UnavailableError,
 )
-from dpdpca_protocol.wire.address import parse_address
+from dpdpca_protocol.wire.canonical import MOST_GROWTH_BYTES, read_object
 from dpdpca_protocol.wire.http import (
     HEARTBEAT_SECONDS,
     JSON_MEDIA_TYPE,
     STATEMENT_LIMIT_BYTES,
     WINDOW_SECONDS,
 )
-from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.connection import (
     CONNECT_SECONDS,
     Peer,
@@ -33,11 +36,15 @@ from dpdpca_runtime.http.connection import (
 )
 from dpdpca_runtime.http.problems import error_from_response
 from dpdpca_runtime.http.retry import Patience
-from dpdpca_runtime.http.signature import RequestSigner
 
 _TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS)
 _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS, read=3 * HEARTBEAT_SECONDS)
 _PASSING = frozenset({408, 429, 502, 503, 504, 507})
+_NOT_DONE = frozenset({429, 503, 507})
+"""Of the passing ones, those that say that nothing was done."""
+
+Authorize = Callable[[httpx.Request, bytes | None, datetime], object]
+"""Puts into a request, whose body is the second argument, what shows who asks; the third is now."""
 
 
 def _now() -> datetime:
@@ -46,11 +53,14 @@ def _now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to make. Every route treats a second arrival like the first, so a call may be repeated.
+    """A request to make.
 
     Attributes:
         limit_bytes: the largest body that is accepted in answer.
-        signed: False for what anybody may ask, before there is an enrolment.
+        is_open: True for what anybody may ask, before there is an enrolment.
+        is_repeatable: whether a second arrival is treated like the first. Otherwise the call is tried again
+            only where the answer says that nothing was done.
+        takes_html: whether the answer is a page; any other answer in HTML is of another site.
     """
 
     method: str
@@ -59,25 +69,34 @@ class Call:
     media_type: str = JSON_MEDIA_TYPE
     query: str = ""
     limit_bytes: int = STATEMENT_LIMIT_BYTES
-    signed: bool = True
+    is_open: bool = False
+    is_repeatable: bool = True
+    takes_html: bool = False
 
 
 class Exchange:
-    """Connections to one proxy, kept alive. Safe to share between threads."""
+    """Connections to one service, kept alive. Safe to share between threads.
+
+    Args:
+        peer: who is asked.
+        authorize: applied to each call that is not open.
+        patience: how long to try again what fails in passing.
+        ca_file: PEM file of the authority that issued the peer's certificate, instead of the system's.
+        transport, now: for tests.
+    """
 
     def __init__(
         self,
-        url: str,
-        key: IdentityKey,
-        transport: httpx.BaseTransport | None,
+        peer: Peer,
+        authorize: Authorize,
         patience: Patience,
         ca_file: Path | None,
+        transport: httpx.BaseTransport | None = None,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        address = parse_address(url)
-        self.url = str(address)
-        self._peer = Peer("the proxy", address, "--ca-file or DPDPCA_CA_FILE")
-        self._signer = RequestSigner(key)
+        self.url = str(peer.address)
+        self._peer = peer
+        self._authorize = authorize
         self._patience = patience
         self._now = now
         self._client = httpx.Client(
@@ -86,18 +105,35 @@ class Exchange:
             verify=trusted_authorities(ca_file),
             timeout=_TIMEOUT,
             follow_redirects=False,
-            trust_env=not address.is_loopback,  # a company's HTTP proxy cannot reach our loopback
+            trust_env=not peer.address.is_loopback,  # a company's HTTP proxy cannot reach our loopback
             headers={"accept-encoding": "identity"},  # no decompression bombs: a body is as long as it is
         )
 
     def close(self) -> None:
         self._client.close()
 
+    def ask(self, call: Call, most_growth_bytes: int = MOST_GROWTH_BYTES) -> dict[str, Any]:
+        """The JSON object that a 2xx answer holds; raises as `send`.
+
+        Raises:
+            LimitError: `too-large`, see `check_growth`.
+            MessageError: it is no JSON object that can be read.
+        """
+        content = self.send(call)
+        try:
+            return read_object(content, most_growth_bytes)
+        except MessageError as error:
+            raise MessageError(
+                error.slug,
+                f"the answer of {self._peer.name} cannot be read: {error.problem}",
+                "check the address",
+            ) from error
+
     def send(self, call: Call) -> bytes:
         """The body of a 2xx answer.
 
         Raises:
-            DpdpcaError: the class that the proxy's problem document names.
+            DpdpcaError: the class that the peer's problem document names.
             UnavailableError: nobody answered within the caller's patience.
             AuthenticationError: somebody else answers, or shows a certificate that is not accepted.
             LimitError: the answer is larger than `call.limit_bytes`.
@@ -106,14 +142,16 @@ class Exchange:
         while True:
             try:
                 with self._open(call) as response:
-                    return _read(response, call.limit_bytes)
+                    return self._read(response, call.limit_bytes)
             except httpx.TransportError as error:
                 failure = explain_failure(error, self._peer, self._now())
-                if not isinstance(failure, UnavailableError):
+                if not isinstance(failure, UnavailableError) or not call.is_repeatable:
                     raise failure from error
                 wait = None
             except _PassingError as answer:
                 failure, wait = answer.failure, answer.failure.retry_after_seconds
+                if not call.is_repeatable and answer.status not in _NOT_DONE:
+                    raise failure from None
             if not attempts.wait(str(failure.problem), wait):
                 raise failure
 
@@ -139,14 +177,17 @@ class Exchange:
             headers={"content-type": call.media_type} if call.body is not None else None,
             timeout=timeout or _TIMEOUT,
         )
-        if call.signed:
-            self._signer.sign(request, call.body, self._now())
+        if not call.is_open:
+            self._authorize(request, call.body, self._now())
         response = self._client.send(request, stream=True)
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise MessageError("malformed", "the proxy's answer is compressed, which was not asked for")
+                raise MessageError(
+                    "malformed", f"the answer of {self._peer.name} is compressed, which was not asked for"
+                )
             # A page for people is of another site, or of a network that wants a login, whatever its status.
-            if not response.is_success or response.headers.get("content-type", "").startswith("text/html"):
+            is_page = response.headers.get("content-type", "").startswith("text/html")
+            if not response.is_success or (is_page and not call.takes_html):
                 raise self._failure(response)
             yield response
         finally:
@@ -154,9 +195,10 @@ class Exchange:
 
     def _failure(self, response: httpx.Response) -> Exception:
         failure = error_from_response(
+            self._peer,
             response.status_code,
             response.headers.get("content-type", ""),
-            _read(response, STATEMENT_LIMIT_BYTES),
+            self._read(response, STATEMENT_LIMIT_BYTES),
             response.headers.get("retry-after"),
             int(response.request.headers.get("content-length", 0)),
         )
@@ -165,10 +207,10 @@ class Exchange:
         if failure.slug == "wrong-address":
             asked = f"this machine asked for {self._peer.address.authority}"
             failure = AuthenticationError(
-                failure.slug, f"{asked}, and the proxy says: {failure.problem}", failure.next_step
+                failure.slug, f"{asked}, and {self._peer.name} says: {failure.problem}", failure.next_step
             )
         failure = explain_answer(failure, self._peer)
-        return _PassingError(failure) if response.status_code in _PASSING else failure
+        return _PassingError(failure, response.status_code) if response.status_code in _PASSING else failure
 
     def _explain_clocks(self, failure: AuthenticationError, date: str | None) -> AuthenticationError:
         """Both times and their difference, where the proxy told its own."""
@@ -182,11 +224,24 @@ class Exchange:
             return failure
         return AuthenticationError(
             failure.slug,
-            f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'} the proxy's"
+            f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'}"
+            f" that of {self._peer.name}"
             f" (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} UTC),"
             f" and {WINDOW_SECONDS} s are allowed",
             "set the clock that is wrong, best by NTP, and try again",
         )
+
+    def _read(self, response: httpx.Response, limit_bytes: int) -> bytes:
+        content = bytearray()
+        for piece in response.iter_bytes():
+            content += piece
+            if len(content) > limit_bytes:
+                raise LimitError(
+                    "too-large",
+                    f"the answer of {self._peer.name} is larger than {limit_bytes} bytes",
+                    "check the address",
+                )
+        return bytes(content)
 
     def _without_events(self, error: httpx.TransportError) -> UnavailableError:
         """Of a stream that is silent, or ends otherwise than by the proxy's will."""
@@ -208,20 +263,9 @@ class Exchange:
 class _PassingError(Exception):
     """An answer that says to come back later; never leaves this file."""
 
-    def __init__(self, failure: DpdpcaError) -> None:
+    def __init__(self, failure: DpdpcaError, status: int) -> None:
         super().__init__(failure.slug)
-        self.failure = failure
-
-
-def _read(response: httpx.Response, limit_bytes: int) -> bytes:
-    content = bytearray()
-    for piece in response.iter_bytes():
-        content += piece
-        if len(content) > limit_bytes:
-            raise LimitError(
-                "too-large", f"the proxy's answer is larger than {limit_bytes} bytes", "check the address"
-            )
-    return bytes(content)
+        self.failure, self.status = failure, status
 
 
 def _lines(response: httpx.Response) -> Iterator[str]:

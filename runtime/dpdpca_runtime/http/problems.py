@@ -20,6 +20,7 @@ from dpdpca_protocol.errors import (
     printable,
 )
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, PROBLEM_TYPE_PREFIX
+from dpdpca_runtime.http.connection import Peer
 
 _BY_STATUS: dict[int, type[DpdpcaError]] = {
     400: MessageError,
@@ -48,13 +49,13 @@ _BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
 }
 
 
-_BETWEEN = "something before the proxy"
+_BETWEEN = "something before {name}"
 _BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
-    301: ("the address points elsewhere", "give the address of the proxy itself: no redirect is followed"),
+    301: ("the address points elsewhere", "give the address of {name} itself: no redirect is followed"),
     400: (f"{_BETWEEN} does not understand the request", "check the address, and https in it"),
     404: (
-        "something else than a proxy answers at this address",
-        "check the address; a proxy needs a host name or a port of its own and cannot stand under a path",
+        "something else than a {kind} answers at this address",
+        "check the address; a {kind} needs a host name or a port of its own and cannot stand under a path",
     ),
     408: (
         f"sending took longer than {_BETWEEN} allows",
@@ -66,23 +67,24 @@ _BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
     ),
     502: (
         f"{_BETWEEN} does not reach it",
-        "its operator must see that the proxy runs and listens where proxy_pass (nginx) points",
+        "its operator must see that {name} runs and listens where proxy_pass (nginx) points",
     ),
-    503: (f"{_BETWEEN} takes no more requests now, or the proxy is stopped", "try again later"),
+    503: (f"{_BETWEEN} takes no more requests now, or {{name}} is stopped", "try again later"),
     504: (
         f"{_BETWEEN} has waited in vain for its answer",
         "try again later; its operator can raise proxy_read_timeout (nginx)",
     ),
 }
-"""Status of an answer that no proxy gave → what it means, and what to do."""
+"""Status of an answer that no service of ours gave → what it means, and what to do."""
 
 
 def error_from_response(
-    status: int, media_type: str, content: bytes, retry_after: str | None, sent_bytes: int = 0
+    peer: Peer, status: int, media_type: str, content: bytes, retry_after: str | None, sent_bytes: int = 0
 ) -> DpdpcaError:
-    """The error that a response of `status` ≥ 300, or one that no proxy gave, stands for.
+    """The error that a response of `status` ≥ 300, or one that the peer did not give, stands for.
 
     Args:
+        peer: who was asked.
         status: HTTP status.
         media_type: of the Content-Type header, may be empty.
         content: the body, untrusted; its text is made printable and cut.
@@ -93,7 +95,7 @@ def error_from_response(
     wait = _seconds(problem.get("retry_after_seconds"), retry_after)
     kind = problem.get("type")
     if not isinstance(kind, str) or not kind.startswith(PROBLEM_TYPE_PREFIX):
-        return _foreign(status, media_type, wait, sent_bytes)
+        return _foreign(peer, status, media_type, wait, sent_bytes)
     slug = printable(kind.removeprefix(PROBLEM_TYPE_PREFIX), 60)
     raised = _BY_SLUG.get((status, slug)) or _BY_STATUS.get(
         status, MessageError if status < 500 else IntegrityError
@@ -102,7 +104,7 @@ def error_from_response(
     next_step = problem.get("next_step")
     return raised(
         slug,
-        printable(detail) if isinstance(detail, str) else f"the proxy answered {status}",
+        printable(detail) if isinstance(detail, str) else f"{peer.name} answered {status}",
         printable(next_step) if isinstance(next_step, str) else "",
         retry_after_seconds=wait,
     )
@@ -124,18 +126,19 @@ def _seconds(member: Any, header: str | None) -> int | None:
     return None
 
 
-def _foreign(status: int, media_type: str, wait: int | None, sent_bytes: int) -> DpdpcaError:
-    """Something on the way answered, or it is no proxy of ours."""
+def _foreign(peer: Peer, status: int, media_type: str, wait: int | None, sent_bytes: int) -> DpdpcaError:
+    """Something on the way answered, or it is no service of ours."""
     answer = f"answer {status}, {printable(media_type, 60) or 'no media type'}"
     if status == 413:
         return LimitError(
             "too-large-on-the-way",
-            f"{_BETWEEN} refuses a body of {sent_bytes:,} bytes ({answer})",
+            f"something before {peer.name} refuses a body of {sent_bytes:,} bytes ({answer})",
             f"its operator must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB: client_max_body_size (nginx)",
         )
     meaning, next_step = _BY_SOMETHING_ELSE.get(
         301 if 300 <= status < 400 else status, _BY_SOMETHING_ELSE[404]
     )
+    meaning, next_step = (words.format(name=peer.name, kind=peer.kind) for words in (meaning, next_step))
     if status in (408, 429, 502, 503, 504):
         return UnavailableError("gateway", f"{meaning} ({answer})", next_step, retry_after_seconds=wait)
     return MessageError("not-a-proxy", f"{meaning} ({answer})", next_step)

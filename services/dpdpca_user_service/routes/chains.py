@@ -3,23 +3,29 @@
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from dpdpca_runtime.asgi.contract import operation
 from dpdpca_user_service.bodies import ChainBody, ChainsBody
 from dpdpca_user_service.chains import cancel_chain, chain_facts, create_chain
-from dpdpca_user_service.routes.contract import BASE_BODY, DRAFT_DESCRIBED, EVERYWHERE, FOR_A_PROXY, STUDY
+from dpdpca_user_service.routes.contract import (
+    BASE_BODY,
+    CANCELS,
+    DRAFT_DESCRIBED,
+    EVERYWHERE,
+    FOR_A_PROXY,
+    STUDY,
+)
 from dpdpca_user_service.routes.requests import (
     InClearQuery,
     ProxyQuery,
     PublishQuery,
     RecordsQuery,
     ScalesQuery,
-    draft_slot,
     json_response,
-    read_draft,
+    received_draft,
     service_of,
 )
 
@@ -31,7 +37,6 @@ router = APIRouter(prefix="/v1/chains", tags=["chains"])
 @router.post(
     "",
     summary="Run a chain of studies from a base draft (TOML or JSON)",
-    dependencies=[Depends(draft_slot)],
     **operation(
         ChainBody,
         [*FOR_A_PROXY, "chain-differs", "no-chain"],
@@ -50,17 +55,17 @@ async def run_chain(
     scales: ScalesQuery = False,
     again: Annotated[bool, Query(description="A new chain even where this draft had one.")] = False,
 ) -> Response:
-    draft, media_type = await read_draft(request)
-    facts = await run_in_threadpool(
-        partial(
-            create_chain, publish=publish, in_clear=in_clear, records=records, scales=scales, again=again
-        ),
-        service_of(request),
-        draft,
-        media_type,
-        proxy,
-    )
-    return json_response(facts, 202, {"Location": f"/v1/chains/{facts['id']}"})
+    async with received_draft(request) as (draft, media_type):
+        facts = await run_in_threadpool(
+            partial(
+                create_chain, publish=publish, in_clear=in_clear, records=records, scales=scales, again=again
+            ),
+            service_of(request),
+            draft,
+            media_type,
+            proxy,
+        )
+        return json_response(facts, 202, {"Location": f"/v1/chains/{facts['id']}"})
 
 
 @router.get(
@@ -88,7 +93,7 @@ async def read_chain(request: Request, chain: ChainPath) -> Response:
 @router.delete(
     "/{chain}",
     summary="Cancel a chain and its study under way",
-    **operation(ChainBody, [*STUDY, "wrong-state"], described="The chain is cancelled.", relays=True),
+    **operation(ChainBody, CANCELS, described="The chain is cancelled."),
 )
 async def end_chain(request: Request, chain: ChainPath) -> Response:
     return json_response(await run_in_threadpool(cancel_chain, service_of(request), chain))

@@ -24,6 +24,46 @@ DRAFT: Final = (*EVERYWHERE, "manifest-refused", "too-large", "unsupported-media
 FOR_A_PROXY: Final = (*DRAFT, "not-enrolled", "proxy-pinned-twice", "several-proxies")
 """A draft that goes to a proxy."""
 
+ON_THE_WAY: Final = (
+    "cut-off",
+    "gateway",
+    "malformed",
+    "no-answer",
+    "no-tls",
+    "not-a-proxy",
+    "not-http",
+    "tls-expected",
+    "too-large",
+    "too-large-on-the-way",
+    "unreachable",
+    "untrusted-certificate",
+)
+"""Why a proxy could not be asked."""
+
+CLOSES: Final = (
+    *STUDY,
+    *ON_THE_WAY,
+    "bad-signature",
+    "clock-behind",
+    "cohort-too-small",
+    "generation-mismatch",
+    "not-canonical",
+    "not-the-study-owner",
+    "replayed-request",
+    "stale-request",
+    "study-closed",
+    "too-many",
+    "unknown-key",
+    "unsupported-media-type",
+    "wrong-address",
+    "wrong-role",
+    "wrong-state",
+)
+"""Closing asks the proxy, whose problems are handed on under their own type."""
+
+CANCELS: Final = (*(slug for slug in CLOSES if slug != "cohort-too-small"), "noise-already-drawn")
+"""As closing does, cancelling asks the proxy."""
+
 SECURITY: Final[dict[str, Any]] = {
     "token": {
         "type": "http",
@@ -64,7 +104,16 @@ _EXAMPLE: Final[dict[str, Any]] = {
     ],
 }
 
-SCHEMAS: Final[dict[str, Any]] = {"Draft": component(draft_schema())}
+_DRAFT: Final = component(draft_schema())
+SCHEMAS: Final[dict[str, Any]] = {
+    "BaseDraft": {
+        "description": "A draft that may leave release and clip_norm to the chain.",
+        "type": "object",
+        "properties": _DRAFT["properties"],
+        "additionalProperties": False,
+    },
+    "Draft": _DRAFT,
+}
 
 SCHEMA_MEDIA_TYPE: Final = "application/schema+json"
 SCHEMA_CONTENT: Final[Content] = {
@@ -77,7 +126,7 @@ SCHEMA_CONTENT: Final[Content] = {
                 "type": {"const": "object"},
                 "properties": {"type": "object", "additionalProperties": {"type": "object"}},
                 "required": {"type": "array", "items": {"type": "string"}},
-                "additionalProperties": {"const": False},
+                "additionalProperties": {"type": "boolean", "enum": [False]},
             },
             "required": ["$schema", "properties", "required", "type"],
         }
@@ -91,12 +140,7 @@ DRAFT_BODY: Final[Content] = {
 BASE_BODY: Final[Content] = {
     TOML_MEDIA_TYPE: {"schema": {"type": "string"}, "example": _EXAMPLE_TOML},
     JSON_MEDIA_TYPE: {
-        "schema": {
-            "type": "object",
-            "description": "A draft that may leave release and clip_norm to the chain.",
-            "properties": SCHEMAS["Draft"]["properties"],
-            "additionalProperties": False,
-        },
+        "schema": {"$ref": "#/components/schemas/BaseDraft"},
         "example": _EXAMPLE,
     },
 }

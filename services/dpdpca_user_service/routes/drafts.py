@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -24,9 +24,8 @@ from dpdpca_user_service.routes.contract import (
 from dpdpca_user_service.routes.requests import (
     RecordsQuery,
     ScalesQuery,
-    draft_slot,
     json_response,
-    read_draft,
+    received_draft,
     service_of,
 )
 
@@ -57,20 +56,20 @@ async def read_draft_schema() -> Response:
 @router.post(
     "/drafts/lint",
     summary="Check a draft against every rule that needs no key, and say what could be better",
-    dependencies=[Depends(draft_slot)],
     **operation(
         LintBody, DRAFT, described="The draft is valid.", body=DRAFT_BODY, body_described=DRAFT_DESCRIBED
     ),
 )
 async def lint(request: Request, records: RecordsQuery = None) -> Response:
-    draft, media_type = await read_draft(request)
-    return json_response(await run_in_threadpool(lint_draft, service_of(request), draft, media_type, records))
+    async with received_draft(request) as (draft, media_type):
+        return json_response(
+            await run_in_threadpool(lint_draft, service_of(request), draft, media_type, records)
+        )
 
 
 @router.post(
     "/drafts/plan",
     summary="What noise a draft brings and what it takes, for every release; or a chain's next round",
-    dependencies=[Depends(draft_slot)],
     **operation(
         PlanBody,
         [*DRAFT, "has-components", "no-chain", "not-found", "not-ready", "too-few-records"],
@@ -88,13 +87,15 @@ async def plan(
     scales: ScalesQuery = False,
     pre_studies: PreStudiesQuery = [],  # noqa: B006 # FastAPI copies it
 ) -> Response:
-    draft, media_type = await read_draft(request)
-    planning = partial(
-        plan_draft,
-        spectrum=spectrum,
-        anyway=anyway,
-        begin=begin,
-        scales=scales,
-        pre_studies=pre_studies,
-    )
-    return json_response(await run_in_threadpool(planning, service_of(request), draft, media_type, records))
+    async with received_draft(request) as (draft, media_type):
+        planning = partial(
+            plan_draft,
+            spectrum=spectrum,
+            anyway=anyway,
+            begin=begin,
+            scales=scales,
+            pre_studies=pre_studies,
+        )
+        return json_response(
+            await run_in_threadpool(planning, service_of(request), draft, media_type, records)
+        )

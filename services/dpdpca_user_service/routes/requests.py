@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Request
@@ -31,16 +32,17 @@ def service_of(request: Request) -> UserService:
     return service
 
 
-async def draft_slot(request: Request) -> AsyncIterator[None]:
-    """The place for drafts, whose parsers need a hundred times their size."""
-    async with request.app.state.drafts.take():
-        yield
+@asynccontextmanager
+async def received_draft(request: Request) -> AsyncIterator[tuple[bytes, str]]:
+    """A draft in TOML or JSON, and which of them it is.
 
-
-async def read_draft(request: Request) -> tuple[bytes, str]:
-    """A draft in TOML or JSON, and which of them it is."""
+    While the context lasts, it holds the one slot for drafts, whose parsers need a hundred times their size.
+    It takes the slot when the body is there: a client that sends slowly must not keep the others out.
+    """
     media_type = media_type_of(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
-    return await read_body(request, media_type, DRAFT_LIMIT_BYTES), media_type
+    draft = await read_body(request, media_type, DRAFT_LIMIT_BYTES)
+    async with request.app.state.drafts.take():
+        yield draft, media_type
 
 
 def media_type_of(request: Request, taken: tuple[str, ...]) -> str:

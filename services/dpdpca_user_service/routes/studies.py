@@ -4,7 +4,7 @@ import secrets
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Path, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -21,15 +21,22 @@ from dpdpca_user_service.operations import (
     result_of,
     study_facts,
 )
-from dpdpca_user_service.routes.contract import DRAFT_BODY, DRAFT_DESCRIBED, EVERYWHERE, FOR_A_PROXY, STUDY
+from dpdpca_user_service.routes.contract import (
+    CANCELS,
+    CLOSES,
+    DRAFT_BODY,
+    DRAFT_DESCRIBED,
+    EVERYWHERE,
+    FOR_A_PROXY,
+    STUDY,
+)
 from dpdpca_user_service.routes.requests import (
     InClearQuery,
     ProxyQuery,
     PublishQuery,
     StudyPath,
-    draft_slot,
     json_response,
-    read_draft,
+    received_draft,
     service_of,
 )
 
@@ -41,7 +48,6 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
 @router.post(
     "",
     summary="Create a study from a draft (TOML or JSON)",
-    dependencies=[Depends(draft_slot)],
     **operation(
         StudyBody,
         FOR_A_PROXY,
@@ -57,18 +63,18 @@ async def create(
     proxy: ProxyQuery = None,
     in_clear: InClearQuery = False,
 ) -> Response:
-    draft, media_type = await read_draft(request)
-    row_id = secrets.token_hex(16)
-    facts = await run_in_threadpool(
-        partial(create_study, in_clear=in_clear),
-        service_of(request),
-        row_id,
-        draft,
-        media_type,
-        proxy,
-        publish,
-    )
-    return json_response(facts, 202, {"Location": f"/v1/studies/{row_id}"})
+    async with received_draft(request) as (draft, media_type):
+        row_id = secrets.token_hex(16)
+        facts = await run_in_threadpool(
+            partial(create_study, in_clear=in_clear),
+            service_of(request),
+            row_id,
+            draft,
+            media_type,
+            proxy,
+            publish,
+        )
+        return json_response(facts, 202, {"Location": f"/v1/studies/{row_id}"})
 
 
 @router.get(
@@ -95,7 +101,7 @@ async def read_study(request: Request, study: StudyPath) -> Response:
 @router.post(
     "/{study}/close",
     summary="Close a study before its time",
-    **operation(StudyBody, [*STUDY, "wrong-state"], described="The study is closed.", relays=True),
+    **operation(StudyBody, CLOSES, described="The study is closed."),
 )
 async def close(request: Request, study: StudyPath) -> Response:
     return json_response(await run_in_threadpool(close_study, service_of(request), study))
@@ -104,7 +110,7 @@ async def close(request: Request, study: StudyPath) -> Response:
 @router.delete(
     "/{study}",
     summary="Cancel a study",
-    **operation(StudyBody, [*STUDY, "wrong-state"], described="The study is cancelled.", relays=True),
+    **operation(StudyBody, CANCELS, described="The study is cancelled."),
 )
 async def cancel(request: Request, study: StudyPath) -> Response:
     return json_response(await run_in_threadpool(cancel_study, service_of(request), study))

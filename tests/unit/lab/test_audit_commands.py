@@ -116,7 +116,7 @@ def test_what_is_neither_is_refused_in_a_line(tmp_path: Path, capsys: pytest.Cap
     path = tmp_path / "draft.toml"
     path.write_text("title = ")
     assert run(path) == 1
-    assert "not TOML" in capsys.readouterr().err
+    assert "not valid TOML" in capsys.readouterr().err
     assert run(tmp_path / "nowhere.toml") == 1
     path.write_bytes(b" " * (terms.MOST_BYTES + 1))
     assert run(path) == 1
@@ -162,7 +162,7 @@ def test_a_failed_check_is_status_one(
     assert run(draft_file, "--runs", 200, "--search", 0) == 1
     shown = capsys.readouterr().out
     assert "✗ encoded records obey the norm bound" in shown
-    assert "the claim has no ground" in shown
+    assert "the claim has no basis" in shown
 
 
 def test_a_draft_with_noise_of_the_lab_is_refused(

@@ -5,12 +5,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpdpca_lab.bench.local_pca import private_local_pca
+from dpdpca_lab.benchmarks.local_pca import private_local_pca
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.mechanisms import Calibration
 from dpdpca_lab.tables import EncodedTable, encode_table
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.privacy.mechanisms import Mechanism
+from dpdpca_protocol.privacy.mechanisms import Gaussian
 
 EPSILON, DELTA = Fraction(1), Fraction(1, 10**5)
 D = 4
@@ -24,7 +24,7 @@ def tables(count: int, records: int) -> list[EncodedTable]:
 
 
 def test_without_noise_the_chain_finds_the_pooled_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Mechanism, "draw", lambda self, count: [0] * (D * (D + 1) // 2))
+    monkeypatch.setattr(Gaussian, "draw_triangle", lambda self, count: [0] * (D * (D + 1) // 2))
     owners = tables(3, 200)
     chain = private_local_pca(owners, EPSILON, DELTA, D)
     pooled = sum(table.second_moment for table in owners)

@@ -49,7 +49,7 @@ def case_name(value: Any) -> str:
 
 class NoiselessSVM(DPPCASVM):
     def _draw(self, mechanism: Mechanism) -> list[int]:
-        return [0] * len(mechanism.draw(1))
+        return [0] * len(mechanism.draw_triangle(1))
 
 
 class NoiselessDPSVM(PCADPSVM):

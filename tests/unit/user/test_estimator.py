@@ -234,5 +234,5 @@ def test_correlation_is_another_metric_of_the_same_release(joint_model: Model, m
 def test_data_that_do_not_vary_are_never_standardised(d: int, value: float) -> None:
     """One release in a hundred passes its noise edge by chance: the edge alone would let some through."""
     for _ in range(5):
-        with pytest.raises(ParameterError, match="no component stands above the noise for certain"):
+        with pytest.raises(ParameterError, match="no component is certain to be above the noise"):
             DPPCA(bounds=(-1, 1), metric="correlation").fit(np.full((200, d), value))

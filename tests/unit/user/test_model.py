@@ -60,19 +60,19 @@ def test_claim_and_assumptions_say_towards_whom(joint_model: Model, masked_model
     for model in (joint_model, masked_model):
         text = claim(model)
         assert "replace-one" in text
-        assert "towards the data user" in text
-        assert "Towards the proxy only while" in text
+        assert "against the data user" in text
+        assert "against the proxy only while" in text
         assert any("do not work together" in line for line in assumptions(model))
     assert any("Every owner is honest" in line for line in assumptions(masked_model))
-    assert any("own rows only" in line for line in assumptions(joint_model))
+    assert any("that owner's records only" in line for line in assumptions(joint_model))
 
 
 def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[..., Model]) -> None:
     model = make_model(noise_by="owners")
     text = claim(model)
-    assert text.startswith("One record: (2, 4e-08)-differential privacy, relation replace-one")
-    assert "the proxy included, which knows none of the noise" in text
-    assert "2 of them did and told nobody, whatever 1 others give away" in text
+    assert text.startswith("Each record has (2, 4e-08)-differential privacy, with relation replace-one")
+    assert "against the proxy too, which knows none of the noise" in text
+    assert "2 of them did so and kept it secret, whatever 1 others reveal" in text
     assert "published in clear" in text
     assert any("At least 2 owners of the cohort add their part" in line for line in assumptions(model))
     assert model.privacy["noise_by"] == "owners"
@@ -84,12 +84,12 @@ def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[...
     [
         (
             {"mechanism": "laplace"},
-            "One record: pure 2-differential privacy",
+            "Each record has pure 2-differential privacy",
             ["proved privacy: pure ε = 2, replace-one (mechanism laplace)", "of δ, 0 covers the noise"],
         ),
         (
             {"release": "masked"},
-            "One record: (2, 4e-08)-differential privacy",
+            "Each record has (2, 4e-08)-differential privacy",
             [
                 "proved privacy: (ε, δ) = (2, 4e-08), replace-one (mechanism gaussian)",
                 "the redrawn tails and the re-randomisation",
@@ -120,7 +120,9 @@ def test_a_result_of_a_chain_states_the_total(make_model: Callable[..., Model]) 
     assert privacy["guarantee"] == "(ε, δ) = (2, 4e-08), replace-one"
     assert part["epsilon"] < 1.1
     assert part["rho"] == pytest.approx(privacy["rho"] / 4)
-    assert claim(model).startswith("One record: (2, 4e-08)-differential privacy over all rounds of its chain")
+    assert claim(model).startswith(
+        "Each record has (2, 4e-08)-differential privacy over all rounds of its chain"
+    )
     page = render_report([model], "now")
     assert "(ε, δ) = (2, 4e-08), replace-one, over all rounds of its chain" in page
     assert make_model().privacy["round"] is None

@@ -37,11 +37,11 @@ def test_bins_from_the_first_to_the_last_that_stand_out(shown: Callable[..., Any
     assert "0.2973" in text  # bin 41 between the two ends at 2^(−7/4)
     assert "(no count is clearly above the noise)" in text  # the differences
     assert "3 features have histograms of differences: --json prints them" in text
-    assert "the proxy included" in text
+    assert "against the proxy too" in text
 
 
 def test_a_round_names_the_total_of_its_chain(shown: Callable[..., Any]) -> None:
     text = " ".join(shown({}, rho_share="0.05").split())
-    assert "One record: (1, " in text
+    assert "Each record has (1, " in text
     assert "-differential privacy over all rounds of its chain of studies" in text
     assert "this round by itself: (ε, δ) = (0." in text

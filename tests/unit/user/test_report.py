@@ -59,14 +59,14 @@ def test_the_report_is_whole_and_names_what_it_must(kind: str, request: pytest.F
         "noise edge",
         "5 % point",
         "share of the best k",
-        "What clipping did to the records cannot be seen after the release",
+        "The effect of clipping the records cannot be seen after the release",
         "not distinguishable from noise",
         "replace-one",
-        "towards the data user",
-        "Towards the proxy only while",
+        "against the data user",
+        "against the proxy only while",
         "do not work together",
         "Cohort",
-        "Paper trail",
+        "Signed statements",
         "Biplot",
         "Loadings",
         "Seconds at the data user",
@@ -121,8 +121,8 @@ def test_one_component_has_no_biplot_and_many_are_cut_short(
     assert page_of(one).tags.count("svg") == 1
     wide = make_model(features=[{"name": "<b>sex</b>", "levels": ["f", "m", *map(str, range(60))]}])
     words = page_of(wide).words
-    assert "32 more components are in the model file" in words
-    assert "22 features with the smallest loadings are left out" in words
+    assert "Further components in the model file: 32" in words
+    assert "Features left out because their loadings are the smallest: 22" in words
 
 
 def test_a_spectrum_without_any_variance_still_draws(joint_model: Model) -> None:

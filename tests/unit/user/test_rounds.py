@@ -36,9 +36,9 @@ def test_scales_stay_within_what_a_feature_may_have(bounds: tuple[str, str], fou
 def test_scales_are_not_asked_for_where_one_is_common() -> None:
     base = {"features": [{"name": "a", "lower": 0, "upper": 1}], "scaling": "common"}
     check_base(base)
-    with pytest.raises(PolicyError, match="unit of its own"):
+    with pytest.raises(PolicyError, match="its own unit"):
         check_base(base, scales=True)
-    with pytest.raises(PolicyError, match="unit of its own"):
+    with pytest.raises(PolicyError, match="its own unit"):
         round_draft(base, SCALES)
 
 

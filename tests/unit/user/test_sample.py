@@ -55,10 +55,10 @@ def test_bounds_are_the_sample_s_rounded_outward(
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        (("5", "5", "5"), "one value only"),
-        (("0", "0", "-0.0"), "one value only"),
-        (("5", "", "nan"), "one value only"),
-        (("7",), "one value only"),
+        (("5", "5", "5"), "only one value"),
+        (("0", "0", "-0.0"), "only one value"),
+        (("5", "", "nan"), "only one value"),
+        (("7",), "only one value"),
         (("", "na", "inf"), "no number"),
         (("1e40", "2e40"), "another unit"),
         (("1e-35", "2e-35"), "another unit"),
@@ -108,15 +108,15 @@ def test_codes_truth_values_and_names_of_records_are_pointed_at(tmp_path: Path) 
     assert draft.text.count("if these numbers are codes") == 1
     assert 'levels = ["1", "2", "3"]' in draft.text
     assert feature(draft, "smokes")["levels"] == ["false", "true"]
-    assert "owners whose column is boolean" in draft.text
-    assert draft.text.count("leave out what names a record") == 1
+    assert "owners with a boolean column" in draft.text
+    assert draft.text.count("leave out columns that identify a record") == 1
 
 
 def test_a_word_for_a_missing_number_is_a_level_among_texts(tmp_path: Path) -> None:
     """As it is in the owners' files."""
     draft = drafted(tmp_path, ("smokes", "none", "light", "heavy", ""), ("y", *"1234"))
     assert feature(draft, "smokes")["levels"] == ["heavy", "light", "none"]
-    assert "any word is a level" in draft.text
+    assert "every word is a level" in draft.text
 
 
 @pytest.mark.parametrize(
@@ -126,12 +126,12 @@ def test_a_word_for_a_missing_number_is_a_level_among_texts(tmp_path: Path) -> N
         (("31.12.1999", "", "1.2.2001"), "dates or times"),
         (("12/31/1999 10:00", "1/2/2001 11:30"), "dates or times"),
         (("08:15", "23:59:01"), "dates or times"),
-        (("1,234", "900"), "separators of thousands"),
-        (("1.234.567", "5"), "separators of thousands"),
-        (("1 234", "900"), "separators of thousands"),
-        (("1'234.5", "900"), "separators of thousands"),
+        (("1,234", "900"), "thousands separators"),
+        (("1.234.567", "5"), "thousands separators"),
+        (("1 234", "900"), "thousands separators"),
+        (("1'234.5", "900"), "thousands separators"),
         (("3,5", "4,25"), "decimal comma"),
-        ((*map(str, range(10)), "-"), "one word in all other rows"),
+        ((*map(str, range(10)), "-"), "the same word in all other rows"),
         (tuple(f"t{index}" for index in range(51)), "51 different values"),
     ],
 )
@@ -170,7 +170,7 @@ def test_max_records_far_above_the_records_is_told_with_what_it_costs() -> None:
     factor = far.noise_scale / near.noise_scale
     assert 1.17 < factor < 1.19
     (said,) = (line for line in advice(far, 5000) if "max_records" in line)
-    assert f"{float(factor):.2f} times that of max_records = 6000" in said
+    assert f"{float(factor):.2f} times what it would be with max_records = 6000" in said
     for silent in (advice(near, 5000), advice(far), advice(far, 80_000), advice(near, 4000)):
         assert not [line for line in silent if "max_records" in line]
     # With a delta of its own the noise does not hang on max_records.
@@ -198,4 +198,4 @@ def test_a_title_that_nobody_wrote_is_told() -> None:
 def test_a_sample_shows_values_outside_the_bounds_and_is_silent_where_it_tells_nothing() -> None:
     sample = {"a": [-5.0, 50.0, 300.0], "b": [7.0, 7.0], "c": [0.0, 100.0]}
     said = sample_advice(manifest_of(), sample)
-    assert said == ["values of the sample lie outside the bounds and would be cut: a (2 of 3)"]
+    assert said == ["values of the sample outside the bounds, which would be clipped: a (2 of 3)"]

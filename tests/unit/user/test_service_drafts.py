@@ -1,13 +1,16 @@
 """Drafts are linted and planned over REST as the commands do it, and nothing is kept of them."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from proxy_world import ProxyWorld
 from starlette.testclient import TestClient
+from starlette.types import Message
 from study_parties import Parties
 from typer.testing import CliRunner
 from user_world import DRAFT, UserWorld
@@ -55,7 +58,7 @@ def test_lint_says_what_the_command_says(client: TestClient, tmp_path: Path) -> 
     draft.write_text(json.dumps(DRAFT))
     answer = client.post("/v1/drafts/lint?records=300", json=DRAFT)
     assert answer.json() == said("user", "study", "lint", str(draft), "--records", "300")
-    assert any("max_records 5,000" in line for line in answer.json()["advice"])
+    assert any("max_records = 5,000" in line for line in answer.json()["advice"])
 
 
 @pytest.mark.parametrize(
@@ -135,3 +138,38 @@ def test_nothing_is_kept(client: TestClient) -> None:
     client.post("/v1/drafts/plan?records=5000", json=DRAFT)
     assert client.get("/v1/studies").json() == {"studies": []}
     assert client.get("/v1/chains").json() == {"chains": []}
+
+
+def test_a_draft_that_arrives_slowly_keeps_no_other_out(client: TestClient) -> None:
+    """The one slot for drafts is taken when a body is whole."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/drafts/lint",
+        "raw_path": b"/v1/drafts/lint",
+        "query_string": b"",
+        "headers": [
+            (b"content-type", b"application/json"),
+            (b"authorization", TOKEN["authorization"].encode()),
+        ],
+    }
+
+    async def ask_beside_a_slow_one() -> httpx.Response:
+        reading = asyncio.Event()
+
+        async def body_that_does_not_come() -> Message:
+            reading.set()
+            await asyncio.Event().wait()
+            raise AssertionError("nobody sends more")
+
+        async def nobody_listens(_message: Message) -> None: ...
+
+        slow = asyncio.ensure_future(client.app(scope, body_that_does_not_come, nobody_listens))
+        await reading.wait()
+        transport = httpx.ASGITransport(app=client.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=TOKEN) as other:
+            answer = await other.post("/v1/drafts/lint", json=DRAFT)
+        slow.cancel()
+        return answer
+
+    assert asyncio.run(ask_beside_a_slow_one()).status_code == 200

@@ -192,7 +192,7 @@ def test_models_are_listed_and_told(client: TestClient, study: str) -> None:
     assert facts["study"] == study
     assert facts["records"] == 600
     assert facts["noise_edge"] > 0
-    assert "towards the data user" in facts["claim"]
+    assert "against the data user" in facts["claim"]
     report = client.get(f"/v1/models/{study}/report")
     assert report.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in report.headers["content-security-policy"]

@@ -492,7 +492,7 @@ def test_a_study_that_was_under_way_before_the_log_goes_on_and_verifies(
         [user.world.user.public.ed25519],
         key_rules=KeyRules(TOY_BITS),
     )
-    assert "of its heads" in list(given)[-1]
+    assert "of the log's heads" in list(given)[-1]
     assert user.service.store.log_entries()[0].kind == "known"
 
 
@@ -613,9 +613,11 @@ def test_a_study_made_for_publication_in_clear_shows_nothing_but_the_sum_of_both
     assert model.components.noise_scale == pytest.approx(float(2 * law.diagonal) ** 0.5 / factor * unit)
     facts = model_facts(user.service, row.id)
     assert (facts["privacy"]["in_clear"], facts["privacy"]["noise_draws"]) == (True, 2)
-    assert "the proxy included" in facts["claim"]
+    assert "against the proxy too" in facts["claim"]
     assert "may be published in clear" in facts["claim"]
-    assert any("keeps neither its draw nor a result without it" in line for line in facts["assumptions"])
+    assert any(
+        "keeps neither its own draw nor any result without it" in line for line in facts["assumptions"]
+    )
     # and what owners get is the same
     published = user.world.client(user.world.owners[0]).components(row.known_study)
     copies = SealedComponents.parse(verify_statement("components", published, user.world.user.public.ed25519))

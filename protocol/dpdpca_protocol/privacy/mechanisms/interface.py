@@ -278,11 +278,10 @@ class Mechanism(ABC):
         """
         if count < 1:
             raise UsageError("bad-argument", "there must be at least one record")
-        if self.setting.quantity is Quantity.JOINT:
-            return [0, *self.draw_sum(sample), *self.draw_triangle(count, sample)]
-        if self.setting.quantity is Quantity.PAIRS:
-            return [0, *self.draw_triangle(count, sample)]
-        return self.draw_triangle(count, sample)
+        if self.setting.quantity is Quantity.SCATTER:
+            return self.draw_triangle(count, sample)
+        sums = self.draw_sum(sample) if self.setting.quantity is Quantity.JOINT else []
+        return [0, *sums, *self.draw_triangle(count, sample)]
 
     def lift(self, count: int) -> int:
         """The factor of the noise of a scatter: N if the release is N·S, else 1."""

@@ -1,12 +1,11 @@
-"""Chains and naive studies played on real tables: real encoding, exact noise, nothing encrypted."""
+"""Chains and naive studies on real tables, every round paid for: real encoding and noise, no encryption."""
 
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from reference_data import Table
-
+from dpdpca_lab.reference_data import Table
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
@@ -30,7 +29,7 @@ def base_of(table: Table, epsilon: float) -> dict[str, Any]:
     ]
     return {
         "title": table.name,
-        "purpose": "A test.",
+        "purpose": "To measure.",
         "features": features,
         "epsilon": epsilon,
         "max_records": len(table.rows),

@@ -1,4 +1,4 @@
-"""Time, memory and the cost of one bare multiplication, taken in turns with what they are compared with."""
+"""Measures time, memory and the cost of one bare multiplication, in turn with what they are compared with."""
 
 import os
 import secrets
@@ -19,19 +19,19 @@ _LOOK_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One phase at one size.
+    """The measurements of one phase at one size.
 
     Attributes:
-        seconds: wall time on `workers` cores; of a whole run, or scaled up from `sample` of `ciphertexts`.
-        values: that the phase is about, all owners together.
-        bytes: of the ciphertexts that it makes or reads.
-        peak_memory_bytes: of all processes of the run together, interpreter and libraries included.
-        multiplications: mod n² that the algorithm needs.
-        multiplication_seconds: one bare multiplication in the same run.
-        peer: library, or None.
-        peer_seconds: for the same values on as many cores, scaled up from `peer_sample` values.
-        cpu_seconds: of all processes together; a busy machine does not move it much.
-        cpu_multiplication_seconds: one bare multiplication by the same clock.
+        seconds: wall time on `workers` cores, of a whole run or extrapolated from `sample` of `ciphertexts`.
+        values: number of values in the phase, of all owners together.
+        bytes: size of the ciphertexts that it makes or reads.
+        peak_memory_bytes: of all processes of the run together, including interpreter and libraries.
+        multiplications: number of multiplications mod n² that the algorithm needs.
+        multiplication_seconds: time of one bare multiplication in the same run.
+        peer: the library that is compared, or None.
+        peer_seconds: its time for the same values on as many cores, extrapolated from `peer_sample` values.
+        cpu_seconds: CPU time of all processes together; a busy machine hardly changes it.
+        cpu_multiplication_seconds: CPU time of one bare multiplication.
         notes: what was simulated or extrapolated.
     """
 
@@ -53,7 +53,7 @@ class Measured:
 
     @property
     def floor_seconds(self) -> float:
-        """The multiplications one after the other, shared by the workers without loss."""
+        """Time of the multiplications alone, if the workers share them without loss."""
         return self.multiplications * self.multiplication_seconds / self.workers
 
     @property
@@ -87,7 +87,7 @@ class Measured:
 
 
 def multiplication_seconds(modulus: mpz, clock: Callable[[], float] = time.perf_counter) -> float:
-    """One product mod `modulus` with gmpy2, the loop around it included."""
+    """Time of one product mod `modulus` with gmpy2, including the loop around it."""
     factors = [mpz(secrets.randbelow(int(modulus))) for _ in range(50)]
     product = factors[0]
     begin = clock()
@@ -98,12 +98,12 @@ def multiplication_seconds(modulus: mpz, clock: Callable[[], float] = time.perf_
 
 
 def cpu_seconds() -> float:
-    """That this process and its children that have ended have used so far."""
+    """CPU time used so far by this process and by its children that have ended."""
     return sum(os.times()[:4])
 
 
 def in_turns(rounds: int, *measurements: Callable[[], float]) -> list[float]:
-    """Medians of what each of `measurements` returns, called one after the other in each of `rounds`."""
+    """Medians of what each of `measurements` returns. In each round, all are called one after the other."""
     found: list[list[float]] = [[] for _ in measurements]
     for _ in range(rounds):
         for measure, values in zip(measurements, found, strict=True):
@@ -119,7 +119,7 @@ def seconds_of(act: Callable[[], object]) -> float:
 
 @dataclass
 class Peak:
-    """The largest resident memory of this process with its descendants, looked at 50 times a second."""
+    """The largest resident memory of this process and its descendants, measured 50 times a second."""
 
     bytes: int = 0
 
@@ -142,7 +142,7 @@ class Peak:
 
 
 def resident_bytes(process: int) -> int:
-    """Of a process with its descendants; 0 where the system has no /proc."""
+    """Resident memory of a process and its descendants; 0 if the system has no /proc."""
     folder = Path("/proc") / str(process)
     try:
         total = int((folder / "statm").read_text().split()[1]) * PAGESIZE

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dpdpca_cli import main as cli
-from dpdpca_lab.bench import phases
-from dpdpca_lab.bench.measure import Peak, in_turns, multiplication_seconds
-from dpdpca_lab.bench.peers import load_peer
+from dpdpca_lab.benchmarks import growth, phases
+from dpdpca_lab.benchmarks.measure import Peak, in_turns, multiplication_seconds
+from dpdpca_lab.benchmarks.peers import load_peer
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.study import ReleaseKind
 
@@ -92,3 +92,20 @@ def test_the_command_prints_json_and_refuses_what_it_does_not_know(
         with pytest.raises(SystemExit) as ended:
             cli.main([*words, *wrong])
         assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("name", ["growth", "paper_figures", "slopes", "utility"])
+def test_programs_that_write_the_tables_of_the_docs_say_what_they_take(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = importlib.import_module(f"dpdpca_lab.benchmarks.{name}")
+    monkeypatch.setattr("sys.argv", [name, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == 0
+    assert "usage:" in capsys.readouterr().out
+
+
+def test_a_row_of_the_tables_has_both_ratios() -> None:
+    facts = {"seconds": 2.0, "ratio_to_floor": 1.25, "ratio_to_peer": 250.0, "notes": ["simulated"]}
+    assert growth.line("encrypt", facts) == "| `encrypt` | 2 | – | – | – | 1.25 | – | 250 | simulated |"

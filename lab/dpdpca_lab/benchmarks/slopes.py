@@ -1,6 +1,6 @@
 """How the cost grows with what there may be most of: owners at the proxy, records at an owner.
 
-python benchmarks/slopes.py [owners] [records] [--quick]
+python -m dpdpca_lab.benchmarks.slopes [owners] [records] [--quick]
 
 Each figure is the median of three runs; a slope is that of a line through the logarithms, 1 for linear cost.
 Peak memory is that of this process.
@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpdpca_lab.bench.measure import Peak, seconds_of
-from dpdpca_lab.bench.phases import Size, bench_aggregate
+from dpdpca_lab.benchmarks.measure import Peak, seconds_of
+from dpdpca_lab.benchmarks.phases import Size, bench_aggregate
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key

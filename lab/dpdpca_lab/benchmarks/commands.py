@@ -1,4 +1,4 @@
-"""`dpdpca bench`: one phase at one size, beside its floor and beside another library."""
+"""`dpdpca bench`: measures one phase at one size, and compares it with its floor and with another library."""
 
 import json
 from collections.abc import Callable
@@ -9,15 +9,19 @@ import typer
 from dpdpca_protocol.errors import UsageError
 from dpdpca_runtime.command_options import AsJson
 
-app = typer.Typer(help="Measure a phase beside the floor of its arithmetic.", no_args_is_help=True)
+app = typer.Typer(help="Measure a phase, and compare it with its bare arithmetic.", no_args_is_help=True)
 
-Features = Annotated[int, typer.Option(min=1, max=20_000, help="Encoded features d.")]
-Owners = Annotated[int, typer.Option(min=1, max=100_000, help="Owners L; many are simulated.")]
-KeyBits = Annotated[int, typer.Option("--key-bits", min=2048, max=8192, help="Length of the modulus.")]
-Release = Annotated[str, typer.Option(help="joint or masked.")]
-Against = Annotated[str, typer.Option(help="phe, pypaillier, heu or none.")]
-Workers = Annotated[int, typer.Option(min=0, help="Cores; 0 for all.")]
-Rounds = Annotated[int, typer.Option(min=1, help="Turns; medians count.")]
+Features = Annotated[int, typer.Option(min=1, max=20_000, help="Number d of encoded features.")]
+Owners = Annotated[
+    int, typer.Option(min=1, max=100_000, help="Number L of owners; large numbers are simulated.")
+]
+KeyBits = Annotated[
+    int, typer.Option("--key-bits", min=2048, max=8192, help="Length of the modulus in bits.")
+]
+Release = Annotated[str, typer.Option(help="The kind of release: joint or masked.")]
+Against = Annotated[str, typer.Option(help="The library to compare with: phe, pypaillier, heu or none.")]
+Workers = Annotated[int, typer.Option(min=0, help="Number of cores; 0 means all.")]
+Rounds = Annotated[int, typer.Option(min=1, help="How often to measure; the median counts.")]
 
 
 def _bench(
@@ -31,16 +35,16 @@ def _bench(
     rounds: int,
     as_json: bool,
 ) -> None:
-    from dpdpca_lab.bench import phases
-    from dpdpca_lab.bench.peers import PEERS, load_peer
+    from dpdpca_lab.benchmarks import phases
+    from dpdpca_lab.benchmarks.peers import PEERS, load_peer
     from dpdpca_protocol.study import ReleaseKind
     from dpdpca_runtime.workers import core_count
 
     if against not in PEERS or release not in ("joint", "masked") or key_bits % 8:
         raise UsageError(
             "bad-option",
-            "no such peer, release or key length",
-            f"--against {'|'.join(PEERS)}, --release joint|masked, --key-bits a multiple of 8",
+            f"--against {against}, --release {release} or --key-bits {key_bits} is not possible",
+            f"use --against {'|'.join(PEERS)}, --release joint|masked, and --key-bits with a multiple of 8",
         )
     cores = min(workers or core_count(), core_count())
     size = phases.Size(features, owners, key_bits, ReleaseKind(release), cores, rounds)
@@ -90,23 +94,29 @@ for _name, _owners, _release, _example, _help in (
         1,
         "joint",
         "--features 617 --against phe",
-        "One owner's whole share, from its integers to chunks of ciphertexts.",
+        "Measure one owner's whole share, from its integers to chunks of ciphertexts.",
     ),
     (
         "aggregate",
         3,
         "joint",
         "--features 617 --owners 10",
-        "All shares, from their sealed files to the stored products.",
+        "Measure all shares, from their sealed files to the stored products.",
     ),
     (
         "release",
         3,
         "masked",
         "--features 617 --against phe",
-        "The release, from products and noise to its stored chunks.",
+        "Measure the release, from products and noise to its stored chunks.",
     ),
-    ("decrypt", 3, "joint", "--features 617", "The release, from its ciphertexts to the noisy scatter."),
+    (
+        "decrypt",
+        3,
+        "joint",
+        "--features 617",
+        "Measure the decryption, from the release's ciphertexts to the noisy scatter.",
+    ),
 ):
     app.command(_name, help=_help, epilog=f"Example: dpdpca bench {_name} {_example} --json")(
         _phase(_name, _owners, _release)

@@ -1,8 +1,8 @@
-"""PrivateLocalPCA, the baseline of the DPDPCA paper: noisy local PCA, handed from owner to owner.
+"""PrivateLocalPCA, the baseline of the DPDPCA paper: noisy local PCA, passed from owner to owner.
 
-Owner l adds noise to its own second moment and to what it was handed, keeps the leading `rank` eigenpairs and
-hands V·Λ^½ on (Imtiaz et al., as the DPDPCA paper runs it: one owner after the other). No cryptography,
-and the full noise for every owner.
+Each owner adds noise to its own second moment, adds what it received from the owner before, keeps the leading
+`rank` eigenpairs, and passes V·Λ^½ to the next owner (Imtiaz et al., run by one owner after the other as in
+the DPDPCA paper). There is no cryptography, and every owner adds the full noise.
 """
 
 import time
@@ -21,10 +21,10 @@ from dpdpca_protocol.privacy.mechanisms import Gaussian, Guarantee, Quantity, Se
 
 @dataclass(frozen=True, slots=True)
 class LocalChain:
-    """What the last owner publishes, and what the chain took.
+    """What the last owner publishes, and how long the owners took.
 
     Attributes:
-        directions: (rank, d), orthonormal rows, leading first.
+        directions: (rank, d) orthonormal rows, leading direction first.
         claim: what the paper of the noise says; the guarantee where the calibration is ours.
         guarantee: what is proved, towards every later owner and the public: each record is in one owner's
             second moment, owners' data are disjoint, and all that follows is post-processing.
@@ -44,20 +44,20 @@ def private_local_pca(
     rank: int,
     calibration: Calibration = Calibration.PROVED,
 ) -> LocalChain:
-    """Runs the chain.
+    """Run the owners one after the other.
 
     Args:
-        tables: one an owner, encoded under the same public bounds.
-        epsilon, delta: of every owner's noise.
-        rank: eigenpairs that are handed on, and components at the end.
+        tables: one for each owner, encoded with the same public bounds.
+        epsilon, delta: the privacy of every owner's noise.
+        rank: number of eigenpairs that are passed on, and of components at the end.
         calibration: ours for one replaced record, or the published noise scale, whose guarantee is weaker
             than its claim.
 
     Raises:
-        UsageError: no table, or tables of different shapes.
+        UsageError: there is no table, or tables have different shapes.
     """
     if len({(table.z.shape[1], table.record_bound) for table in tables}) != 1:
-        raise UsageError("wrong-shape", "the chain needs one or more tables of one shape")
+        raise UsageError("wrong-shape", "there must be one or more tables, all with the same shape")
     d, bound = tables[0].z.shape[1], tables[0].record_bound
     setting = Setting(Quantity.SECOND_MOMENT, d, bound, epsilon, delta)
     mechanism: Gaussian = Gaussian.calibrated(setting)
@@ -70,7 +70,7 @@ def private_local_pca(
     for table in tables:
         begin = time.perf_counter()
         noise = np.zeros((d, d))
-        noise[np.triu_indices(d)] = [float(value) for value in mechanism.draw(1)]
+        noise[np.triu_indices(d)] = [float(value) for value in mechanism.draw_triangle(1)]
         noisy = table.second_moment + noise + np.triu(noise, 1).T + carried @ carried.T
         values, columns = np.linalg.eigh(noisy)
         vectors = columns[:, ::-1][:, :rank]

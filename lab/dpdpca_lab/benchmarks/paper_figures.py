@@ -1,6 +1,6 @@
 """Data for Fig. 3 and Fig. 4 of the DPDPCA paper from runs of our own, PrivateLocalPCA beside ours, as JSON.
 
-    python benchmarks/paper_figures.py > figures.json
+    python -m dpdpca_lab.benchmarks.paper_figures > figures.json
 
 Fig. 3: seconds over the number of owners. The chain's owners wait for each other, so their seconds add up;
 ours encrypt at the same time: one share, the aggregation of all, the release and the decryption add up.
@@ -15,8 +15,9 @@ from fractions import Fraction
 import numpy as np
 from sklearn.datasets import load_digits
 
-from dpdpca_lab.bench.local_pca import private_local_pca
-from dpdpca_lab.bench.phases import Size, bench_aggregate, bench_decrypt, bench_encrypt, bench_release
+from dpdpca_lab.benchmarks.local_pca import private_local_pca
+from dpdpca_lab.benchmarks.phases import Size, bench_aggregate, bench_decrypt, bench_encrypt, bench_release
+from dpdpca_lab.central.entropy import Floats
 from dpdpca_lab.central.result import captured_share
 from dpdpca_lab.comparison import additive_directions
 from dpdpca_lab.mechanisms import Calibration
@@ -27,16 +28,16 @@ from dpdpca_protocol.study import ReleaseKind
 EPSILON, DELTA, RANK = Fraction(1), Fraction(1, 10**6), 5
 
 
-def encoded(rows: np.ndarray) -> EncodedTable:
+def encoded(rows: Floats) -> EncodedTable:
     return encode_table(rows, np.array([[0.0, 16.0]] * rows.shape[1]), clip_norm=4.0)
 
 
-def parts(rows: np.ndarray, owners: int, records: int) -> list[np.ndarray]:
+def parts(rows: Floats, owners: int, records: int) -> list[Floats]:
     """Owners' records, drawn in turn from the table; the same record may serve two owners."""
     return [np.take(rows, range(k * records, (k + 1) * records), axis=0, mode="wrap") for k in range(owners)]
 
 
-def running_time(rows: np.ndarray, counts: list[int], key_bits: int) -> list[dict[str, float]]:
+def running_time(rows: Floats, counts: list[int], key_bits: int) -> list[dict[str, float]]:
     d, found = rows.shape[1], []
     for owners in counts:
         chain = private_local_pca(list(map(encoded, parts(rows, owners, 200))), EPSILON, DELTA, RANK)
@@ -49,7 +50,7 @@ def running_time(rows: np.ndarray, counts: list[int], key_bits: int) -> list[dic
     return found
 
 
-def utility(rows: np.ndarray, owners: int, records: list[int], repeats: int) -> list[dict[str, object]]:
+def utility(rows: Floats, owners: int, records: list[int], repeats: int) -> list[dict[str, object]]:
     found = []
     ours = additive_directions(Gaussian)
     for count in records:

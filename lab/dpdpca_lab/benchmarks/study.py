@@ -1,4 +1,4 @@
-"""`dpdpca bench study`: a whole study between real processes, with random records."""
+"""`dpdpca bench study`: measures a whole study between real processes, with random records."""
 
 import re
 import secrets
@@ -19,10 +19,10 @@ from dpdpca_cli.demo.command import Plan, owner_policy, terms_of
 from dpdpca_cli.demo.records import split, write_parts
 from dpdpca_cli.federation.processes import ChildProcesses
 from dpdpca_cli.federation.studies import Federation, StudyRun
-from dpdpca_lab.bench.commands import Against, Features, KeyBits, Owners, Release, show
-from dpdpca_lab.bench.measure import Measured, Peak, multiplication_seconds, seconds_of
-from dpdpca_lab.bench.peers import PEERS, Peer, load_peer
-from dpdpca_lab.bench.phases import Size
+from dpdpca_lab.benchmarks.commands import Against, Features, KeyBits, Owners, Release, show
+from dpdpca_lab.benchmarks.measure import Measured, Peak, multiplication_seconds, seconds_of
+from dpdpca_lab.benchmarks.peers import PEERS, Peer, load_peer
+from dpdpca_lab.benchmarks.phases import Size
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.release.masked import multiplications
 from dpdpca_protocol.study import ReleaseKind
@@ -43,12 +43,19 @@ def study(
     key_bits: KeyBits = 3072,
     release: Release = "joint",
     against: Against = "none",
-    records: int = typer.Option(1000, min=1, help="Records of each owner."),
+    records: int = typer.Option(1000, min=1, help="Number of records of each owner."),
     as_json: AsJson = False,
 ) -> None:
-    """A whole study: a proxy, a data user's service and every owner, each in its process."""
+    """Measure a whole study.
+
+    The proxy, the data user's service and every owner run in their own processes.
+    """
     if against not in PEERS or release not in ("joint", "masked") or not 2 <= owners <= 50:
-        raise UsageError("bad-option", "no such peer or release, or owners not 2 to 50", "see --help")
+        raise UsageError(
+            "bad-option",
+            f"--against {against}, --release {release} or --owners {owners} is not possible",
+            f"use --against {'|'.join(PEERS)}, --release joint|masked, and --owners from 2 to 50",
+        )
     size = Size(features, owners, key_bits, ReleaseKind(release), core_count())
     folder = Path(tempfile.mkdtemp(prefix="dpdpca-bench-"))
     peak = Peak()
@@ -64,7 +71,10 @@ def study(
 
 
 def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float]:
-    """One study; what it took without the making of the key, and the longest stall of the proxy's loop."""
+    """Run one study.
+
+    Returns it, its seconds without making the key, and the longest stall of the proxy's loop.
+    """
     d, owners = size.features, tuple(f"Owner {number + 1}" for number in range(size.owners))
     names = [f"f{index}" for index in range(d)]
     drawn = np.frombuffer(secrets.token_bytes(2 * d * records * size.owners), dtype="<u2").reshape(d, -1)
@@ -158,9 +168,11 @@ def _measured(size: Size, run: StudyRun, seconds: float, peak: int, peer: Peer |
         peer.name if peer else None,
         peer_seconds,
         _PEER_SAMPLE if peer else 0,
-        notes=("from the first owner's command to the model; the making of the key is told apart",)
+        notes=(
+            "from the first owner's command to the model; the time for making the key is given separately",
+        )
         + (
-            (f"{peer.name}: its arithmetic alone, extrapolated from {_PEER_SAMPLE} operations",)
+            (f"{peer.name}: only its arithmetic, extrapolated from {_PEER_SAMPLE} operations",)
             if peer
             else ()
         ),

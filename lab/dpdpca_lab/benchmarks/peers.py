@@ -1,8 +1,8 @@
-"""Other Paillier libraries under the same key length, one operation at a time.
+"""Other Paillier libraries with the same key length, one operation at a time.
 
-They are looked up by name when they are asked for: each belongs to the benchmark's environment and none to
-the product (phe is GPLv3). phe encrypts one value in each ciphertext, as its users do; pypaillier and HEU get
-our packed plaintexts, and so show the difference in arithmetic alone.
+They are imported by name on demand: they belong to the environment of the benchmark and not to the product
+(phe is GPLv3). phe encrypts one value in each ciphertext, as its users do. pypaillier and HEU get our packed
+plaintexts, so that they show only the difference in arithmetic.
 """
 
 import importlib
@@ -19,11 +19,11 @@ PEERS = ("none", "phe", "pypaillier", "heu")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Operations of a library; each call does one, the ones that are None it does not offer.
+    """Operations of a library. Each call does one; None means that the library does not offer it.
 
     Attributes:
-        packs: whether an operation is counted for a packed plaintext, not for each value.
-        threads: whether it uses all cores that it was given by itself.
+        packs: whether one operation is for a packed plaintext and not for a single value.
+        threads: whether the library itself uses all cores that it may use.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Peer:
 
 
 def load_peer(name: str, bits: int, workers: int) -> Peer | None:
-    """The library called `name` with a key of its own.
+    """The library called `name`, with its own key.
 
     Args:
         name: one of `PEERS`.
@@ -44,7 +44,7 @@ def load_peer(name: str, bits: int, workers: int) -> Peer | None:
         workers: cores that it may use.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: the library is not installed.
     """
     if name == "none":
         return None
@@ -55,7 +55,7 @@ def load_peer(name: str, bits: int, workers: int) -> Peer | None:
         raise UsageError(
             "no-such-peer",
             f"{name} is not installed here",
-            "in the folder with the source of dpdpca run: pip install '.[bench]'",
+            "in the source folder of dpdpca, run: pip install '.[bench]'",
         ) from error
 
 

@@ -1,7 +1,7 @@
-"""The phases of a study at a given size, each through the code that the roles run.
+"""The phases of a study at a given size, each with the code that the roles run.
 
-Ciphertexts that only have to be multiplied are random units; keys are of plain primes, which cost the same to
-compute with and less to make. Owners whose shares are the same files over again are simulated ones.
+Ciphertexts that are only multiplied are random units. Keys have ordinary primes, which are faster to make and
+cost the same in computations. Further owners are simulated: their shares are the same files again.
 """
 
 import os
@@ -20,7 +20,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from dpdpca_lab.bench.measure import (
+from dpdpca_lab.benchmarks.measure import (
     Measured,
     Peak,
     cpu_seconds,
@@ -28,7 +28,7 @@ from dpdpca_lab.bench.measure import (
     multiplication_seconds,
     seconds_of,
 )
-from dpdpca_lab.bench.peers import Peer, random_plain
+from dpdpca_lab.benchmarks.peers import Peer, random_plain
 from dpdpca_owner.upload import WORTH_A_WORKER
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.packing import BlockLayout
@@ -59,16 +59,16 @@ _MOST_DISTINCT_SHARES = 8
 
 @dataclass(frozen=True)
 class Size:
-    """What is measured.
+    """The size of what is measured.
 
     Attributes:
         features: d.
         owners: L.
-        key_bits: of the modulus.
+        key_bits: length of the modulus.
         release: joint or masked.
-        workers: cores.
+        workers: number of cores.
         rounds: how often each thing is measured; the median counts.
-        peer_sample: operations of the peer in each round.
+        peer_sample: number of operations of the peer in each round.
     """
 
     features: int
@@ -124,7 +124,7 @@ class Size:
         notes: tuple[str, ...] = (),
         bare: Callable[[Clock], float] | None = None,
     ) -> Measured:
-        """Our run, the bare multiplication and the peer's operation in turns."""
+        """Measure our run, the bare multiplication and the peer's operation in turn."""
         peak, used = Peak(), []
         modulus = self.secret.public.ciphertext_modulus
 
@@ -148,7 +148,7 @@ class Size:
         if peer is not None and other:
             cores = 1 if peer.threads else self.workers
             peer_seconds = other[0] / self.peer_sample * peer_operations / cores
-            notes += (f"{peer.name}: extrapolated from {self.peer_sample} operations a round",)
+            notes += (f"{peer.name}: extrapolated from {self.peer_sample} operations in each round",)
         return Measured(
             phase,
             seconds,
@@ -168,7 +168,7 @@ class Size:
 
 
 def bench_encrypt(size: Size, peer: Peer | None) -> Measured:
-    """One owner's whole share: packed, encrypted and encoded; the start of workers included."""
+    """Measure one owner's whole share: packed, encrypted and encoded, including the start of workers."""
     figures, public = size.figures, size.secret.public
     moments = random_moments(size)
     count = figures.ciphertext_count
@@ -204,7 +204,7 @@ def bench_encrypt(size: Size, peer: Peer | None) -> Measured:
 
 
 def random_moments(size: Size) -> SecondMoments:
-    """Of few random records: encryption takes the same time whatever they hold."""
+    """Sums of a few random records: the time of encryption does not depend on their content."""
     figures = size.figures
     moments = SecondMoments(size.features, figures.record_bound)
     limit = max(1, int((figures.record_bound // size.features) ** 0.5))
@@ -214,7 +214,7 @@ def random_moments(size: Size) -> SecondMoments:
 
 
 def bench_aggregate(size: Size, peer: Peer | None) -> Measured:
-    """All owners' shares, read from sealed files, multiplied, and the products written."""
+    """Measure the aggregation: read all shares from sealed files, multiply them, and write the products."""
     figures, public = size.figures, size.secret.public
     distinct = min(size.owners, _MOST_DISTINCT_SHARES)
     with tempfile.TemporaryDirectory() as folder:
@@ -252,7 +252,7 @@ def bench_aggregate(size: Size, peer: Peer | None) -> Measured:
 
 
 def bench_release(size: Size, peer: Peer | None) -> Measured:
-    """The proxy's release from the stored products and the stored draw; what is done ahead is told apart."""
+    """Measure the proxy's release from the stored products and noise. Work done ahead is given separately."""
     figures, public = size.figures, size.secret.public
     with tempfile.TemporaryDirectory() as folder:
         place = _place(size, Path(folder))
@@ -300,7 +300,10 @@ def bench_release(size: Size, peer: Peer | None) -> Measured:
 
 
 def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
-    """The release decrypted, unpacked and centred. The floor is two bare half-size powers each."""
+    """Measure decrypting, unpacking and centring a release.
+
+    The floor is two bare half-size powers for each.
+    """
     figures, secret, public = size.figures, size.secret, size.secret.public
     encryptor, layout = Encryptor(public, 60), size.layout
     if size.release is ReleaseKind.JOINT:
@@ -343,7 +346,7 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
         peer,
         act,
         operations,
-        ("multiplications are half-size powers here",),
+        ("here a multiplication is a power with half-size numbers",),
         half_power,
     )
 
@@ -353,16 +356,16 @@ def _place(size: Size, folder: Path) -> StudyFiles:
 
 
 def _with_cores(workers: int, act: Callable[[], object]) -> None:
-    """`act` on so many cores: the proxy takes as many as it may use.
+    """Run `act` on this number of cores; the proxy uses all cores that it may use.
 
     Raises:
-        UsageError: only Linux lets a process choose fewer cores than there are.
+        UsageError: this system does not let a process use fewer cores than there are; only Linux does.
     """
     choose, chosen = getattr(os, "sched_setaffinity", None), getattr(os, "sched_getaffinity", None)
     if choose is None or chosen is None:
         if workers < core_count():
             raise UsageError(
-                "bad-option", f"this system cannot measure with {workers} workers", "leave --workers out"
+                "bad-option", f"this system cannot measure with {workers} workers", "leave out --workers"
             )
         act()
         return

@@ -1,8 +1,8 @@
 """Writes the tables of docs/performance.md: runs `dpdpca bench` once a row and prints Markdown.
 
-python benchmarks/growth.py > growth.md                 every group, hours on two cores
-python benchmarks/growth.py aims encrypt                these groups alone
-python benchmarks/growth.py release --having 617        rows of a group with these words in them
+python -m dpdpca_lab.benchmarks.growth > growth.md                 every group, hours on two cores
+python -m dpdpca_lab.benchmarks.growth aims encrypt                these groups alone
+python -m dpdpca_lab.benchmarks.growth release --having 617        rows of a group with these words in them
 """
 
 import argparse

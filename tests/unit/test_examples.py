@@ -1,0 +1,132 @@
+"""Every program in `examples/` runs as it stands."""
+
+import importlib.util
+import re
+import runpy
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from proxy_world import PATIENCE_SECONDS, ProxyWorld, free_port, wait_for
+from study_parties import Parties
+from user_world import UserWorld
+
+from dpdpca_user.results.model import claim
+from dpdpca_user_service.app import make_app
+from dpdpca_user_service.stages import Stage
+
+FOLDER = Path(__file__).parents[2] / "examples"
+DRAFT = """
+title = "What varies together"
+purpose = "An example."
+release = "joint"
+epsilon = 1
+clip_norm = 1
+max_records = 5000
+min_records = 10
+min_owners = 2
+closing = "when-complete"
+
+[[features]]
+name = "age"
+lower = 18
+upper = 100
+
+[[features]]
+name = "weight"
+lower = 30
+upper = 150
+"""
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """What stands before and after the first colon of each printed line."""
+    lines = capsys.readouterr().out.splitlines()
+    return dict(line.split(": ", 1) for line in lines if ": " in line)
+
+
+def test_the_list_names_every_example() -> None:
+    named = re.findall(r"^\| `(\w+\.py)`", (FOLDER / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == sorted(path.name for path in FOLDER.glob("*.py"))
+
+
+def test_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(FOLDER / "one_table.py"), run_name="__main__")
+    shown = printed(capsys)
+    assert shown["promise"] == "1.0 4e-08 replace-one"
+    assert shown["components above the noise"] == "2 of 2"
+
+
+def test_federation(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(FOLDER / "federation.py"), run_name="__main__")
+    shown = printed(capsys)
+    assert shown["records"] == "3300"
+    assert abs(float(shown["first component, age"])) > 0.8
+
+
+@pytest.fixture
+def world(tmp_path: Path, parties: Parties) -> Iterator[UserWorld]:
+    world = ProxyWorld(tmp_path / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
+    world.start()
+    world.enrol_all()
+    user = UserWorld(world, tmp_path / "user")
+    yield user
+    user.service.close()
+    world.stop()
+
+
+@pytest.fixture
+def service_url(world: UserWorld) -> Iterator[str]:
+    port = free_port()
+    application = make_app(world.service, drive=False)
+    server = uvicorn.Server(uvicorn.Config(application, port=port, lifespan="off", log_config=None))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    wait_for(lambda: server.started or not thread.is_alive())
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(20)
+
+
+def example(name: str) -> Any:
+    """The program as a module, not yet run."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rest_api_and_read_model(
+    world: UserWorld, service_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program waits while owners deliver, as between organisations; then a model file is read."""
+    (tmp_path / "draft.toml").write_text(DRAFT)
+    program = example("rest_api")
+    program.PAUSE_SECONDS = 0.05
+    arguments = (service_url, str(world.home / "token"), str(tmp_path / "draft.toml"))
+    running = threading.Thread(target=program.main, args=arguments)
+    running.start()
+    wait_for(lambda: bool(world.service.store.all()))
+    row = world.advance_to(world.service.store.all()[0], Stage.OPEN)
+    world.deliver_all(row)
+    row = world.advance_to(row, Stage.PUBLISHED)
+    running.join(PATIENCE_SECONDS)
+    assert not running.is_alive()
+    out = capsys.readouterr().out
+    model = world.service.model_of(row.id)
+    assert claim(model) in out
+    assert re.search(
+        r"^scores of a record at the middle of all bounds: \[\[-?[\d.]+.*\]\]$", out, re.MULTILINE
+    )
+
+    (tmp_path / "model.npz").write_bytes(model.to_bytes())
+    example("read_model").main(str(tmp_path / "model.npz"))
+    shown = printed(capsys)
+    assert shown["study"] == row.known_study.hex()
+    assert shown["records"].startswith("600 - promise: 1")
+    assert re.match(r"\d+% of the variance, ", shown["component 1"])
