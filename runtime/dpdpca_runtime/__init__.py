@@ -1,1 +1,4 @@
-"""What every role stands on outside the protocol: files, locks, keys at rest, worker processes, HTTP."""
+"""What every role stands on outside the protocol: files, locks, keys at rest, worker processes, HTTP.
+
+Other packages may import every module.
+"""

@@ -1,1 +1,4 @@
-"""The data user's service: holds the secret key, drives each study to its end, serves models."""
+"""The data user's service: holds the secret key, drives each study to its end, serves models.
+
+Other packages import nothing from it.
+"""
