@@ -2,10 +2,11 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
+PYTHONS ?= 3.12 3.13
 # A test that hangs says where, and fails.
 NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test nightly test-system lint audit bench docs reference vectors clean
+.PHONY: demo test nightly test-system test-pythons look-pythons lint audit bench docs reference vectors clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
@@ -18,6 +19,12 @@ nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutant
 
 test-system: .venv/dev.stamp ## a browser, nginx and a container engine; .ci/run installs what they need
 	$(BIN)/pytest -m system
+
+test-pythons: ## nightly: the fast tests on PYTHONS, versions or paths; names those that this machine lacks
+	.ci/pythons suite $(PYTHONS)
+
+look-pythons: ## PYTHONS again: a fresh environment from the lock, all imports, all help, one study
+	.ci/pythons look $(PYTHONS)
 
 bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a minute on one core
 	$(BIN)/python -m dpdpca_lab.benchmarks.growth short
@@ -41,7 +48,7 @@ vectors: .venv/dev.stamp ## written anew, byte for byte the same
 	$(BIN)/python tests/vectors/generate.py
 
 clean:
-	rm -rf .venv .venv-audit .venv-docs .venv-generated-client .cache build demo-report.html
+	rm -rf .venv .venv-audit .venv-docs .venv-generated-client .venv-pythons .cache build demo-report.html
 
 # The lock is installed with its hashes, then the project itself without looking for anything more.
 .venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python

@@ -1,6 +1,9 @@
 """The data user's side: estimators for Python, the model file, the report, and the commands.
 
 `FederatedPCA` and `DPPCA` are loaded on first use, so that the commands start without loading scikit-learn.
+
+Other packages import only `commands`, `estimator`, `evidence`, `home`, `planning`, `results` and
+`service_client`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -3,4 +3,6 @@ experiments.
 
 All of it runs locally, for comparison. Nothing here is part of a study. Every result says what is exact, what
 is approximate, and what is assumed.
+
+Other packages import nothing from it.
 """

@@ -1,1 +1,4 @@
-"""The infrastructure that all roles share: files, locks, stored keys, worker processes and HTTP."""
+"""The infrastructure that all roles share: files, locks, stored keys, worker processes and HTTP.
+
+Other packages may import every module.
+"""

@@ -196,6 +196,29 @@ def test_source_folders_are_no_packages(folder: str) -> None:
     )
 
 
+def imported_by_others(package: str) -> set[str]:
+    """First names of the modules of `package` that other packages import."""
+    found: set[str] = set()
+    for other, folder in PACKAGES.items():
+        for path in (ROOT / folder / other).rglob("*.py") if other != package else ():
+            source = path.read_text("utf-8")
+            found |= set(re.findall(rf"^\s*(?:from|import) {package}\.(\w+)", source, re.M))
+            for names in re.findall(rf"^\s*from {package} import ([\w, ]+)", source, re.M):
+                found |= set(names.split(", "))
+    return found
+
+
+@pytest.mark.parametrize(
+    "package", sorted(set(PACKAGES) - {"dpdpca_protocol", "dpdpca_runtime", "dpdpca_interop"})
+)
+def test_other_packages_import_what_a_package_offers_them(package: str) -> None:
+    """Each `__init__` lists it in one sentence: nothing else is imported, and nothing is listed in vain."""
+    stated = (ROOT / PACKAGES[package] / package / "__init__.py").read_text("utf-8")
+    sentence = re.search(r"^Other packages import (only|nothing) ([^.]*)\.", stated, re.M)
+    assert sentence is not None
+    assert set(re.findall(r"`(\w+)`", sentence[2])) == imported_by_others(package)
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     target = tmp_path_factory.mktemp("wheel")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import uvicorn
 from proxy_world import PATIENCE_SECONDS, ProxyWorld, free_port, wait_for
+from study_parties import Parties
 from user_world import UserWorld
 
 from dpdpca_user.results.model import claim
@@ -67,7 +68,7 @@ def test_federation(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.fixture
-def world(tmp_path: Path, parties: Any) -> Iterator[UserWorld]:
+def world(tmp_path: Path, parties: Parties) -> Iterator[UserWorld]:
     world = ProxyWorld(tmp_path / "proxy", parties.user, list(parties.owners), parties.secret, parties.proof)
     world.start()
     world.enrol_all()

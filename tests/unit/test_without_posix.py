@@ -19,37 +19,8 @@ TAKEN_AWAY = "import no_posix; no_posix.take_away()\n"
 AS_ON_WINDOWS = f"{TAKEN_AWAY}no_posix.add_windows_locks()\n"
 
 LOOK_AT_ALL = """
-import contextlib, importlib, io, json, pkgutil
-import dpdpca_cli.main as cli
-import typer.main
-
-modules, helped, failed = [], [], {}
-for top in ("protocol", "runtime", "proxy", "user_service", "owner", "user", "interop", "cli", "lab"):
-    package = importlib.import_module(f"dpdpca_{top}")
-    for module in pkgutil.walk_packages(package.__path__, f"dpdpca_{top}."):
-        if ".migrations." in module.name:
-            continue  # alembic runs these, with a context of its own
-        modules.append(module.name)
-        try:
-            importlib.import_module(module.name)
-        except BaseException as error:
-            failed[module.name] = repr(error)
-
-def help_of(words, command):
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            cli.main([*words, "--help"])
-    except SystemExit as left:
-        if left.code or "Usage:" not in said.getvalue():
-            failed[" ".join(words)] = said.getvalue()
-    helped.append(" ".join(words))
-    for name, below in getattr(command, "commands", {}).items():
-        whole = cli.PARTS[name].load(name) if not words and name in cli.PARTS else below
-        help_of([*words, name], whole)
-
-help_of([], typer.main.get_command(cli.app))
-print(json.dumps({"modules": modules, "helped": helped, "failed": failed}))
+import dataclasses, every_part, json
+print(json.dumps(dataclasses.asdict(every_part.look())))
 """
 
 OWNER = """
