@@ -132,7 +132,7 @@ def test_choices() -> None:
     assert read_choice("a", "x", ("a", "b")) == "a"
     with pytest.raises(PolicyError, match="x must be one of a, b"):
         read_choice("c", "x", ("a", "b"))
-    with pytest.raises(PolicyError, match="'c' is not available in this version"):
+    with pytest.raises(PolicyError, match="x 'c' is not available in this version"):
         read_choice("c", "x", ("a", "b"), not_offered=("c",))
     with pytest.raises(MessageError):
         read_choice(1, "x", ("a",))
