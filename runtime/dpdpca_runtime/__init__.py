@@ -1,4 +1,4 @@
-"""What every role stands on outside the protocol: files, locks, keys at rest, worker processes, HTTP.
+"""The infrastructure that all roles share: files, locks, stored keys, worker processes and HTTP.
 
 Other packages may import every module.
 """

@@ -1,6 +1,7 @@
-"""The unsigned JSON bodies of a proxy's routes; signed statements stand in them as they were signed.
+"""The unsigned JSON bodies of a proxy's routes.
 
-They inform: what a signed statement can decide is not decided on them. A newer proxy may say more.
+They contain signed statements unchanged. The bodies are only informative: a decision that a signed statement
+can support must not rest on them. A newer proxy may add members.
 """
 
 from typing import Annotated, Any, Final
@@ -15,7 +16,7 @@ Time = Annotated[str, Field(pattern=TIME_PATTERN, examples=["2026-11-28T12:00:00
 Signed = dict[str, Any]
 
 STATEMENT_MARK: Final = "x-statement"
-"""In a schema: here stands that of a signed statement of this kind; see `dpdpca_runtime.asgi.contract`."""
+"""Marks the place of a signed statement's schema in a schema; see `dpdpca_runtime.asgi.contract`."""
 
 
 def statement(kind: str) -> WithJsonSchema:
@@ -42,20 +43,20 @@ class Readiness(Body):
 
 
 class NotReady(Readiness):
-    """It cannot."""
+    """The service cannot do its work."""
 
-    reason: str = Field(description="In words that hold no secret.")
+    reason: str = Field(description="The reason, without secrets.")
 
 
 class EnrolmentRequest(Body):
-    """An introduction and the permission for it."""
+    """An enrolment statement and the invitation for it."""
 
     enrolment: Annotated[Signed, statement("enrolment")]
-    invitation: str = Field(description="The token of a single-use invitation.", examples=["0a" * 32])
+    invitation: str = Field(description="Token of a single-use invitation.", examples=["0a" * 32])
 
 
 class Enrolled(Body):
-    """The party's id, and the proxy's card."""
+    """The id of the enrolled party, and the proxy's card."""
 
     party: Id
     proxy: Annotated[Signed, statement("proxy")]
@@ -68,20 +69,20 @@ class Successor(Body):
 
 
 class Rotations(Body):
-    """Key rotations, oldest first."""
+    """Key rotation statements, oldest first."""
 
     rotations: list[Annotated[Signed, statement("rotation")]]
 
 
 class PartyBody(Body):
-    """An enrolled party, as the proxy's operator named it."""
+    """An enrolled party, with the name that the proxy's operator gave it."""
 
     ed25519: Id
     enrolled_at: Time
     name: str
     party: Id
     role: str = Field(description="owner or user")
-    successor: Id | None = Field(description="The id of the key that this one gave way to.")
+    successor: Id | None = Field(description="Id of the key that replaced this one.")
     x25519: Id
 
 
@@ -96,7 +97,7 @@ class OpenedStudy(Body):
 
 
 class Progress(Body):
-    """How far long work has come: `done` of `total` steps of `phase`."""
+    """Progress of long work: `done` of `total` steps of `phase`."""
 
     done: int = Field(ge=0)
     phase: str
@@ -110,7 +111,7 @@ class StudyProgress(Progress):
 
 
 class StudySummary(Body):
-    """A study, in short."""
+    """A study in short form."""
 
     closed_at: Time | None
     closes_at: Time
@@ -118,11 +119,11 @@ class StudySummary(Body):
     created_at: Time
     delta: str
     epsilon: str
-    failure: str | None = Field(description="Why it failed, as a slug.")
+    failure: str | None = Field(description="Reason of the failure, as a slug.")
     max_owners: int
     min_owners: int
     owners_complete: int
-    share_bytes: int = Field(description="What an owner sends.")
+    share_bytes: int = Field(description="Size of an owner's share.")
     release: ReleaseKind
     released_at: Time | None
     state: StudyState
@@ -136,7 +137,7 @@ class Studies(Body):
 
 
 class OwnerInStudy(Body):
-    """Where one owner stands in a study."""
+    """State of one owner in a study."""
 
     name: str
     owner: Id
@@ -145,7 +146,7 @@ class OwnerInStudy(Body):
 
 
 class CohortMemberBody(Body):
-    """An owner in a closed study, its share's version, and the digest of its statement."""
+    """An owner in a closed study, with the version of its share and the digest of its statement."""
 
     owner: Id
     statement: Id
@@ -161,7 +162,7 @@ class StudyDetail(StudySummary):
     mark: Annotated[Signed, statement("mark")]
     owners: list[OwnerInStudy]
     progress: Progress | None
-    records: int | None = Field(description="N of a masked study, for its data user alone.")
+    records: int | None = Field(description="N of a masked study; only for its data user.")
 
 
 class Transcript(Body):
@@ -173,10 +174,10 @@ class Transcript(Body):
 class ShareStatus(Body):
     """What the proxy holds of the caller's share."""
 
-    chunks: list[int] = Field(description="Positions of the chunks that arrived.")
+    chunks: list[int] = Field(description="Positions of the chunks that have arrived.")
     receipt: Annotated[Signed, statement("receipt")] | None
     state: ShareState
-    version: int | None = Field(description="The version that is arriving or arrived.")
+    version: int | None = Field(description="Version that is being uploaded or was uploaded.")
 
 
 class Release(Body):

@@ -1,4 +1,4 @@
-"""No image of a process that holds keys is written to a disk when it dies."""
+"""Prevents core dumps of processes that hold keys."""
 
 import ctypes
 import sys
@@ -6,16 +6,17 @@ import sys
 from dpdpca_runtime.system import optional_module
 
 _resource = optional_module("resource")
-"""Missing on Windows, which writes no images unless its administrator has asked for them."""
+"""Missing on Windows, which writes no core dumps unless its administrator enables them."""
 _PR_SET_DUMPABLE = 4  # of linux/prctl.h
 
 
 def forbid_core_dumps() -> None:
-    """For this process. What it starts inherits the limit alone, so each program of ours asks for itself.
+    """Forbids core dumps of this process.
 
-    The limit stops files. Linux hands the image to a program such as systemd-coredump or apport whatever the
-    limit is, but not that of a process which is not dumpable; nor may others of the same account read the
-    memory of one.
+    Child processes only inherit the limit, so each of our programs calls this itself. The limit prevents core
+    files. Regardless of the limit, Linux passes core dumps to a program such as systemd-coredump or apport,
+    unless the process is marked as not dumpable. Other processes of the same account cannot read the memory
+    of such a process either.
     """
     if _resource is not None:
         _resource.setrlimit(_resource.RLIMIT_CORE, (0, 0))

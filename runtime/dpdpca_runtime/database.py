@@ -1,8 +1,8 @@
-"""The only door to a service's database: `transaction(name)` to change, `reading(name)` to read.
+"""Access to a service's database: `transaction(name)` to write, `reading(name)` to read.
 
-A transaction that has returned is on the disk, and writers take their turn: a row that was read inside a
-transaction is still true when it is written. What the database cannot do is said in the words of the error
-taxonomy. Callers see SQLAlchemy alone; what only one engine knows stands in that engine's module.
+A transaction that has returned is on the disk. Writers run one after the other, so a row that was read inside
+a transaction has not changed when it is written. Failures of the database are raised as our own errors.
+Callers only see SQLAlchemy; code for one engine is in that engine's module.
 """
 
 import threading
@@ -23,10 +23,10 @@ Observer = Callable[[str], None]
 
 
 class Database:
-    """One database and its connections.
+    """A database and its connections.
 
     Args:
-        path: the file; made by `upgrade` if it is not there.
+        path: the file. `upgrade` creates it if it is missing.
         migrations: the folder of the schema's Alembic scripts.
         observe: called with the name of every transaction that changed something.
     """
@@ -38,11 +38,11 @@ class Database:
         self._store = sqlite.SqliteFile(path)
         self._engine = self._store.engine
         self._writer = threading.Lock()
-        self._has_to_forget = True  # what an earlier run left undone is not known
+        self._has_to_forget = True  # it is unknown what an earlier run left undone
 
     @contextmanager
     def transaction(self, name: str) -> Iterator[Connection]:
-        """A transaction that may change rows: all of it is on the disk when this returns, or none of it.
+        """A transaction that may change rows. When this returns, either all of it is on the disk or none.
 
         Args:
             name: what becomes true, for metrics.
@@ -57,17 +57,17 @@ class Database:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Connection]:
-        """One consistent view; raises like `transaction`."""
+        """A consistent view for reading. Raises like `transaction`."""
         with self._store.reading() as connection:
             yield connection
 
     def upgrade(self) -> None:
-        """Brings the schema to this version's, making the file (0600) if need be.
+        """Upgrades the schema to this version. Creates the file (mode 0600) if it is missing.
 
         Raises:
-            PolicyError: `newer-store`, the file was written by a later version.
-            IntegrityError: `state-corrupt`, the file is damaged. A search that misses a row would do again
-                what was done: the proxy would draw a second noise.
+            PolicyError: `newer-store`, a later version wrote the file.
+            IntegrityError: `state-corrupt`, the file is damaged. If a search missed a row, finished work
+                would be repeated: the proxy would draw noise a second time.
         """
         self._store.make()
         self._store.check_whole()
@@ -79,24 +79,24 @@ class Database:
             if present is not None and present not in known:
                 raise PolicyError(
                     "newer-store",
-                    "the database was written by a later version of this program",
-                    "run that version, or restore a backup made by this one",
+                    "a later version of this program wrote the database",
+                    "run that version, or restore a backup from this version",
                 )
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
     @property
     def has_to_forget(self) -> bool:
-        """Whether deleted content may still stand in a file of the database."""
+        """Whether a file of the database may still contain deleted content."""
         return self._has_to_forget
 
     def forget_deleted(self) -> bool:
-        """Takes what was deleted out of every file of the database.
+        """Removes deleted content from every file of the database.
 
-        A reader at work or a failing disk can hold it up: then it is still to do, and is no error.
+        An active reader or a failing disk can delay this. That is not an error; it must be tried again later.
 
         Returns:
-            Whether it is done; `has_to_forget` says the same until the next call.
+            Whether it was done. `has_to_forget` gives the opposite until the next call.
         """
         self._has_to_forget = True
         with self._writer, suppress(UnavailableError):
@@ -108,19 +108,22 @@ class Database:
 
 
 def conditional_insert(table: TableClause) -> sqlite.Insert:
-    """An INSERT that can say what happens where its row is there already, which is no standard SQL."""
+    """An INSERT that can define what happens if the row already exists, which is not standard SQL."""
     return sqlite.insert(table)
 
 
 def change_one(connection: Connection, statement: Executable, conflict: DpdpcaError) -> None:
-    """Executes a conditional write. Unless it hits one row, raises `conflict`: the transaction is undone."""
+    """Executes a conditional write.
+
+    Raises `conflict` unless it changes exactly one row; the transaction is then rolled back.
+    """
     if connection.execute(statement).rowcount != 1:
         raise conflict
 
 
 @contextmanager
 def as_written() -> Iterator[None]:
-    """What does not read back as it was written is damage, whoever asked for it.
+    """Reports errors in stored data as damage instead of errors of a peer.
 
     Raises:
         IntegrityError: `state-corrupt`.
@@ -129,5 +132,5 @@ def as_written() -> Iterator[None]:
         yield
     except (MessageError, KeyError, TypeError, ValueError) as error:
         raise IntegrityError(
-            "state-corrupt", "a stored row is not what this program wrote", sqlite.RESTORE
+            "state-corrupt", "a stored row is damaged: this program did not write its content", sqlite.RESTORE
         ) from error

@@ -1,4 +1,4 @@
-"""Manifests that a role's database holds: they name the keys of those who have acted from its home."""
+"""Reads manifests from a role's database. They name the keys that were used with its home."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -11,11 +11,11 @@ _LOOK = "SELECT manifest FROM studies WHERE manifest IS NOT NULL ORDER BY rowid 
 
 
 def kept_manifests(database: Path) -> list[Statement]:
-    """The first and the last manifest in the table `studies`; none where there is none, or no such database.
+    """The first and the last manifest in the table `studies`; empty if there is none, or no database.
 
     Args:
-        database: of the proxy or the data user, of any version. Its service may be at work on it: this is a
-            look that changes nothing.
+        database: the database of the proxy or the data user, in any version. It is only read, so its service
+            may be running.
     """
     kept = []
     address = f"{database.absolute().as_uri()}?mode=ro"

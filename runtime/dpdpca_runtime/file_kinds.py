@@ -1,4 +1,4 @@
-"""What a file is that no reader of ours takes, by its first bytes, and what to do with it instead."""
+"""Recognises unsupported files by their first bytes, and says what to do with them instead."""
 
 import codecs
 import zipfile
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Final
 
 BEGINNING_BYTES: Final = 512
-"""As many of a file's first bytes as `foreign_kind` looks at."""
+"""How many first bytes of a file `foreign_kind` needs."""
 _EXPORT = "export it as CSV or Parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """What a file is, as the end of a sentence, and what to do."""
+    """The kind of a file, as the end of a sentence, and what to do with it."""
 
     name: str
     advice: str
@@ -21,15 +21,15 @@ class FileKind:
 
 ENCRYPTED: Final = FileKind(
     "encrypted, in whole or in part",
-    "export it without encryption onto a disk that only you can read: no keys are taken here",
+    "export it without encryption to a disk that only you can read; this program accepts no keys for data",
 )
-_ASK = "ask for the table behind it, as CSV or Parquet"
+_ASK = "ask for the underlying table as CSV or Parquet"
 _UNPACK = "unpack it first"
 _BINARY: Final = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", FileKind("an old Office document, such as .xls", _EXPORT)),
     (b"SQLite format 3\0", FileKind("an SQLite database", "name it by URL: sqlite:///PATH, with --query")),
     (b"PARE", ENCRYPTED),
-    (b"FEA1", FileKind("Feather version 1", "store it again as version 2")),
+    (b"FEA1", FileKind("Feather version 1", "save it again as version 2")),
     (b"Obj\x01", FileKind("an Avro file", _EXPORT)),
     (b"ORC", FileKind("an ORC file", _EXPORT)),
     (b"\x89HDF\r\n\x1a\n", FileKind("an HDF5 file", _EXPORT)),
@@ -37,8 +37,8 @@ _BINARY: Final = (
     (b"<stata_dta>", FileKind("a Stata file", _EXPORT)),
     (b"$FL2", FileKind("an SPSS file", _EXPORT)),
     (b"RDX", FileKind("R data", _EXPORT)),
-    (b"\x80\x04", FileKind("a Python pickle, which is not opened", _EXPORT)),
-    (b"\x80\x05", FileKind("a Python pickle, which is not opened", _EXPORT)),
+    (b"\x80\x04", FileKind("a Python pickle, which is never opened", _EXPORT)),
+    (b"\x80\x05", FileKind("a Python pickle, which is never opened", _EXPORT)),
     (b"\xfd7zXZ\0", FileKind("compressed with xz", "unpack it, or compress it with gzip or zstd")),
     (b"7z\xbc\xaf\x27\x1c", FileKind("a 7z archive", _UNPACK)),
     (b"Rar!", FileKind("a RAR archive", _UNPACK)),
@@ -46,7 +46,7 @@ _BINARY: Final = (
     (b"\xff\xd8\xff", FileKind("a picture", _ASK)),
     (b"\x7fELF", FileKind("a program", "give the path of the data")),
 )
-"""These begin no text: a column may be called PARENT."""
+"""These bytes cannot begin a text table. A column could be called PARENT."""
 _TEXT: Final = (
     (b"%pdf", FileKind("a PDF document", _ASK)),
     (b"-----begin ", FileKind("a key or a certificate", "give the path of the data")),
@@ -60,12 +60,15 @@ _CONTROL: Final = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1a")
 
 
 def is_binary(beginning: bytes) -> bool:
-    """Whether there are bytes that no text in UTF-8 or a code page holds. UTF-16 counts as binary here."""
+    """Whether there are bytes that do not occur in text (UTF-8 or a code page).
+
+    UTF-16 counts as binary here.
+    """
     return not _CONTROL.isdisjoint(beginning)
 
 
 def foreign_kind(beginning: bytes) -> FileKind | None:
-    """What a file with these first bytes is, if it is known to be no table that is read here."""
+    """The kind of a file with these first bytes, if it is known and is not a supported table."""
     if is_binary(beginning):
         if beginning[_TAR_AT : _TAR_AT + len(_TAR)] == _TAR:
             return FileKind("a tar archive", _UNPACK)
@@ -77,7 +80,7 @@ def foreign_kind(beginning: bytes) -> FileKind | None:
 
 
 def zip_kind(path: Path) -> FileKind:
-    """What the ZIP archive at `path` is.
+    """The kind of the ZIP archive at `path`.
 
     Raises:
         OSError, zipfile.BadZipFile: it cannot be read.

@@ -1,10 +1,9 @@
-"""Files that only their owner may read, written so that a crash leaves the old content or the new one.
+"""Private files, written so that after a crash they have either the old or the new content.
 
-A file appears under its name only when its bytes are on the disk: temporary file in the same folder, fsync,
-rename, fsync of the folder. Modes do not depend on the umask.
-
-Windows has no modes: there a file is as private as the folder that it is in. It refuses to rename or remove
-what a virus scanner or a reader has open, so both are tried again for a while.
+A file only appears under its name when its bytes are on the disk: temporary file in the same folder, fsync,
+rename, fsync of the folder. Modes do not depend on the umask. Windows has no modes: there a file is as
+private as its folder. Windows also refuses to rename or remove a file that a virus scanner or a reader has
+open, so both are retried for a while.
 """
 
 import os
@@ -32,15 +31,16 @@ _PAUSE_SECONDS = 0.05
 
 
 def private_dir(path: Path) -> Path:
-    """`path` as a folder of mode 0700, made with its parents if it is not there.
+    """Makes sure that `path` is a folder.
 
-    A folder that is there already keeps its mode: it may be one that other programs need.
+    A new folder gets mode 0700, and its parents are created too. An existing folder keeps its mode, because
+    other programs may need it.
 
     Returns:
         `path`.
 
     Raises:
-        PolicyError: the folder exists and others may write into it, so they could swap a key.
+        PolicyError: the folder exists and others may write into it, so they could replace a key.
     """
     if not path.is_dir():
         for missing in reversed([path, *(p for p in path.parents if not p.exists())]):
@@ -51,7 +51,7 @@ def private_dir(path: Path) -> Path:
     if may_others_write(path):
         raise PolicyError(
             "folder-not-private",
-            "others may write into a private folder",
+            "other users may write into a private folder",
             f"run: chmod go-w {shlex.quote(str(path))}, or name another folder",
             place=str(path),
         )
@@ -59,16 +59,16 @@ def private_dir(path: Path) -> Path:
 
 
 def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """Put `content` at `path` with mode 0600, all or nothing.
+    """Writes `content` to `path` atomically, with mode 0600.
 
     Args:
         path: its folder must exist.
         content: the whole file.
-        replace: False refuses to touch a file that is there, as for a key.
+        replace: False refuses to replace an existing file, for example a key.
 
     Raises:
         ConflictError: the file exists and `replace` is False.
-        OSError: the disk says no, of the file `path`; the old file is untouched.
+        OSError: the system cannot write the file `path`; the old file is unchanged.
     """
     with replacing(path, replace=replace) as file:
         if hasattr(os, "fchmod"):
@@ -77,14 +77,14 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
 
 
 def write_shared(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """As `write_private`, for what is no secret: others may read it as far as the umask lets them."""
+    """Like `write_private`, for content that is not secret. Others may read it as far as the umask allows."""
     with replacing(path, replace=replace, mode=_SHARED_FILE_MODE) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path, *, replace: bool = True, mode: int = _FILE_MODE) -> Iterator[IO[bytes]]:
-    """A file that takes the name `path` when the block ends well; else nothing is left of it.
+    """A file that gets the name `path` if the block ends without an error, and is removed otherwise.
 
     Raises like `write_private`.
     """
@@ -101,7 +101,7 @@ def replacing(path: Path, *, replace: bool = True, mode: int = _FILE_MODE) -> It
             _link_new(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        # Of a full disk the system does not say where, and our own name for the file tells nobody anything.
+        # If a disk is full, the system names no file, and our temporary name would mean nothing to a reader.
         if error.filename in (None, temporary, str(temporary)):
             error.filename = str(path)
         raise
@@ -111,15 +111,17 @@ def replacing(path: Path, *, replace: bool = True, mode: int = _FILE_MODE) -> It
 
 
 def make_private(path: Path) -> None:
-    """An empty file of mode 0600 at `path`, for a library that writes it later; one that is there is kept.
+    """Creates an empty file with mode 0600 at `path`, for a library that writes it later.
+
+    An existing file is kept.
 
     Raises:
-        OSError: the disk says no.
+        OSError: the system cannot create it.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     except FileExistsError:
-        # Not opened: closing it again would drop the locks that this process has on it.
+        # It is not opened, because closing it again would drop this process's locks on it.
         close_to_others(path)
         return
     try:
@@ -131,14 +133,14 @@ def make_private(path: Path) -> None:
 
 
 def close_to_others(path: Path) -> None:
-    """Gives the file at `path`, if there is one, mode 0600."""
+    """Sets the mode of the file at `path`, if there is one, to 0600."""
     with suppress(FileNotFoundError):
         if stat.S_IMODE(path.stat().st_mode) != _FILE_MODE:
             path.chmod(_FILE_MODE)
 
 
 def read_private(path: Path) -> bytes:
-    """The bytes at `path`, if nobody but its owner can read or change them.
+    """The bytes at `path`, if only its owner can read or change them.
 
     Raises:
         NotFoundError: there is no such file.
@@ -149,11 +151,11 @@ def read_private(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise NotFoundError("no-such-file", "a file is missing", place=str(path)) from error
     with os.fdopen(descriptor, "rb") as file:
-        # The open file is asked, not the name, so that nobody swaps it between the question and the reading.
+        # The mode is read from the open file and not by name, so that nobody can swap the file in between.
         if _HAS_MODES and os.fstat(file.fileno()).st_mode & _OTHERS_MAY_READ:
             raise PolicyError(
                 "file-not-private",
-                "others may read or change a private file",
+                "other users may read or change a private file",
                 f"run: chmod 600 {shlex.quote(str(path))}",
                 place=str(path),
             )
@@ -161,20 +163,20 @@ def read_private(path: Path) -> bytes:
 
 
 def remove_private(path: Path) -> None:
-    """Takes the file at `path` away; it stays away whatever happens after this returns."""
+    """Removes the file at `path`. After this returns, a crash cannot bring it back."""
     _patiently(path.unlink)
     sync_folder(path.parent)
 
 
 def may_others_write(path: Path) -> bool:
-    """Whether the mode of a file or folder lets others change it. False where there are no modes."""
+    """Whether the mode of a file or folder lets other users change it. False on systems without modes."""
     return _HAS_MODES and bool(path.stat().st_mode & _OTHERS_MAY_WRITE)
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in `folder` are on the disk when this returns."""
+    """Makes sure that the names in `folder` are on the disk."""
     if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no folders
+        return  # Windows cannot open folders
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -183,7 +185,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _patiently(act: Callable[[], object]) -> None:
-    """Does `act`, again and again for a few seconds while another program has the file open on Windows."""
+    """Calls `act`. On Windows it retries for a few seconds while another program has the file open."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
@@ -200,5 +202,5 @@ def _link_new(temporary: Path, path: Path) -> None:
         path.hardlink_to(temporary)
     except FileExistsError as error:
         raise ConflictError(
-            "file-exists", "a file exists already and is kept as it is", place=str(path)
+            "file-exists", "a file already exists and was not changed", place=str(path)
         ) from error

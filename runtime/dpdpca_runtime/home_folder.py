@@ -1,4 +1,4 @@
-"""Where a role keeps its state: an option, else DPDPCA_<ROLE>_HOME, else the user's configuration folder."""
+"""Where a role keeps its state: an option, else DPDPCA_<ROLE>_HOME, else the configuration folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,11 +12,11 @@ RoleName = Literal["owner", "proxy", "user"]
 
 
 def home_folder(role: RoleName, option: Path | None, environment: Mapping[str, str]) -> Path:
-    """The folder of `role`, not yet made.
+    """The folder of `role`. It is not created here.
 
     Args:
-        role: whose state.
-        option: what the command line says; wins over everything else.
+        role: the role.
+        option: the value from the command line. It overrides everything else.
         environment: usually `os.environ`; an empty value counts as absent.
 
     Raises:
@@ -31,12 +31,12 @@ def home_folder(role: RoleName, option: Path | None, environment: Mapping[str, s
 
 
 def witness_folder(environment: Mapping[str, str]) -> Path:
-    """Where the heads of owners' ledgers are kept once more, outside of the owners' own folders.
+    """The folder with copies of the heads of owners' ledgers, outside the owners' own folders.
 
-    A folder that is put back from a backup is then seen to be older than it was.
+    It detects a folder that was restored from an older backup.
 
     Args:
-        environment: usually `os.environ`; DPDPCA_OWNER_WITNESS names another place, such as another disk.
+        environment: usually `os.environ`. DPDPCA_OWNER_WITNESS can name another place, such as another disk.
     """
     named = environment.get("DPDPCA_OWNER_WITNESS")
     if named:
@@ -45,7 +45,7 @@ def witness_folder(environment: Mapping[str, str]) -> Path:
 
 
 def expanded(path: Path) -> Path:
-    """`path` with a leading ~ or ~USER spelt out.
+    """`path` with a leading ~ or ~USER expanded.
 
     Raises:
         UsageError: `bad-path`, there is no such user.
@@ -55,6 +55,6 @@ def expanded(path: Path) -> Path:
     except RuntimeError as error:
         raise UsageError(
             "bad-path",
-            f"{path} begins with ~ and there is no such user",
-            "name a folder of that name by its whole path, from / on",
+            f"{path} begins with ~, but there is no such user",
+            "if the folder's name really begins with ~, give its absolute path",
         ) from error

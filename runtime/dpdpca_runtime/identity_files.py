@@ -1,4 +1,4 @@
-"""A role's private keys in its home folder: those in use, those given up, and the statements between.
+"""A role's private keys in its home folder: the key in use, replaced keys, and the rotation statements.
 
     identity.pem           the keys in use, under a passphrase if one was given
     known-key.json         their public halves: a home remembers its keys
@@ -6,11 +6,10 @@
     rotations/N.json       the statement of rotation N
     next.pem               of a rotation that is under way
 
-A rotation that was interrupted goes on with the very key and statement that it began with.
-
-A home takes no other key than the one that it remembers, or one that rotations lead to from there. Otherwise
-a party could act under the key of another one, or under a key that it has given up. A home from before there
-was a memory takes the key that it is first used with, unless something else in the home names another one.
+An interrupted rotation continues with the same key and statement. A home only accepts the key that it
+remembers, or a key to which rotations lead from there. Otherwise a party could act with the key of another
+party, or with a replaced key. A home from a version without this memory accepts the key with which it is
+first used, unless something else in the home names another one.
 """
 
 import itertools
@@ -44,11 +43,9 @@ from dpdpca_runtime.locks import locked
 from dpdpca_runtime.words import fingerprint_words
 
 _FILE = "identity.pem"
-_RESTORE = (
-    "put back this home's own keys from its newest backup; another party needs a home of its own: --home"
-)
+_RESTORE = "restore this home's own keys from its newest backup; another party needs its own home (--home)"
 _SEALED = b"ENCRYPTED"
-"""Stands in the PEM of keys under a passphrase."""
+"""A part of the PEM of keys under a passphrase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +53,8 @@ class IdentityKeys:
     """All keys of one party.
 
     Attributes:
-        former: given up, the newest first.
-        rotations: the statements that lead from the first key to the present one.
+        former: the replaced keys, newest first.
+        rotations: the statements that lead from the first key to the present key.
     """
 
     current: IdentityKey
@@ -65,7 +62,7 @@ class IdentityKeys:
     rotations: tuple[Statement, ...] = ()
 
     def of(self, ed25519: bytes) -> IdentityKey | None:
-        """The key whose public half is this one."""
+        """The private key for this public key."""
         keys = (self.current, *self.former)
         return next((key for key in keys if key.public.ed25519 == ed25519), None)
 
@@ -75,8 +72,8 @@ class IdentityFiles:
 
     Args:
         home: the folder.
-        acted: the parties that have acted from this home, by whatever else is in it. Without a key of theirs
-            no key is taken. What it cannot read shows nothing.
+        acted: returns the parties that used this home, according to its other content. If there are any, only
+            a key of theirs is accepted. Unreadable content gives no parties.
     """
 
     def __init__(self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset) -> None:
@@ -89,7 +86,7 @@ class IdentityFiles:
 
     @property
     def are_remembered(self) -> bool:
-        """Whether the home has taken a key for its own."""
+        """Whether the home remembers a key."""
         return self._known_path.exists()
 
     @property
@@ -97,29 +94,29 @@ class IdentityFiles:
         return _SEALED in read_private(self._path)
 
     def open_with(self, passphrase: bytes) -> bool:
-        """Whether the key in use opens with it."""
+        """Whether the key in use opens with this passphrase."""
         with suppress(AuthenticationError):
             _read_key(self._path, passphrase)
             return True
         return False
 
     def check_unused(self) -> None:
-        """Raises ConflictError where there is a key, or was one."""
+        """Raises ConflictError if there is a key, or was one."""
         if self.exist:
             raise ConflictError(
                 "already-initialised",
-                f"there is a key in {self._home} already",
-                "use it, or name another folder with --home",
+                f"there is already a key in {self._home}",
+                "use this key, or name another folder with --home",
             )
         if self.are_remembered or self._acted():
             raise ConflictError(
                 "already-initialised",
-                f"the key of the home {self._home} is gone",
-                "put identity.pem back from a backup, or name another folder with --home",
+                f"the key of the home {self._home} is missing",
+                "restore identity.pem from a backup, or name another folder with --home",
             )
 
     def create(self, passphrase: bytes | None) -> IdentityKey:
-        """Raises ConflictError like `check_unused`: what is there is kept."""
+        """Creates a key. Raises ConflictError like `check_unused`; existing files are kept."""
         self.check_unused()
         key = IdentityKey.generate()
         write_private(self._path, key.to_pem(passphrase), replace=False)
@@ -127,15 +124,15 @@ class IdentityFiles:
         return key
 
     def load(self, passphrase: bytes | None) -> IdentityKeys:
-        """All keys.
+        """Loads all keys.
 
         Raises:
             NotFoundError: there are none.
             AuthenticationError: the passphrase is wrong or missing.
             IntegrityError: `state-corrupt`, keys and statements do not belong together; `other-key`, the key
-                in use is not one of this home's; `former-key`, it was given up.
+                in use is not a key of this home; `former-key`, it was replaced.
         """
-        known = self._known()  # before the key: a rotation writes the key first
+        known = self._known()  # read before the key, because a rotation writes the key first
         keys = self._read(passphrase)
         self._check_known(keys, known)
         self._check_acted(keys)
@@ -144,7 +141,7 @@ class IdentityFiles:
         return keys
 
     def _read(self, passphrase: bytes | None) -> IdentityKeys:
-        # In this order, so that a rotation that ends meanwhile is seen to be under way, or settled.
+        # In this order, so that a rotation that ends meanwhile is seen either as running or as finished.
         made, under_way = self._rotations(), self._next_path.exists()
         current = _read_key(self._path, passphrase)
         settled = next(
@@ -165,7 +162,7 @@ class IdentityFiles:
         return IdentityKeys(current, tuple(former), tuple(statement for _, statement in made[:settled]))
 
     def _check_known(self, keys: IdentityKeys, known: Identity | None) -> None:
-        """That the key in use is the one that is remembered, or follows it."""
+        """Checks that the key in use is the remembered one, or follows it."""
         present = keys.current.public
         if known is None or known == present or known.ed25519 in {key.public.ed25519 for key in keys.former}:
             return
@@ -173,19 +170,19 @@ class IdentityFiles:
             raise self._given_up(present.ed25519)
         raise IntegrityError(
             "other-key",
-            f"{self._path} is not the key of this home (this home's: {fingerprint_words(known.ed25519)};"
-            f" the one there: {fingerprint_words(present.ed25519)})",
+            f"{self._path} is not the key of this home (key of this home: "
+            f"{fingerprint_words(known.ed25519)}; key in the file: {fingerprint_words(present.ed25519)})",
             _RESTORE,
         )
 
     def _check_acted(self, keys: IdentityKeys) -> None:
-        """That all who have acted from this home were this party."""
+        """Checks that all parties that used this home are this party."""
         own = {key.public.party_id for key in (keys.current, *keys.former)}
         if not own.issuperset(self._acted()):
             raise IntegrityError(
                 "other-key",
-                f"{self._path} is not the key of this home: its studies are under another key"
-                f" (the one there: {fingerprint_words(keys.current.public.ed25519)})",
+                f"{self._path} is not the key of this home: its studies use another key (key in the file: "
+                f"{fingerprint_words(keys.current.public.ed25519)})",
                 _RESTORE,
             )
 
@@ -203,29 +200,29 @@ class IdentityFiles:
 
     def _remember(self, public: Identity) -> None:
         body = {"ed25519": public.ed25519.hex(), "format": FORMAT, "x25519": public.x25519.hex()}
-        with suppress(OSError):  # a home that cannot be written is looked at, and books nothing either
+        with suppress(OSError):  # a read-only home can be inspected, but nothing can be booked in it
             write_private(self._known_path, canonical_json(body))
 
     def rotate(
         self, role: str, passphrase: bytes | None, now: datetime, announce: Callable[[Statement], None]
     ) -> IdentityKeys:
-        """Gives up the key in use for a new one.
+        """Replaces the key in use by a new one.
 
         Args:
             role: owner, proxy or user.
-            passphrase: of the key in use; seals the new one too.
-            now: put into the statement.
-            announce: brings the statement to whoever must know it, before the new key is put to use. What it
-                raises leaves the old key in use and the rotation under way: another call goes on with it.
+            passphrase: of the key in use. It seals the new key too.
+            now: the time in the statement.
+            announce: sends the statement to the parties that need it, before the new key is used. If it
+                raises, the old key stays in use and the rotation stays unfinished; another call continues it.
 
         Raises:
-            ConflictError: another process is at it, or there were as many as may be.
+            ConflictError: another process is rotating, or the limit of rotations is reached.
         """
         busy = ConflictError("busy", "another command is rotating these keys", "wait until it has ended")
         with locked(private_dir(self._home) / "rotation.lock", patience_seconds=0, busy=busy):
             if self._next_path.exists() and read_private(self._next_path) == read_private(self._path):
                 remove_private(self._next_path)
-                return self.load(passphrase)  # it was interrupted when all but this was done
+                return self.load(passphrase)  # it was interrupted just before this last step
             keys = self.load(passphrase)
             number = len(keys.rotations) + 1
             if number > MOST_ROTATIONS:
@@ -272,8 +269,8 @@ class IdentityFiles:
     def _not_ours(self, path: Path) -> IntegrityError:
         return IntegrityError(
             "state-corrupt",
-            "a file beside the keys is not what this program wrote",
-            "put it back from a backup",
+            "a file next to the keys is damaged",
+            "restore it from a backup",
             place=str(path),
         )
 
@@ -281,15 +278,15 @@ class IdentityFiles:
         return IntegrityError(
             "state-corrupt",
             "the rotations in a home do not lead to the key in it",
-            "put the whole home back from one backup",
+            "restore the whole home from one backup",
             place=str(self._home),
         )
 
     def _given_up(self, ed25519: bytes) -> IntegrityError:
         return IntegrityError(
             "former-key",
-            f"this is a key that the home has given up ({fingerprint_words(ed25519)})",
-            "put back the newest identity.pem, former-keys and rotations from a backup",
+            f"this key of the home was replaced by a newer key ({fingerprint_words(ed25519)})",
+            "restore the newest identity.pem, former-keys and rotations from a backup",
             place=str(self._path),
         )
 
@@ -321,13 +318,16 @@ def _read_key(path: Path, passphrase: bytes | None) -> IdentityKey:
             error.place = str(path)
             raise
         if passphrase is not None:
-            _read_key(path, None)  # damage is told first
+            _read_key(path, None)  # report damage first
             raise AuthenticationError(
-                "wrong-passphrase", "the keys are under no passphrase", "leave it out", place=str(path)
+                "wrong-passphrase", "the keys have no passphrase", "omit the passphrase file", place=str(path)
             ) from error
-        damaged: Exception = error  # there is no passphrase that would open it
+        damaged: Exception = error  # no passphrase would open it
     except MessageError as error:
         damaged = error
     raise IntegrityError(
-        "state-corrupt", "a key file does not hold its two keys", "put it back from a backup", place=str(path)
+        "state-corrupt",
+        "a key file does not contain its two keys",
+        "restore it from a backup",
+        place=str(path),
     ) from damaged

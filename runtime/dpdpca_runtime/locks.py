@@ -1,6 +1,7 @@
-"""The one lock between processes: whoever holds it has locked a file that is there for nothing else.
+"""The lock between processes.
 
-The system takes the lock away from a process that ends, however it ends, so no stale lock is left behind.
+It locks a file that has no other use. The system releases the lock when a process ends for any reason, so
+there are no stale locks.
 """
 
 import os
@@ -15,18 +16,19 @@ from dpdpca_runtime.system import optional_module
 _FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 0.001, 0.05
 
 _fcntl = optional_module("fcntl")
-_msvcrt = optional_module("msvcrt")  # of Windows
+_msvcrt = optional_module("msvcrt")  # on Windows
 
 
 @contextmanager
 def locked(path: Path, *, patience_seconds: float, busy: DpdpcaError, shared: bool = False) -> Iterator[None]:
-    """Nobody else is in such a block with the same path: no other process, and no other thread of this one.
+    """Mutual exclusion for all blocks with the same path, in all processes and threads.
 
     Args:
-        path: of the lock file, in a folder that exists. It is made where it is missing, and it stays.
-        patience_seconds: how long to wait while somebody else holds the lock; 0 refuses at once.
-        busy: is raised then. It says who may be holding the lock and what to do.
-        shared: only keeps those out who do not share. Needs no right to write, but a file that is there.
+        path: the lock file, in an existing folder. It is created if it is missing, and it stays.
+        patience_seconds: how long to wait while another holds the lock; 0 refuses at once.
+        busy: the error to raise then. It says who may hold the lock and what to do.
+        shared: allows other shared blocks at the same time. It needs no write permission, but the file must
+            exist.
 
     Raises:
         DpdpcaError: `busy`.
@@ -50,16 +52,16 @@ def locked(path: Path, *, patience_seconds: float, busy: DpdpcaError, shared: bo
 
 
 def _take(descriptor: int, shared: bool) -> bool:
-    """Whether the lock is ours now."""
+    """Tries to take the lock. Returns whether it is ours now."""
     try:
         if _fcntl is not None:
             _fcntl.flock(descriptor, (_fcntl.LOCK_SH if shared else _fcntl.LOCK_EX) | _fcntl.LOCK_NB)
         elif _msvcrt is not None:
-            _msvcrt.locking(descriptor, _msvcrt.LK_NBLCK, 1)  # knows no shared locks: readers take turns
+            _msvcrt.locking(descriptor, _msvcrt.LK_NBLCK, 1)  # has no shared locks, so readers take turns
         else:
             raise UsageError(
                 "no-file-locks",
-                "this Python cannot lock files: it has neither the module fcntl nor msvcrt",
+                "this Python cannot lock files, because it has neither the module fcntl nor msvcrt",
                 "use CPython on Linux, macOS or Windows",
             )
     except (BlockingIOError, PermissionError):
@@ -69,5 +71,5 @@ def _take(descriptor: int, shared: bool) -> bool:
 
 def _give_back(descriptor: int) -> None:
     if _fcntl is None:
-        # Closing the file does it too, but on Windows at a time of the system's choosing.
+        # Closing the file would release it too, but on Windows at an unknown time.
         _msvcrt.locking(descriptor, _msvcrt.LK_UNLCK, 1)

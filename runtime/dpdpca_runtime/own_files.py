@@ -1,6 +1,6 @@
-"""The owner's own small files: canonical JSON, private, written all at once.
+"""Small private files of a role: canonical JSON, written atomically.
 
-What does not read back as we wrote it is corrupt and refused, never guessed.
+A file that cannot be read back is treated as damaged and refused.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,18 +15,18 @@ from dpdpca_runtime.files import private_dir, read_private, write_private
 
 
 def save(path: Path, body: Mapping[str, Any]) -> None:
-    """Put `body`, with the format version, at `path`; its folder is made if it is not there."""
+    """Writes `body`, with the format version, to `path`. Creates its folder if it is missing."""
     private_dir(path.parent)
     write_private(path, canonical_json({**body, "format": FORMAT}))
 
 
 def load(path: Path, *members: str, optional: str | None = None) -> dict[str, Any]:
-    """The body at `path` with exactly these members (and `format`), and perhaps an `optional` one.
+    """The body at `path` with exactly these members, `format`, and possibly `optional` ones.
 
     Raises:
-        NotFoundError: no such file.
-        PolicyError: others can reach it.
-        IntegrityError: it is not what we wrote.
+        NotFoundError: there is no such file.
+        PolicyError: others can access it.
+        IntegrityError: it is damaged.
     """
     with own_file(path):
         body = parse_canonical(read_private(path))
@@ -36,21 +36,21 @@ def load(path: Path, *members: str, optional: str | None = None) -> dict[str, An
 
 @contextmanager
 def own_file(path: Path) -> Iterator[None]:
-    """What would be a peer's fault in a message is corruption in a file of our own."""
+    """Reports errors in the content of our own files as damage instead of errors of a peer."""
     try:
         yield
     except (MessageError, AuthenticationError) as error:
         raise IntegrityError(
             "state-corrupt",
-            "a file of the home is not what this program wrote",
-            "put it back from a backup, or move it away",
+            "a file of the home is damaged: this program did not write its content",
+            "restore it from a backup, or move it away",
             place=str(path),
         ) from error
     except PolicyError as error:
         if error.slug == "manifest-refused":
             raise IntegrityError(
                 "state-corrupt",
-                "a file of the home holds what this version refuses",
+                "a file of the home has content that this version refuses",
                 "use the version that wrote it",
                 place=str(path),
             ) from error

@@ -1,7 +1,7 @@
-"""Passphrases of keys at rest: from a file, or asked for at a terminal; never on a command line.
+"""Passphrases of stored keys: from a file or from the terminal, never from the command line.
 
-A passphrase is bytes: those in the file. Only where a byte-order mark stands before them are they text in
-another encoding, and then the passphrase is what a terminal gives for that text, which is UTF-8.
+A passphrase consists of the bytes in the file. If they begin with a byte-order mark, they are text in that
+encoding, and the passphrase is the same text in UTF-8, as a terminal would give it.
 """
 
 import getpass
@@ -20,7 +20,7 @@ from dpdpca_runtime.text import marked_encoding
 def read_passphrase(
     file: Path | None, variable: str, environment: Mapping[str, str] = os.environ
 ) -> bytes | None:
-    """The line in `file`, else in the file that the environment names in `variable`, else None.
+    """The passphrase in `file`, else in the file that the environment variable `variable` names, else None.
 
     Raises:
         UsageError: the file cannot be read.
@@ -50,13 +50,13 @@ def _content(file: Path | None, variable: str, environment: Mapping[str, str]) -
 def _as_typed(content: bytes) -> bytes:
     codec = marked_encoding(content)
     if codec is not None:
-        with suppress(UnicodeDecodeError):  # then no text: random bytes that begin like a mark
+        with suppress(UnicodeDecodeError):  # not text, but random bytes that begin like a mark
             content = content.decode(codec).encode()
     return content.strip()
 
 
 def new_passphrase(file: Path | None, variable: str, *, ask: bool) -> bytes | None:
-    """The passphrase for keys that are to be made, or None for none.
+    """The passphrase for new keys, or None for keys without a passphrase.
 
     Raises:
         PolicyError: the two entries differ, or are empty.
@@ -66,17 +66,18 @@ def new_passphrase(file: Path | None, variable: str, *, ask: bool) -> bytes | No
         return passphrase
     first, second = _ask("Passphrase: "), _ask("Again: ")
     if first != second or not first:
-        raise PolicyError("empty-passphrase", "the two entries differ, or are empty", "try again")
+        raise PolicyError("empty-passphrase", "the two entries are different or empty", "try again")
     return first
 
 
 def unlock(files: IdentityFiles, file: Path | None, variable: str) -> bytes | None:
-    """The passphrase of keys that are there; asked for where they need one and no file is named.
+    """The passphrase of existing keys.
 
-    Keys that an earlier version has sealed under a file's bytes as they are, mark and all, open with them.
+    It is asked for if they need one and no file is named. Earlier versions sealed keys under a file's bytes
+    including the mark. Such keys still open with these bytes.
 
     Raises:
-        AuthenticationError: they need one, and nobody is at a terminal.
+        AuthenticationError: they need a passphrase, and there is no terminal.
     """
     content = _content(file, variable, os.environ)
     sealed = files.exist and files.need_passphrase
@@ -89,12 +90,12 @@ def unlock(files: IdentityFiles, file: Path | None, variable: str) -> bytes | No
     if not sys.stdin.isatty():
         raise AuthenticationError(
             "wrong-passphrase",
-            "the key is encrypted and nobody can be asked",
-            f"name a file with its passphrase: --passphrase-file or {variable}",
+            "the key is encrypted, and there is no terminal to ask for the passphrase",
+            f"name a file with the passphrase, with --passphrase-file or {variable}",
         )
     return _ask("Passphrase: ")
 
 
 def _ask(prompt: str) -> bytes:
-    # What a terminal sends that is no UTF-8 is kept as it came.
+    # Bytes from a terminal that are not UTF-8 are kept unchanged.
     return getpass.getpass(prompt, stream=sys.stderr).encode(errors="surrogateescape")

@@ -1,7 +1,8 @@
-"""Proxies as a client first met them: one pin for each address, however the address is spelled.
+"""Pinned proxies: the keys with which a client first met each proxy.
 
-A changed key is followed where statements under the old key and the new one lead to it, and never back again.
-Any other change is refused until a person settles it by hand.
+There is one pin for each address, however the address is spelled. A new key is accepted if statements signed
+by both the old and the new key lead to it. It never goes back to an old key. Any other change is refused
+until a person resolves it.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ from dpdpca_protocol.wire.signing import Identity
 
 
 class PinnedProxy(Protocol):
-    """A proxy at its canonical address, with the keys that it has shown."""
+    """A pinned proxy: its canonical address and its known keys."""
 
     @property
     def url(self) -> str:
@@ -23,44 +24,44 @@ class PinnedProxy(Protocol):
 
     @property
     def identity(self) -> Identity:
-        """Its present keys."""
+        """The proxy's present keys."""
 
     @property
     def keys(self) -> tuple[bytes, ...]:
-        """All its Ed25519 keys, the present one first."""
+        """All Ed25519 keys of the proxy, the present one first."""
 
 
 Pin = TypeVar("Pin", bound=PinnedProxy)
 
 
 class ProxyPins(ABC, Generic[Pin]):
-    """The rules for pinned proxies. Each role says how its files look."""
+    """The rules for pinned proxies. Each role defines its own files."""
 
     @abstractmethod
     def entries(self) -> Sequence[Pin]:
-        """The pins as the files have them: earlier versions made one for each spelling of an address."""
+        """The pins in the files. Earlier versions made one for each spelling of an address."""
 
     @abstractmethod
     def _named(self, pin: Pin) -> str:
-        """The words of its key, and what else a person needs to choose between several pins."""
+        """The words of a pin's key, and other facts that a person needs to choose between several pins."""
 
     @abstractmethod
     def _removal(self, pin: Pin) -> str:
-        """What a person does to remove this pin, as in "delete FILE"."""
+        """How a person removes this pin, as in "delete FILE"."""
 
     @abstractmethod
     def _removal_of_others(self) -> str:
-        """What a person does to remove the pins that are wrong."""
+        """How a person removes the wrong pins."""
 
     def addresses(self) -> list[str]:
-        """The canonical addresses at which a proxy is pinned."""
+        """The canonical addresses of all pinned proxies."""
         return sorted({pin.url for pin in self.entries()})
 
     def find(self, url: str) -> Pin | None:
-        """The pin of the proxy at `url`, whichever spelling of the address it was made under.
+        """The pin of the proxy at `url`, whatever spelling of the address was used for it.
 
         Raises:
-            AuthenticationError: `proxy-pinned-twice`, it was pinned under two spellings with different keys.
+            AuthenticationError: `proxy-pinned-twice`, two spellings were pinned with different keys.
         """
         address = normal_address(url)
         pins = [pin for pin in self.entries() if pin.url == address]
@@ -76,16 +77,19 @@ class ProxyPins(ABC, Generic[Pin]):
         return max(newest, key=lambda pin: len(pin.keys), default=None)
 
     def first_key(self, ed25519: bytes) -> bytes:
-        """The key under which the proxy with this key was met: what was pinned under it stays pinned."""
+        """The key with which the proxy that now has this key was first met.
+
+        Data stored under it stay valid.
+        """
         found = [pin.keys for pin in self.entries() if ed25519 in pin.keys]
         return max(found, key=len)[-1] if found else ed25519
 
     def check(self, url: str, shown: Identity) -> bool:
-        """Whether a proxy is pinned at `url` already, with the key in `shown`.
+        """Whether a proxy is already pinned at `url` with the key in `shown`.
 
         Raises:
-            AuthenticationError: `proxy-key-changed`, it is pinned with another key; or it has given up the
-                key in `shown`: `proxy-key-rolled-back`.
+            AuthenticationError: `proxy-key-changed`, it is pinned with another key; `proxy-key-rolled-back`,
+                the key in `shown` was replaced.
         """
         pinned = self.find(url)
         if pinned is None:
@@ -96,17 +100,17 @@ class ProxyPins(ABC, Generic[Pin]):
         if shown.ed25519 != present:
             raise AuthenticationError(
                 "proxy-key-changed",
-                f"the proxy at {url} shows another key than the one that was pinned",
-                "ask its operator; only when the new words are confirmed,"
-                f" {self._removal(pinned)} and enrol again",
+                f"the proxy at {url} shows another key than the pinned one",
+                f"ask its operator; only after confirming the new words, {self._removal(pinned)} and "
+                "enrol again",
             )
         return True
 
     def given_up(self, pinned: Pin, shown: Identity, rotations: Sequence[bytes]) -> tuple[Identity, ...]:
-        """The keys from the pinned one up to those in `shown`, the newest first; empty if nothing changed.
+        """The keys between the pinned one and those in `shown`, newest first; empty if nothing changed.
 
         Raises:
-            AuthenticationError: nothing leads to the keys in `shown`, or they were given up before.
+            AuthenticationError: no statements lead to the keys in `shown`, or they were replaced before.
         """
         if shown == pinned.identity:
             return ()
@@ -122,9 +126,10 @@ class ProxyPins(ABC, Generic[Pin]):
 
 
 def rolled_back(kind: str, what: str) -> AuthenticationError:
-    """The refusal of a key that was given up."""
+    """The refusal of a key that was replaced."""
     return AuthenticationError(
         f"{kind}-key-rolled-back",
-        f"{what} is shown with a key that it has given up",
-        "do not go on: somebody may have the old key, or an old backup was restored; ask them",
+        f"{what} shows a key that was already replaced",
+        "do not continue: somebody else may have the old key, or an old backup was restored; ask its "
+        "operator",
     )

@@ -1,4 +1,4 @@
-"""Whether the storage still takes a file: for the readiness of a service that nobody makes write anything."""
+"""Checks whether the storage can still be written, for the readiness of a service that is idle."""
 
 import os
 import time
@@ -10,11 +10,11 @@ _BYTES = 4096
 
 
 class StorageProbe:
-    """Tries now and then.
+    """Writes a file now and then.
 
     Args:
-        folder: where; it exists.
-        seconds: the answer of the last try stands for so long.
+        folder: an existing folder.
+        seconds: how long the result of a try is valid.
     """
 
     def __init__(self, folder: Path, seconds: float = 5.0) -> None:
@@ -24,7 +24,7 @@ class StorageProbe:
         self._trouble: str | None = None
 
     def trouble(self) -> str | None:
-        """Why the storage takes no file, or None."""
+        """The reason why the storage cannot be written, or None."""
         now = time.monotonic()
         if now >= self._next:
             self._next, self._trouble = now + self._seconds, self._try()
@@ -35,5 +35,5 @@ class StorageProbe:
             write_private(self._path, bytes(_BYTES))
             self._path.unlink(missing_ok=True)
         except OSError as error:
-            return f"the storage refuses to write: {os.strerror(error.errno or 0)}"
+            return f"the storage cannot be written: {os.strerror(error.errno or 0)}"
         return None

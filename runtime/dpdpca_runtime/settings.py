@@ -1,4 +1,4 @@
-"""Settings of a service: options, then environment variables, then a file in its home, then defaults."""
+"""Settings of a service: from options, then environment variables, then a file in its home, then defaults."""
 
 import codecs
 import difflib
@@ -22,26 +22,28 @@ from dpdpca_runtime.home_folder import RoleName, home_folder
 
 
 class ServiceSettings(BaseSettings):
-    """What every service has: a home, a listener with TLS or without, and a log.
+    """The settings of every service: a home, a listener with or without TLS, and a log.
 
     Attributes:
-        role: whose home it is, for `home_folder`.
-        settings_file: the name of the file in the home; None where there is none.
+        role: the role of the home, for `home_folder`.
+        settings_file: the name of the file in the home; None if there is none.
     """
 
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="forbid", frozen=True)
     role: ClassVar[RoleName]
     settings_file: ClassVar[str | None] = None
 
-    home: Path = Field(description="Folder with its keys, its database and its data.")
+    home: Path = Field(description="Folder with the keys, the database and the data.")
     host: str = Field("127.0.0.1", description="Address on which it listens.")
     port: int = Field(ge=1, le=65535, description="Port on which it listens.")
-    tls_cert: Path | None = Field(None, description="PEM file with its certificate; read again at SIGHUP.")
+    tls_cert: Path | None = Field(None, description="PEM file with the certificate; SIGHUP reloads it.")
     tls_key: Path | None = Field(
-        None, description="PEM file with the certificate's key, without a passphrase."
+        None, description="PEM file with the key of the certificate, without a passphrase."
     )
-    behind_tls: bool = Field(False, description="A reverse proxy ends TLS in front of this listener.")
-    log_level: str = Field("INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Of its own lines.")
+    behind_tls: bool = Field(False, description="Whether a reverse proxy ends TLS in front of this listener.")
+    log_level: str = Field(
+        "INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="Level of the service's own log lines."
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -59,23 +61,27 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def prefix(cls) -> str:
-        """What the names of its environment variables begin with."""
+        """The prefix of its environment variables."""
         return str(cls.model_config["env_prefix"])
 
     def check_tls(self, who: str) -> None:
-        """That nothing listens beyond this machine without TLS; `who` says what would listen.
+        """Checks that nothing listens beyond this machine without TLS. `who` names the listener.
 
         Raises:
-            UsageError: says which setting to change.
+            UsageError: the error says which setting to change.
         """
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise UsageError("bad-settings", "a TLS certificate and its key go together", "give both or none")
+            raise UsageError(
+                "bad-settings",
+                "a TLS certificate needs its key, and a key needs its certificate",
+                "set both or none",
+            )
         if not is_loopback(self.host) and self.tls_cert is None and not self.behind_tls:
             raise UsageError(
                 "tls-required",
                 f"the {who} would listen on {self.host} without TLS",
-                "give --tls-cert and --tls-key,"
-                f" or set {self.prefix()}BEHIND_TLS=true where TLS ends before it",
+                f"give --tls-cert and --tls-key, or set {self.prefix()}BEHIND_TLS=true if a reverse proxy "
+                "ends TLS in front of it",
             )
 
 
@@ -83,27 +89,27 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
 def load_service_settings(kind: type[Settings], home: Path | None, options: Mapping[str, object]) -> Settings:
-    """The settings of the service in `home`; options that are not None win over everything.
+    """The settings of the service in `home`. Options that are not None override everything else.
 
     Raises:
-        UsageError: names the setting that is wrong, never its value.
+        UsageError: the error names the wrong setting, never its value.
     """
     folder = home_folder(kind.role, home, os.environ)
     given = {name: value for name, value in options.items() if value is not None}
     try:
-        return kind(home=folder, **given)  # type: ignore[arg-type]  # pydantic judges the values
+        return kind(home=folder, **given)  # type: ignore[arg-type] # pydantic checks the values
     except ValidationError as error:
         names = sorted({_named(kind, item) for item in error.errors() if item["loc"]})
-        file = f" and at {kind.settings_file} in the {kind.role}'s home" if kind.settings_file else ""
+        file = f" and {kind.settings_file} in the {kind.role}'s home" if kind.settings_file else ""
         raise UsageError(
             "bad-settings",
-            f"not a valid setting: {', '.join(names)}",
-            f"look at {kind.prefix()}… in the environment{file}",
+            f"these settings are not valid: {', '.join(names)}",
+            f"check {kind.prefix()}… in the environment{file}",
         ) from error
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
-    """What a settings file says; nothing where there is none.
+    """The content of a settings file; empty if there is none.
 
     Raises:
         UsageError: `bad-settings`, it cannot be read, or is not TOML in UTF-8.
@@ -114,20 +120,22 @@ def read_settings_file(path: Path) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise _unreadable(
-            path, f"cannot be read ({error.strerror})", "check what it is, and its mode"
+            path, f"cannot be read ({error.strerror})", "check that it is a file, and check its mode"
         ) from error
     if content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         kind = "UTF-8" if content.startswith(codecs.BOM_UTF8) else "UTF-16 or UTF-32"
-        raise _unreadable(path, f"begins with the byte-order mark of {kind}", "store it as UTF-8 without one")
+        raise _unreadable(
+            path, f"begins with the byte-order mark of {kind}", "save it as UTF-8 without a byte-order mark"
+        )
     if b"\0" in content:
-        raise _unreadable(path, "holds NUL bytes, so it is no text in UTF-8", "store it as UTF-8")
+        raise _unreadable(path, "contains NUL bytes, so it is not text in UTF-8", "save it as UTF-8")
     try:
         return tomllib.loads(content.decode())
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _unreadable(path, f"is not UTF-8 in line {line}", "store it as UTF-8") from error
+        raise _unreadable(path, f"is not UTF-8 in line {line}", "save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
-        raise _unreadable(path, f"is not TOML: {_place(error)}", "correct it") from error
+        raise _unreadable(path, f"is not valid TOML: {_place(error)}", "correct the file") from error
 
 
 def _unreadable(path: Path, problem: str, next_step: str) -> UsageError:
@@ -135,11 +143,11 @@ def _unreadable(path: Path, problem: str, next_step: str) -> UsageError:
 
 
 def _place(error: tomllib.TOMLDecodeError) -> str:
-    """Where, in the parser's words, and never what stands there."""
+    """The place of the error in the parser's words, without the content there."""
     return str(error).rpartition("(")[2].removesuffix(")")
 
 
 def _named(kind: type[ServiceSettings], item: Mapping[str, Any]) -> str:
     name, known = str(item["loc"][0]), kind.model_fields
     near = difflib.get_close_matches(name, known, 1) if name not in known else []
-    return f"{name} (is it {near[0]}?)" if near else name
+    return f"{name} (did you mean {near[0]}?)" if near else name

@@ -1,6 +1,6 @@
-"""SQLite as the engine of a `Database`: one file in WAL mode, and what its errors mean.
+"""SQLite as the engine of a `Database`: one file in WAL mode, and the meaning of its errors.
 
-Synchronous FULL: a transaction that has been committed is on the disk. Deleted content is overwritten.
+With synchronous FULL, a committed transaction is on the disk. Deleted content is overwritten.
 """
 
 import logging
@@ -19,13 +19,13 @@ from dpdpca_runtime.files import close_to_others, make_private
 
 __all__ = ["RESTORE", "Insert", "SqliteFile", "insert"]
 
-RESTORE: Final = "stop the service, keep a copy of its home, and put the home back from the newest backup"
+RESTORE: Final = "stop the service, keep a copy of its home, then restore the home from the newest backup"
 
 _BUSY_SECONDS = 20
 _CHECKPOINT_MILLISECONDS = 500
 _WRITING: Final = "dpdpca_writing"
 _BESIDE: Final = ("-wal", "-shm", "-journal")
-"""Endings of the files that SQLite keeps beside a database; it gives them the mode of the database."""
+"""The suffixes of SQLite's additional files. SQLite gives them the mode of the database."""
 _PRAGMAS: Final = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -43,7 +43,7 @@ _FAILING: Final = {
 }
 _CORRUPT: Final = {
     sqlite3.SQLITE_CORRUPT: "is damaged",
-    sqlite3.SQLITE_NOTADB: "is no database any more",
+    sqlite3.SQLITE_NOTADB: "is no longer a database",
     sqlite3.SQLITE_CONSTRAINT: "contradicts itself",
 }
 
@@ -51,12 +51,12 @@ _logger = logging.getLogger("dpdpca.store")
 
 
 class SqliteFile:
-    """One database file and the connections to it."""
+    """A database file and the connections to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.engine: Final[Engine] = create_engine(
-            # From parts: in a text, ? and % of the path would mean something else.
+            # The URL is built from parts, because ? and % in a path would be misread in a text.
             URL.create("sqlite", database=str(path.absolute())),
             pool_size=16,
             max_overflow=48,
@@ -66,13 +66,13 @@ class SqliteFile:
         event.listen(self.engine, "begin", _begin)
 
     def make(self) -> None:
-        """Makes the file with mode 0600 before its first byte, and closes what is there already to others."""
+        """Creates the file with mode 0600, or sets the mode of existing files to 0600."""
         make_private(self.path)
         for ending in _BESIDE:
             close_to_others(self.path.with_name(self.path.name + ending))
 
     def check_whole(self) -> None:
-        """Raises IntegrityError where a table and its index differ: a search would miss what is there."""
+        """Raises IntegrityError if a table and its index differ, because then searches would miss rows."""
         with self.reading() as connection:
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
         if found != "ok":
@@ -80,20 +80,20 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One consistent view."""
+        """A consistent view for reading."""
         with self.errors_translated(), self.engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction that waits for its turn to write before it reads anything."""
+        """A transaction that waits for the write lock before it reads anything."""
         with self.errors_translated(), self.engine.connect() as connection:
             connection = connection.execution_options(**{_WRITING: True})
             with connection.begin():
                 yield connection
 
     def empty_log(self) -> bool:
-        """Whether the write-ahead log could be emptied. A reader at work can hold that up.
+        """Empties the write-ahead log. Returns whether it was possible; an active reader can prevent it.
 
         Raises:
             UnavailableError, IntegrityError: see `errors_translated`.
@@ -102,7 +102,7 @@ class SqliteFile:
             raw = self.engine.raw_connection()
             try:
                 cursor = raw.cursor()
-                # Other writers wait for this: better to come back than to wait for a reader.
+                # Other writers wait for this, so it is better to try later than to wait for a reader.
                 cursor.execute(f"PRAGMA busy_timeout={_CHECKPOINT_MILLISECONDS}")
                 try:
                     is_held_up, *_ = cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -114,7 +114,7 @@ class SqliteFile:
 
     @contextmanager
     def errors_translated(self) -> Iterator[None]:
-        """Raises what the database cannot do as errors of our taxonomy.
+        """Translates errors of the database into our own errors.
 
         Raises:
             UnavailableError: `storage-full`, `storage-failing` or `busy`.
@@ -123,10 +123,10 @@ class SqliteFile:
         try:
             yield
         except IntegrityError as error:
-            error.place = error.place or str(self.path)  # what does not read as it was written, stands here
+            error.place = error.place or str(self.path)  # errors in stored values are raised here
             raise
         except (sqlalchemy_errors.NoResultFound, sqlalchemy_errors.MultipleResultsFound) as error:
-            # A table and its index differ: the row was found a moment ago, or it is there twice.
+            # A table and its index differ: the row was found a moment ago, or it exists twice.
             raise self._corrupt("contradicts itself") from error
         except sqlalchemy_errors.DBAPIError as error:
             raise self._translated(error.orig) from error
@@ -142,8 +142,8 @@ class SqliteFile:
         if code == sqlite3.SQLITE_FULL:
             return UnavailableError(
                 "storage-full",
-                "the database has no room left",
-                "make room on its disk; nothing else is needed",
+                "the disk of the database is full",
+                "free space on the disk; nothing else is needed",
                 retry_after_seconds=60,
                 place=place,
             )
@@ -153,7 +153,7 @@ class SqliteFile:
             return UnavailableError(
                 "storage-failing",
                 f"the database {_FAILING[code]}",
-                "look at its disk, and at owner and mode of the file and its folder, and try again",
+                "check its disk, and owner and mode of the file and its folder, then try again",
                 retry_after_seconds=60,
                 place=place,
             )
@@ -162,8 +162,8 @@ class SqliteFile:
         return IntegrityError(
             "state-corrupt",
             "the database refused a statement",
-            "see that it is this role's own and whole (sqlite3 FILE 'PRAGMA integrity_check');"
-            " if so, report it",
+            "check that it belongs to this role and is not damaged (sqlite3 FILE 'PRAGMA "
+            "integrity_check'); if so, report this as a bug",
             place=place,
         )
 

@@ -1,6 +1,6 @@
-"""What only POSIX systems offer, and what is done elsewhere. Files and locks have modules of their own.
+"""Features that only POSIX systems have, and their replacements elsewhere.
 
-Owners also work on Windows. Nothing here fails to import there.
+Files and locks have their own modules. Owners also work on Windows, so this module can be imported there.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def optional_module(name: str) -> Any:
-    """A module of the standard library that some systems lack, or None."""
+    """A module of the standard library, or None on systems that lack it."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -21,11 +21,11 @@ def optional_module(name: str) -> Any:
 
 
 def detached_from_terminal(*, without_terminal: bool = False) -> dict[str, Any]:
-    """Options of `subprocess.Popen` for a child that Ctrl-C at our terminal does not reach.
+    """Options of `subprocess.Popen` for a child that does not receive Ctrl-C from our terminal.
 
     Args:
-        without_terminal: the child has no terminal either, in a session of its own. Not for one that is to
-            give way to us: many Linux systems share the processor between sessions, whatever their niceness.
+        without_terminal: gives the child its own session without a terminal. Do not use it for a child with
+            low priority: many Linux systems divide the processor between sessions regardless of niceness.
     """
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -33,17 +33,17 @@ def detached_from_terminal(*, without_terminal: bool = False) -> dict[str, Any]:
 
 
 def lower_priority(niceness: int) -> None:
-    """Lowers the priority of this process. Where there is no `nice` it stays as it is."""
+    """Lowers the priority of this process. Does nothing on systems without `nice`."""
     if niceness and hasattr(os, "nice"):
         os.nice(niceness)
 
 
 def terminate_group(process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
-    """Asks a process that was started in a session of its own, and all of its children, to end.
+    """Ends a process that was started in its own session, and all of its children.
 
     Args:
-        process: the first of them.
-        at_once: leaves them no time. Windows never leaves any.
+        process: the first process of the session.
+        at_once: kills them without time to clean up. On Windows they never get this time.
     """
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform != "win32" and hasattr(os, "killpg"):
@@ -53,9 +53,9 @@ def terminate_group(process: subprocess.Popen[bytes], *, at_once: bool = False) 
 
 
 def may_be_running(process: int) -> bool:
-    """False only if it is sure that no process of this machine has this number."""
+    """False only if certainly no process on this machine has this number."""
     if sys.platform == "win32":
-        return True  # os.kill would end it
+        return True  # os.kill would end the process
     try:
         os.kill(process, 0)
     except ProcessLookupError:

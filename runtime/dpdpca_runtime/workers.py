@@ -1,16 +1,14 @@
-"""Threads and processes that do long work: the one way in which this product starts worker processes.
+"""Threads and processes for long work.
 
-Threads serve what waits for a network, and powers that take milliseconds. They do not serve the products of
-the cipher, which take microseconds: two threads spend as long handing the interpreter's lock to each other.
-
-A worker process is a fresh interpreter. There is no fork, so nothing that threads hold is copied, and no two
-processes share a state that random numbers come from. It imports what its first call needs and not the
-program that started it. Secrets reach it through its pipe alone. It has a process group of its own, so that
-Ctrl-C reaches its parent only, and it ends when the parent's end of the pipe is gone, even in the middle of a
-call, however the parent ended.
-
-Owners use `WorkerProcesses`, which share slices of one computation. Services use `BackgroundProcesses`, which
-run single calls that take seconds to minutes.
+All worker processes of the product are started here. Threads are useful for waiting on a network and for
+powers that take milliseconds. They are useless for the products of the cipher, which take microseconds: two
+threads would spend as much time passing the interpreter's lock to each other. A worker process is a new
+interpreter. There is no fork, so locks held by threads are not copied, and no two processes share the state
+of a random number generator. It imports what its first call needs, not the program that started it. Secrets
+only reach it through its pipe. It has its own process group, so that Ctrl-C only reaches its parent. It ends
+when the parent's end of the pipe is closed, even in the middle of a call and however the parent ended. Owners
+use `WorkerProcesses`, which share slices of one computation. Services use `BackgroundProcesses`, which run
+single calls of seconds to minutes.
 """
 
 import os
@@ -39,10 +37,17 @@ _PROGRESS, _DONE, _FAILED = "progress", "done", "failed"
 
 
 class WorkerFailedError(IntegrityError):
-    """A call in a worker raised what nobody planned. Its text may hold data, so only its class comes back."""
+    """A call in a worker raised an unexpected exception.
+
+    Its text may contain data, so only its class is returned.
+    """
 
     def __init__(self, error_class: str) -> None:
-        super().__init__("worker-failed", f"a worker failed: {error_class}", "report this as a bug")
+        super().__init__(
+            "worker-failed",
+            f"a worker failed with an unexpected error: {error_class}",
+            "report this as a bug",
+        )
         self.error_class = error_class
 
     def __reduce__(self) -> tuple[type["WorkerFailedError"], tuple[str]]:
@@ -50,18 +55,18 @@ class WorkerFailedError(IntegrityError):
 
 
 def core_count() -> int:
-    """Cores that this process may use, at most `MOST_WORKERS`."""
-    allowed = getattr(os, "sched_getaffinity", None)  # Linux alone tells which cores are ours
+    """The number of cores that this process may use, at most `MOST_WORKERS`."""
+    allowed = getattr(os, "sched_getaffinity", None)  # only Linux reports which cores are ours
     return min(len(allowed(0)) if allowed else os.cpu_count() or 1, MOST_WORKERS)
 
 
 class WorkerThreads(Executor):
-    """`count` threads of this process, each started when there is first something for it to do.
+    """A pool of `count` threads, each started when it is first needed.
 
-    As a context manager it waits for what was submitted; when an exception passes, it drops what waits and
-    waits for what has begun. After an interrupt it waits for no thread at all, which the standard pool does
-    for ever once in a long while: Ctrl-C may strike right after the main thread has taken a future's lock and
-    before it is bound to give it back, and then whoever has to set that future stands still.
+    As a context manager it waits for submitted calls. If an exception passes, it drops waiting calls and
+    waits for running ones. After an interrupt it waits for no thread. The standard pool can then wait
+    forever, in rare cases: Ctrl-C may arrive after the main thread has taken a future's lock and before it
+    will surely release it, and then the thread that must set this future blocks.
     """
 
     def __init__(self, count: int) -> None:
@@ -75,7 +80,10 @@ class WorkerThreads(Executor):
         self._closed = self._broken = False
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Raises RuntimeError after `shutdown`, UnavailableError after a worker has died."""
+        """Submits a call.
+
+        Raises RuntimeError after `shutdown`, and UnavailableError after a worker has died.
+        """
         call = self._call(fn, args, kwargs)
         future: Future[T] = Future()
         with self._lock:
@@ -92,7 +100,7 @@ class WorkerThreads(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes nothing more; see `Executor.shutdown`."""
+        """Accepts no more calls; see `Executor.shutdown`."""
         with self._lock:
             first, self._closed = not self._closed, True
         if cancel_futures:
@@ -116,7 +124,7 @@ class WorkerThreads(Executor):
         ends = 0
         with suppress(Empty):
             while True:
-                # without waiting: a worker may take the last job between a look and a grasp
+                # without waiting: a worker may take the last job between the check and this call
                 job = self._jobs.get_nowait()
                 if job is None:
                     ends += 1
@@ -126,7 +134,7 @@ class WorkerThreads(Executor):
             self._jobs.put(None)
 
     def _serve_calls(self) -> None:
-        """The life of a thread: one call at a time."""
+        """The main loop of a thread: one call at a time."""
         with self._call_runner() as do:
             while (job := self._jobs.get()) is not None:
                 future, call = job
@@ -137,34 +145,34 @@ class WorkerThreads(Executor):
                         future.set_exception(error)
                     else:
                         future.set_result(value)
-                    # nothing of it may stay in memory while this thread waits for the next
+                    # nothing of the call may stay in memory while this thread waits for the next
                     value = None
                 del job, future, call
                 with self._lock:
                     self._unfinished -= 1
 
     def _call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a thread is handed."""
+        """A call for a thread, with its future."""
         return partial(fn, *args, **kwargs)
 
     @contextmanager
     def _call_runner(self) -> Iterator[Callable[[Any], Any]]:
-        """What carries out the calls of one thread."""
+        """The function that executes the calls of one thread."""
         yield lambda call: call()
 
     def _end_all(self) -> None:
-        """Cuts short what has begun, where that can be done."""
+        """Stops running calls, where that is possible."""
 
 
 class WorkerProcess:
-    """One worker process, started at once. It takes one call at a time.
+    """A worker process, which is started at once. It runs one call at a time.
 
     Args:
-        niceness: how much it gives way to other processes, 0 to 19; the processes that it starts inherit it.
-        library_threads: threads of the libraries beneath NumPy; None leaves their number to them.
+        niceness: lowers its priority, 0 to 19. Its child processes inherit it.
+        library_threads: the number of threads of the libraries below NumPy; None lets them decide.
 
     Raises:
-        UnavailableError: `worker-died`, the system starts no more processes.
+        UnavailableError: `worker-died`, the system cannot start a process.
     """
 
     def __init__(self, niceness: int = 0, library_threads: int | None = None) -> None:
@@ -187,17 +195,18 @@ class WorkerProcess:
         return not self._cut_short and self._process.poll() is None
 
     def run(self, call: bytes, progress: Progress | None = None) -> Any:
-        """The result of a packed call. What cuts it short ends the process.
+        """Runs a packed call and returns its result. An interrupt ends the process.
 
         Args:
             call: from `pack`.
-            progress: is given what the function tells.
+            progress: receives the progress that the function reports.
 
         Raises:
             UnavailableError: `worker-died`.
-            WorkerFailedError: the function raised what nobody planned.
-            DpdpcaError: what the function raised.
-            OSError: what the function raised, its number alone: the path may say too much.
+            WorkerFailedError: the function raised an unexpected exception.
+            DpdpcaError: the function raised this error.
+            OSError: the function raised this error. Only its number is returned, because its path may be
+                private.
         """
         try:
             self._send(call)
@@ -214,12 +223,15 @@ class WorkerProcess:
         return value
 
     def kill(self) -> None:
-        """Whoever waits for its answer hears that it has died; `end` is still to be called."""
+        """Kills the process.
+
+        A caller that waits for its answer gets `worker-died`. `end` must still be called.
+        """
         self._cut_short = True
         self._process.kill()
 
     def end(self) -> None:
-        """Lets the process go, and waits until it has gone; it does nothing more."""
+        """Ends the process and waits until it has ended."""
         self._process.communicate()
 
     def _send(self, call: bytes) -> None:
@@ -239,11 +251,11 @@ class WorkerProcess:
 
 
 class WorkerProcesses(WorkerThreads):
-    """The same with a process behind each thread.
+    """Like `WorkerThreads`, with one process for each thread.
 
-    Functions and arguments must pickle: top-level functions of installed packages. Errors come back as
-    `WorkerProcess.run` says. When a worker dies every unfinished future fails with `worker-died`, and nothing
-    more is taken. An exception that passes ends the processes at once.
+    Functions must be top-level functions of installed packages, and arguments must be picklable. Errors are
+    returned as in `WorkerProcess.run`. If a worker dies, every unfinished future fails with `worker-died`,
+    and no more calls are accepted. An exception in the context ends the processes at once.
     """
 
     def __init__(self, count: int) -> None:
@@ -288,7 +300,7 @@ class WorkerProcesses(WorkerThreads):
 
 
 class Background(Protocol):
-    """Where the long calls of a service run, away from its requests."""
+    """Runs the long calls of a service outside of its requests."""
 
     def call(self, function: Callable[..., T], /, *args: Any, progress: Progress | None = None) -> T: ...
 
@@ -296,12 +308,12 @@ class Background(Protocol):
 
 
 class BackgroundProcesses:
-    """Runs each call in a worker process, until `close`. Any thread may call, several at once.
+    """Runs each call in a worker process, until `close`. Several threads may call at once.
 
     Args:
-        keep: whether a process waits for the next call. Otherwise each call has a fresh one, and what it was
-            told in confidence is gone with it.
-        niceness: as for `WorkerProcess`.
+        keep: whether a process is kept for the next call. Otherwise each call has a new process, and its
+            secrets vanish with the process.
+        niceness: like in `WorkerProcess`.
     """
 
     def __init__(self, *, keep: bool = False, niceness: int = 0) -> None:
@@ -313,15 +325,16 @@ class BackgroundProcesses:
         self._closed = False
 
     def call(self, function: Callable[..., T], /, *args: Any, progress: Progress | None = None) -> T:
-        """Waits for `function(*args)` in a worker process.
+        """Runs `function(*args)` in a worker process and waits for it.
 
         Args:
             function: a top-level function of an installed package.
-            args: pickle.
-            progress: if given, the function has a parameter of this name, and what it tells there comes here.
+            args: picklable arguments.
+            progress: if given, the function must have a parameter with this name. The progress that it
+                reports is passed on.
 
         Raises:
-            UnavailableError: `worker-died`, also after `close`. The next call has a new process.
+            UnavailableError: `worker-died`, also after `close`. The next call gets a new process.
             Exception: see `WorkerProcess.run`.
         """
         packed = pack(function, args, {}, tells=progress is not None)
@@ -333,7 +346,7 @@ class BackgroundProcesses:
             self._give_back(process)
 
     def close(self) -> None:
-        """Ends what runs: each call can be made again."""
+        """Ends the running calls. Each call can be repeated later."""
         with self._lock:
             self._closed = True
             for process in (*self._idle, *self._busy):
@@ -369,29 +382,29 @@ class BackgroundProcesses:
 def pack(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, tells: bool = False
 ) -> bytes:
-    """A call as it goes to a worker.
+    """Packs a call for a worker.
 
     Args:
         function: a top-level function of an installed package.
-        args: pickle.
-        kwargs: likewise.
-        tells: whether the function is given `progress`, to tell how far it is.
+        args: picklable arguments.
+        kwargs: picklable keyword arguments.
+        tells: whether the function gets `progress`, to report its progress.
 
     Raises:
-        Exception: something does not pickle.
+        Exception: something cannot be pickled.
     """
     return pickle.dumps((function, args, kwargs, tells))
 
 
 def _environment(library_threads: int | None) -> dict[str, str]:
-    """Ours without the settings of the roles, which may hold passwords."""
+    """Our environment without the settings of the roles, which may contain passwords."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("DPDPCA_")}
     if library_threads is not None:
         inherited |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(library_threads))
     return inherited
 
 
-def _died(problem: str = "a worker process ended early") -> UnavailableError:
+def _died(problem: str = "a worker process ended unexpectedly") -> UnavailableError:
     return UnavailableError("worker-died", problem, "try again", retry_after_seconds=1)
 
 
@@ -399,13 +412,13 @@ def _died(problem: str = "a worker process ended early") -> UnavailableError:
 
 
 def work(niceness: int) -> None:
-    """The life of a worker: calls come by its standard input, answers leave by its output."""
+    """The main loop of a worker: it reads calls from its standard input and writes answers to its output."""
     forbid_core_dumps()
     lower_priority(niceness)
     calls, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints must not stand between the answers
+    os.dup2(2, 1)  # output of a library must not mix with the answers
     waiting: SimpleQueue[bytes] = SimpleQueue()
-    # It waits for calls while one is under way, and so it notices at once when the parent has gone.
+    # It also reads its input during a call, so it notices at once when the parent has ended.
     threading.Thread(target=_take_calls, args=(calls, waiting), daemon=True).start()
     while True:
         _answer(waiting.get(), answers)
@@ -416,19 +429,19 @@ def _take_calls(calls: IO[bytes], waiting: "SimpleQueue[bytes]") -> None:
         while True:
             waiting.put(_receive(calls))
     except (OSError, EOFError):
-        # Nobody waits for destructors of tables that take megabytes.
+        # The destructors of large tables are skipped.
         os._exit(0)
 
 
 def _answer(call: bytes, answers: IO[bytes]) -> None:
-    """Does one call. Nothing of it stays in memory while the next one is awaited."""
+    """Runs one call. Nothing of it stays in memory while the worker waits for the next one."""
 
     def tell(kind: str, value: Any) -> None:
         message = pickle.dumps((kind, value))
         try:
             _send(answers, message)
         except OSError:
-            os._exit(1)  # the parent has gone
+            os._exit(1)  # the parent has ended
 
     def progress(*values: Any) -> None:
         tell(_PROGRESS, values)
@@ -442,11 +455,11 @@ def _answer(call: bytes, answers: IO[bytes]) -> None:
 
 
 def _as_told(error: Exception) -> Exception:
-    """What the parent hears of an error."""
+    """The form of an error for the parent."""
     if isinstance(error, DpdpcaError):
         return error
     if isinstance(error, MemoryError):
-        return UnavailableError("out-of-memory", "a worker process found no memory left", "make some free")
+        return UnavailableError("out-of-memory", "a worker process ran out of memory", "free some memory")
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, os.strerror(error.errno))
     return WorkerFailedError(type(error).__name__)

@@ -1,4 +1,4 @@
-"""The proxy: gathers sealed ciphertexts, closes studies, adds the noise, and releases once.
+"""The proxy: it collects sealed ciphertexts, closes studies, adds the noise, and makes one release.
 
 Other packages import only `precomputed`, `study_files` and `worker`.
 """

@@ -36,16 +36,19 @@ from dpdpca_runtime.asgi.stall import StallWatch
 from dpdpca_runtime.workers import Background, BackgroundProcesses
 
 PROBE_SECONDS = 5.0
-"""Readiness looks no more often than this whether the storage takes a file."""
+"""Readiness checks the storage at most this often."""
 
 _HEAVY_AT_ONCE = 2
-"""Requests that check ciphertexts or proofs at the same time; the others wait, their body in memory."""
+"""How many requests check ciphertexts or proofs at the same time.
+
+The others wait with their body in memory.
+"""
 
 _LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
-"""Of components that are on their way here at the same time; four times as much to read them."""
+"""The most bytes of components that arrive at the same time. Reading them takes four times as much."""
 
 _STATEMENTS_BYTES = 64 * 1024 * 1024
-"""Of manifests and shares' statements that are on their way; a quarter of them from one caller."""
+"""The most bytes of manifests and share statements that arrive at a time; one caller gets a quarter."""
 
 _PAGE = Path(__file__).parent / "page"
 
@@ -55,10 +58,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
 
     Args:
         proxy: from `open_proxy`.
-        worker: where long work runs; one process that is kept, outside tests.
-
-    Its lifespan runs jobs and watch. `app.state` holds proxy, jobs, watch, heavy, large, statements, rate and
-    stopping.
+        worker: where long work runs: one process that is kept, except in tests. Its lifespan runs the jobs
+            and the watch. `app.state` holds proxy, jobs, watch, heavy, large, statements, rate and stopping.
     """
     worker = worker or BackgroundProcesses(keep=True, niceness=COURTESY)
     stopping = asyncio.Event()
@@ -66,7 +67,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
 
     def wake() -> None:
         for ring in bells:
-            with suppress(RuntimeError):  # the loop has ended: nobody is there to be woken
+            with suppress(RuntimeError):  # the loop has ended, so there is nothing to wake
                 ring()
 
     proxy = replace(proxy, wake=wake)
@@ -99,10 +100,10 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     app = FastAPI(
         title="DPDPCA proxy",
         version=version("dpdpca"),
-        summary="Gathers sealed ciphertexts of several owners, adds the noise, releases once.",
-        description="Bodies are canonical JSON (RFC 8785) unless the route says otherwise. Requests are"
-        " signed with the caller's identity key (RFC 9421); only the proxy's card, its rotations, enrolment"
-        " and health are open. Errors are problem documents (RFC 9457).",
+        summary="Collects sealed ciphertexts of several owners, adds noise and releases the sum once.",
+        description="Bodies are canonical JSON (RFC 8785) unless the route says otherwise. Requests are "
+        "signed with the caller's identity key (RFC 9421); only card, rotations, enrolment and health need "
+        "no signature. Errors are problem documents (RFC 9457).",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -129,9 +130,9 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
 
 
 def create_operator_app(public: FastAPI) -> FastAPI:
-    """The operator's application beside a public one: the live page at `/`, and `/metrics`.
+    """The operator's application: the live page at `/`, and `/metrics`.
 
-    Reads only, and answers only to the names of its own listener, so that no web page elsewhere can reach it
+    It is read-only. It answers only to the names of its own listener, so that no other web page can reach it
     through an operator's browser.
     """
     proxy, stopping = public.state.proxy, public.state.stopping
@@ -162,9 +163,9 @@ def _install_edge(app: FastAPI, proxy: Proxy) -> None:
 
 
 def _not_ready(app: FastAPI) -> str | None:
-    """Why the proxy cannot do its work, or None. Runs in a thread."""
+    """The reason why the proxy cannot do its work, or None. It runs in a thread."""
     if app.state.jobs.trouble is not None:
-        return "the stored state contradicts itself: an operator is needed"
+        return "the stored state contradicts itself; an operator must act"
     _probe_storage(app)
     try:
         app.state.proxy.database.settle_witness()
@@ -173,18 +174,18 @@ def _not_ready(app: FastAPI) -> str | None:
     except DpdpcaError as error:
         return error.problem
     if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
-        return "the storage refuses to write"
+        return "the storage cannot be written"
     if not app.state.tasks or any(task.done() for task in app.state.tasks):
         return "the jobs are not running"
     return None
 
 
 def _probe_storage(app: FastAPI) -> None:
-    """Writes a little, so that a proxy that nobody uses knows too; not more often than makes sense."""
+    """Writes a small file now and then, so that even an idle proxy notices a failing storage."""
     now = time.monotonic()
     if now - app.state.probed_at >= PROBE_SECONDS:
         app.state.probed_at = now
-        with suppress(OSError, DpdpcaError):  # the store remembers its trouble
+        with suppress(OSError, DpdpcaError):  # the store remembers the failure
             app.state.proxy.files.probe()
 
 

@@ -1,8 +1,8 @@
-"""Checks a study's paper trail offline: state, rows, transcript and log, each against the others, both ways.
+"""Checks a study's stored state offline: state, rows, transcript and log are compared with each other.
 
-What the transcript tells must be stored, and what is stored must be told; so with the transcript and the log.
-Not found is the loss of what nobody was told of yet: an upload that is not complete, a count that is not
-answered, a product that is made again.
+Everything in the transcript must be stored, and everything stored must be in the transcript. The same holds
+for the log and the transcript. The audit cannot detect the loss of something that no statement mentions yet:
+an incomplete upload, a count without an answer, or a product that can be made again.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ _LAST_EVENTS: Final = {
     StudyState.CANCELLED: ("cancelled",),
     StudyState.FAILED: ("failed",),
 }
-"""What a transcript ends with, by the study's state."""
+"""The last event of a transcript, by the study's state."""
 _STORED_WITH: Final = {
     "closed": ("closed_at", "cohort_digest", "cohort"),
     "count": ("answer", "records"),
@@ -65,7 +65,7 @@ _STORED_WITH: Final = {
     "components": ("components",),
     "failed": ("failure", "failure_detail"),
 }
-"""What is stored exactly if the transcript has an event of this kind."""
+"""The columns and tables that have content exactly if the transcript has an event of this kind."""
 _FIXED: Final = (
     "user",
     "title",
@@ -77,37 +77,37 @@ _FIXED: Final = (
     "max_owners",
     "cohort_distance",
 )
-"""Columns that say what the manifest says. ε and δ are shown and decide nothing; their text may change."""
+"""Columns that repeat the manifest. ε and δ are only for display, and their text may change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was checked, and `HOLDS` or what is wrong."""
+    """What was checked, and the outcome: `HOLDS`, or what is wrong."""
 
     what: str
     outcome: str
 
 
 def contradictions_of(proxy: Proxy, study: StudyId) -> list[Contradiction]:
-    """What owners signed twice under one version; both signatures hold, or it would not be kept."""
+    """Pairs of different statements that an owner signed under one version. Both signatures were verified."""
     with proxy.database.reading("list contradictions") as connection:
         return list_contradictions(connection, study)
 
 
 def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
-    """Every check of the study; one that fails says what is wrong, and the others are made all the same.
+    """All checks of a study. A failed check says what is wrong, and the other checks are still made.
 
     Raises:
-        NotFoundError: no such study.
+        NotFoundError: there is no such study.
     """
-    # Before the view: a proxy that runs goes on, and what it does later is not in it.
+    # This is read before the view: a running proxy goes on, and its later actions are not in the view.
     generation = Check("generation: the newest database", _outcome(proxy.database.settle_witness))
     with proxy.database.reading("audit study") as connection:
         return [generation, *audit_trail(Trail(proxy, connection, study))]
 
 
 def audit_trail(trail: Trail) -> Iterator[Check]:
-    """The checks of what is stored, one after the other; raises as `audit_study`."""
+    """The checks of the stored state, one after the other. Raises like `audit_study`."""
     if not is_stored(trail.connection, trail.study):
         load_study(trail.connection, trail.study)
     for what, act in _CHECKS.items():
@@ -119,7 +119,7 @@ def _outcome(act: Callable[[], object]) -> str:
         act()
     except DpdpcaError as error:
         return f"{error.problem} ({error.place})" if error.place else error.problem
-    except Exception as error:  # whatever damage does to a reader, the other checks are still to be made
+    except Exception as error:  # the other checks must still be made, whatever error the damage causes
         return f"cannot be checked ({type(error).__name__})"
     return HOLDS
 
@@ -138,7 +138,7 @@ def _check_manifest(trail: Trail) -> None:
         wrong.append("features")
     if modulus_digest(connection, trail.study) != Digest.of(signed.public_key.encode()):
         wrong.append("modulus")
-    _demand(not wrong, f"stored beside the manifest is something else than it says: {', '.join(wrong)}")
+    _demand(not wrong, f"stored columns differ from the manifest: {', '.join(wrong)}")
 
 
 def _check_transcript(trail: Trail) -> None:
@@ -151,96 +151,107 @@ def _check_transcript(trail: Trail) -> None:
     for event, row in zip(events, trail.event_rows, strict=True):
         beside = (row.position, row.kind, time_text(row.time), row.digest)
         told = (event.index, event.kind, event.time, _digest_of("event", row.statement))
-        _demand(beside == told, f"stored beside event {event.index} is something else than it says")
+        _demand(beside == told, f"the stored columns of event {event.index} differ from its statement")
 
 
 def _check_state(trail: Trail) -> None:
-    """The study stands where its transcript ends, and what is stored is what that state has."""
+    """Checks that the state matches the end of the transcript, and that the stored items match the state."""
     row, stored, kinds = trail.row, trail.stored, [event.kind for event in trail.events]
     last = kinds[-1] if kinds else "nothing"
-    _demand(last in _LAST_EVENTS[row.state], f"the study is {row.state}, and its transcript ends with {last}")
+    _demand(last in _LAST_EVENTS[row.state], f"the study is {row.state}, but its transcript ends with {last}")
     for kind, names in _STORED_WITH.items():
         for name in names:
             _demand_both(kind in kinds, f"an event {kind}", name in stored, f"stored {name}")
     times = {"manifest": row.created_at, "closed": row.closed_at, "release": row.released_at}
     for event in trail.events_of(*times):
         at = times[event.kind]
-        _demand(at is not None and time_text(at) == event.time, f"the event {event.kind} has another time")
+        _demand(
+            at is not None and time_text(at) == event.time,
+            f"the study has a different time than its event {event.kind}",
+        )
     for event in trail.events_of("failed"):
-        _demand(event.detail == {"reason": row.failure}, "the study failed for another reason than it says")
+        _demand(
+            event.detail == {"reason": row.failure}, "the reason of the failure differs from the transcript"
+        )
     _check_course(row.release_kind.needs_count, kinds, stored)
     _check_secrets(row.state in _LIVE, "closed" in kinds, stored)
 
 
 def _check_course(is_masked: bool, kinds: list[str], stored: frozenset[str]) -> None:
-    """The count of a masked study, and the noise of every one."""
+    """Checks the count of a masked study, and the noise of every study."""
     if "release" in kinds:
-        _demand(("count" in kinds) == is_masked, "the release of a masked study, and no other, has a count")
-        _demand("noise_drawn_at" in stored, "there is a release, and no noise was drawn")
+        _demand(
+            ("count" in kinds) == is_masked,
+            "a masked release must have a count, and no other release may have one",
+        )
+        _demand("noise_drawn_at" in stored, "there is a release, but no noise was drawn")
     if "count" in kinds:
-        _demand("challenge" in stored, "the count is answered, and nothing stored asked for it")
+        _demand("challenge" in stored, "there is an answer to the count, but no stored challenge")
     if "challenge" in stored or "count" in kinds:
-        _demand(is_masked and "closed" in kinds, "a count was asked for that this study does not have")
+        _demand(
+            is_masked and "closed" in kinds, "there is a count challenge, but this kind of study has no count"
+        )
     if "noise_drawn_at" in stored:
         has_to_be = "closed" in kinds and "cancelled" not in kinds
-        _demand(has_to_be, "noise was drawn for a study that never came to that")
+        _demand(has_to_be, "noise was drawn for a study that had not reached that step")
 
 
 def _check_secrets(is_live: bool, is_closed: bool, stored: frozenset[str]) -> None:
     _demand_both(is_live, "a study under way", "data_keys" in stored, "a stored key of its shares")
     drawn = is_live and "noise_drawn_at" in stored
     _demand_both(drawn, "noise of a study under way", "draws" in stored, "a stored draw")
-    _demand(is_live or "chunks" not in stored, "chunks are listed of shares that are deleted")
+    _demand(is_live or "chunks" not in stored, "chunks are listed although the shares were deleted")
     _demand(
-        "aggregate_chunks" not in stored or (is_live and is_closed), "products are listed that should not be"
+        "aggregate_chunks" not in stored or (is_live and is_closed),
+        "products are listed that should have been deleted",
     )
 
 
 def _check_log(trail: Trail) -> None:
-    """The log is one chain, and holds each event since it began in its place."""
+    """Checks that the log is one chain and contains each event since its beginning at the right position."""
     previous, before = START.head, START.generation
     told: dict[tuple[str, Digest], LogEntry] = {}
     for entry, digest in trail.log:
         _demand(entry.digest == digest, f"entry {entry.position} of the log was altered")
         follows = entry.previous == previous and (entry.position == before + 1 or entry.kind == LOSS)
-        _demand(follows, f"entry {entry.position} of the log does not follow the one before")
+        _demand(follows, f"entry {entry.position} of the log does not follow the entry before it")
         previous, before = digest, entry.position
         told[entry.kind, entry.subject] = entry
     last, drawn_at = START.generation, trail.row.noise_drawn_at
     for event, row in zip(trail.events, trail.event_rows, strict=True):
         if trail.log_begins is None or read_time(event.time, "time") < trail.log_begins:
-            continue  # of a version before the log
+            continue  # from a version without a log
         if event.kind == "closed" and drawn_at is not None:
             in_log = any((entry.kind, entry.time) == (DRAW, drawn_at) for entry, _ in trail.log)
-            _demand(in_log, "the study's noise was drawn, and the log does not tell of it")
+            _demand(in_log, "the study's noise was drawn, but the log has no entry for it")
         found = told.get((event.kind, _digest_of("event", row.statement)))
         if found is None:
-            raise _wrong(f"the log does not hold the event {event.kind}")
+            raise _wrong(f"the log does not contain the event {event.kind}")
         in_place = time_text(found.time) == event.time and found.position > last
-        _demand(in_place, f"the log has the event {event.kind} in another place")
+        _demand(in_place, f"the log has the event {event.kind} at another position")
         last = found.position
         if event.kind == "release" and "log" in event.detail:
             closes = event.detail["log"] == found.previous.hex()
-            _demand(closes, "the release closed over another head of the log")
+            _demand(closes, "the release names another head of the log")
 
 
 def _check_log_is_stored(trail: Trail) -> None:
-    """What the log tells of, in all studies, is stored, and what was stored since it began is told once."""
+    """Checks for all studies that every log entry is stored, and that every later item has one log entry."""
     stored = list(logged_actions(trail.connection))
     told = Counter((entry.kind, entry.subject) for entry, _ in trail.log if entry.kind not in (LOSS, DRAW))
     missing = told - Counter((act.kind, act.subject) for act in stored)
     for kind, _ in missing:
-        raise _wrong(f"the log tells of {_article(kind)} that is not stored")
+        raise _wrong(f"the log has {_article(kind)} that is not stored")
     late = [act for act in stored if trail.log_begins is not None and act.time >= trail.log_begins]
     for kind, _ in Counter((act.kind, act.subject) for act in late) - told:
-        raise _wrong(f"there is {_article(kind)} that is not in the log")
-    # A draw that was used is deleted: what is left of it is when it was made.
+        raise _wrong(f"there is {_article(kind)} without a log entry")
+    # A draw is deleted after use; only its time is kept.
     times = Counter(entry.time for entry, _ in trail.log if entry.kind == DRAW)
     drawn = Counter(list_draw_times(trail.connection))
-    _demand(not times - drawn, "the log tells of a draw of noise, and no study of its noise")
+    _demand(not times - drawn, "the log has a draw of noise, but no study has drawn noise at that time")
     if trail.log_begins is not None:
         late_draws = Counter({time: n for time, n in drawn.items() if time >= trail.log_begins})
-        _demand(not late_draws - times, "a study's noise was drawn, and the log does not tell of it")
+        _demand(not late_draws - times, "a study has drawn noise, but the log has no entry for it")
     if trail.draw is not None and times:
         subjects = {entry.subject for entry, _ in trail.log if entry.kind == DRAW}
         _demand(Digest.of(bytes.fromhex(trail.draw)) in subjects, "the stored draw is not the one in the log")
@@ -249,18 +260,18 @@ def _check_log_is_stored(trail: Trail) -> None:
 def _check_cohort(trail: Trail) -> None:
     closing = trail.events_of("closed")
     if not closing:
-        return  # that nothing is frozen then is checked with the state
+        return  # the check of the state verifies that nothing is frozen then
     members, (closed,) = trail.members, closing
     digest = cohort_digest(members)
-    _demand(digest == trail.row.cohort_digest, "the cohort is not the one that was frozen")
+    _demand(digest == trail.row.cohort_digest, "the cohort is not the frozen one")
     told = (closed.detail.get("cohort"), closed.detail.get("owners"))
-    _demand(told == (digest.hex(), len(members)), "the transcript closed another cohort")
+    _demand(told == (digest.hex(), len(members)), "the transcript closes another cohort")
     by_receipts = members_by_receipts(trail.events)
-    _demand(by_receipts == frozenset(members), "the cohort is not that of the receipts before closing")
+    _demand(by_receipts == frozenset(members), "the cohort does not match the receipts before closing")
 
 
 def _check_statements(trail: Trail) -> None:
-    """Each statement has its receipt and its event, and each share is what its owner's last one says."""
+    """Checks that each statement has a receipt and an event, and that shares match their last statement."""
     told = Counter(_told(event) for event in trail.events_of("receipt", "withdrawal"))
     newest: dict[PartyId, SignedShare] = {}
     for owner, signed in trail.signed:
@@ -271,17 +282,20 @@ def _check_statements(trail: Trail) -> None:
         _demand(said == expected, "a share statement and its receipt differ")
         kind = "receipt" if signed.subject == "share" else "withdrawal"
         event = (kind, owner.hex(), signed.version, signed.digest.hex(), receipt.time)
-        _demand(told.pop(event, 0) == 1, f"a stored receipt is no event {kind} of the transcript")
+        _demand(told.pop(event, 0) == 1, f"a stored receipt is not an event {kind} of the transcript")
         newest[owner] = max(newest.get(owner, signed), signed, key=lambda one: one.version)
-    _demand(not told, "the transcript has a receipt, and its statement is not stored")
+    _demand(not told, "the transcript has a receipt whose statement is not stored")
     _check_shares(trail, dict(newest))
     if trail.row.state in _LIVE:
         _check_chunks(trail, newest)
     kept = count_contradictions(trail.connection, trail.study)
-    _demand(kept == len(trail.contradictions), "a contradiction is kept, and not the statement before it")
+    _demand(
+        kept == len(trail.contradictions),
+        "a contradiction is stored without the statement that it contradicts",
+    )
     for one in trail.contradictions:
         digests = {_signed_by(trail, one.owner, encoded).digest for encoded in (one.statement, one.other)}
-        _demand(len(digests) == 2, "what is kept as a contradiction is none")
+        _demand(len(digests) == 2, "a stored contradiction does not contradict the other statement")
 
 
 def _check_shares(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
@@ -290,13 +304,15 @@ def _check_shares(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
     for share in trail.shares:
         signed = newest.pop(share.owner, None)
         expected = (0, ShareState.PARTIAL) if signed is None else (signed.version, states[signed.subject])
-        _demand((share.signed_version, share.state) == expected, "a share is not what its statement says")
-        _demand(not named or share.owner in named, "there is a share of an owner that is not named")
-    _demand(not newest, "there is a statement about a share, and the share is not stored")
+        _demand((share.signed_version, share.state) == expected, "a share differs from its statement")
+        _demand(
+            not named or share.owner in named, "there is a share of an owner that the manifest does not name"
+        )
+    _demand(not newest, "there is a statement about a share that is not stored")
 
 
 def _check_chunks(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
-    """Shares under way have the chunks that their owners signed and those of later uploads, no others."""
+    """Checks that open shares have exactly the signed chunks and those of later uploads."""
     trail.proxy.open_data_key(trail.study, find_data_key(trail.connection, trail.study))
     listed = uploaded_chunks(trail.connection, trail.study)
     for owner, signed in newest.items():
@@ -304,10 +320,10 @@ def _check_chunks(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
             claim = ShareStatement.parse(verify_statement("share", signed.statement))
             there = listed.pop((owner, signed.version), {})
             _demand(
-                there == dict(enumerate(claim.chunk_digests)), "the chunks of a share are not those signed"
+                there == dict(enumerate(claim.chunk_digests)), "the chunks of a share are not the signed ones"
             )
     uploads = {(share.owner, share.upload_version) for share in trail.shares}
-    _demand(listed.keys() <= uploads, "chunks are listed of a share that is not under way")
+    _demand(listed.keys() <= uploads, "chunks are listed for a share that is not being uploaded")
 
 
 def _check_count(trail: Trail) -> None:
@@ -318,13 +334,16 @@ def _check_count(trail: Trail) -> None:
     challenge = verify_statement("count-challenge", asked, trail.signer)
     said = CountChallenge.parse(challenge, public.ciphertext_bytes)
     for_us = (said.study, said.cohort) == (trail.study, trail.row.cohort_digest)
-    _demand(for_us, "the count was asked about another cohort")
+    _demand(for_us, "the count challenge is about another cohort")
     if answered is None:
         return
     statement = verify_statement("count-answer", answered, trail.manifest.user.ed25519)
     answer = CountAnswer.parse(statement, public.modulus_bytes)
     expected = (trail.study, challenge.digest, trail.row.records)
-    _demand((answer.study, answer.challenge, answer.records) == expected, "another count was answered")
+    _demand(
+        (answer.study, answer.challenge, answer.records) == expected,
+        "the answer is to another count challenge",
+    )
     digests = {"answer": statement.digest.hex(), "challenge": challenge.digest.hex()}
     _demand_told(trail, "count", naming_head(digests, answer.log))
 
@@ -340,11 +359,13 @@ def _check_release(trail: Trail) -> None:
         "the release names another cohort",
     )
     expected = (trail.study, row.release_kind, row.records)
-    _demand((said.study, said.release, said.records) == expected, "the release is of another study or count")
+    _demand(
+        (said.study, said.release, said.records) == expected, "the release belongs to another study or count"
+    )
     listed = release_chunk_digests(trail.connection, trail.study)
-    _demand(listed == dict(enumerate(said.chunk_digests)), "other chunks are listed than were released")
+    _demand(listed == dict(enumerate(said.chunk_digests)), "the listed chunks are not the released ones")
     told = [event.detail.get("statement") for event in trail.events_of("release")]
-    _demand(told == [statement.digest.hex()], "the transcript does not hold this release exactly once")
+    _demand(told == [statement.digest.hex()], "the transcript must contain this release exactly once")
     for position, digest in enumerate(said.chunk_digests):
         content = trail.proxy.files.read(release_name(trail.study, row.release_folder or "", position))
         _demand(Digest.of(content) == digest, f"chunk {position} of the release was altered")
@@ -356,21 +377,21 @@ def _check_components(trail: Trail) -> None:
     digest, encoded = trail.components
     statement = verify_statement("components", encoded, trail.manifest.user.ed25519)
     said = SealedComponents.parse(statement)
-    _demand(statement.digest == digest, "stored beside the components is another digest")
-    _demand(said.study == trail.study, "the components are of another study")
+    _demand(statement.digest == digest, "the stored digest of the components is wrong")
+    _demand(said.study == trail.study, "the components belong to another study")
     owners = {member.owner for member in trail.members}
     _demand(set(said.sealed) == owners, "the components are not sealed to the owners of the cohort")
     _demand_told(trail, "components", naming_head({"statement": digest.hex()}, said.log))
 
 
 def _check_deleted(trail: Trail) -> None:
-    """What a study has no key for any more, or no use."""
+    """Checks that data without a key or without a use were deleted."""
     if trail.row.state in _LIVE:
         left = replaced_folders(trail.proxy, trail.study)
-        _demand(not left, f"{len(left)} of them are left; a running proxy removes them within a minute")
+        _demand(not left, f"{len(left)} of them still exist; a running proxy removes them within a minute")
     else:
         sealed = sealed_folder(trail.study) in trail.proxy.files.folders(trail.study)
-        _demand(not sealed, "sealed files are left; start the proxy, which removes them")
+        _demand(not sealed, "sealed files still exist; start the proxy, which removes them")
 
 
 _CHECKS: Final[dict[str, Callable[[Trail], None]]] = {
@@ -394,14 +415,14 @@ def _check_signed(trail: Trail, owner: PartyId, signed: SignedShare) -> None:
     said = parse(statement)
     expected = (signed.subject, trail.study, signed.version, signed.digest)
     found = (statement.kind, said.study, said.version, statement.digest)
-    _demand(found == expected, "a statement is not what it is stored as")
+    _demand(found == expected, "a stored statement is not of the expected kind")
 
 
 def _signed_by(trail: Trail, owner: PartyId, encoded: bytes) -> Statement:
-    """A statement of an owner about its share, which is a share or a withdrawal."""
+    """The statement of an owner about its share: a share statement or a withdrawal."""
     party = trail.parties.get(owner)
     if party is None:
-        raise _wrong("a statement is of an owner that is not enrolled")
+        raise _wrong("a statement comes from an owner that is not enrolled")
     kind = "withdrawal" if parse_canonical(encoded).get("kind") == "withdrawal" else "share"
     return verify_statement(kind, encoded, party.ed25519)
 
@@ -417,13 +438,13 @@ def _digest_of(kind: str, statement: bytes) -> Digest:
 
 def _demand_told(trail: Trail, kind: str, detail: dict[str, object]) -> None:
     told = [dict(event.detail) for event in trail.events_of(kind)]
-    _demand(told == [detail], f"the transcript tells another {kind}")
+    _demand(told == [detail], f"the transcript has another {kind}")
 
 
 def _demand_both(one: bool, this: str, other: bool, that: str) -> None:
-    """That both are there or neither."""
-    _demand(one or not other, f"there is {that} and not {this}")
-    _demand(other or not one, f"there is {this} and no {that}")
+    """Checks that both exist or neither."""
+    _demand(one or not other, f"there is {that}, but not {this}")
+    _demand(other or not one, f"there is {this}, but no {that}")
 
 
 def _demand(holds: bool, otherwise: str) -> None:

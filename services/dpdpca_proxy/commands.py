@@ -1,4 +1,4 @@
-"""`dpdpca proxy …`: what an operator does at the command line."""
+"""`dpdpca proxy …`: the commands for an operator."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from dpdpca_runtime.text import for_terminal
 from dpdpca_runtime.words import fingerprint_words
 
 if TYPE_CHECKING:
-    # The store is loaded by the commands that need it.
+    # Only the commands that need the store import it.
     from dpdpca_proxy.proxy import Proxy
     from dpdpca_proxy.store.shares import Contradiction
 
@@ -29,27 +29,29 @@ app = typer.Typer(no_args_is_help=True)
 Home = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of the proxy's state; default: $DPDPCA_PROXY_HOME, else the user's configuration."
+        help="Folder with the proxy's state; default: DPDPCA_PROXY_HOME, else the user's configuration "
+        "folder."
     ),
 ]
 Passphrase = Annotated[
     Path | None,
     typer.Option(
-        "--passphrase-file", help="File with the keys' passphrase; default DPDPCA_PROXY_PASSPHRASE_FILE."
+        "--passphrase-file",
+        help="File with the passphrase of the keys; default: DPDPCA_PROXY_PASSPHRASE_FILE.",
     ),
 ]
 
 
 @app.command(epilog='Example: dpdpca proxy init --name "Example proxy" --url https://proxy.example.org')
 def init(
-    name: Annotated[str | None, typer.Option(help="How the proxy introduces itself.")] = None,
-    url: Annotated[str | None, typer.Option(help="Its public address, https://HOST[:PORT].")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the proxy, as others see it.")] = None,
+    url: Annotated[str | None, typer.Option(help="Public address of the proxy: https://HOST[:PORT].")] = None,
     passphrase_file: Passphrase = None,
     ask_passphrase: AskPassphrase = False,
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the proxy's keys and database; an identity that is there already is kept."""
+    """Create the proxy's keys and database. An existing identity is kept."""
     from dpdpca_proxy.initialise import initialise
 
     settings, key, fresh = initialise(home, name, url, passphrase_file, ask_passphrase=ask_passphrase)
@@ -67,23 +69,29 @@ def init(
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    typer.echo(f"{'Made' if fresh else 'Kept'} the proxy {settings.name!r} in {settings.home}")
+    typer.echo(f"{'Created' if fresh else 'Kept'} the proxy {settings.name!r} in {settings.home}")
     typer.echo(f"Address   {settings.public_url}")
     typer.echo(f"Key       {facts['words']}")
-    typer.echo("Owners and data users compare these words when they enrol. Next: dpdpca proxy invite")
+    typer.echo(
+        "Owners and data users compare these words with you when they enrol. Next: dpdpca proxy invite"
+    )
 
 
 @app.command(epilog="Example: dpdpca proxy serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem")
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on; TLS beyond loopback.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port of the public listener (8440).")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. Beyond loopback TLS is required.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the public listener; default: 8440.")] = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
-    operator_port: Annotated[int | None, typer.Option(help="Port of the operator's page (8441).")] = None,
+    operator_port: Annotated[
+        int | None, typer.Option(help="Port of the operator's page; default: 8441.")
+    ] = None,
     passphrase_file: Passphrase = None,
     home: Home = None,
 ) -> None:
-    """Serve until interrupted. The operator's page and /metrics have a listener of their own."""
+    """Run the proxy until it is interrupted. The operator's page and /metrics have their own listener."""
     from dpdpca_proxy.serve import serve as run
 
     run(
@@ -102,11 +110,11 @@ def serve(
 @app.command(epilog='Example: dpdpca proxy invite --role owner --name "Hospital A"')
 def invite(
     role: Annotated[str, typer.Option(help="owner or user.")],
-    name: Annotated[str, typer.Option(help="How the party is shown to others.")],
+    name: Annotated[str, typer.Option(help="Name of the party, as others see it.")],
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a single-use invitation. Hand it over by a channel that only its receiver reads."""
+    """Print a single-use invitation. Send it over a channel that only the recipient can read."""
     from dpdpca_proxy.enrolment import invite as make_invitation
 
     with _opened(home) as proxy:
@@ -116,12 +124,12 @@ def invite(
         typer.echo(json.dumps(facts))
         return
     typer.echo(made.token)
-    typer.echo(f"For {role} {name!r}, once, until {time_text(made.expires_at)}.", err=True)
+    typer.echo(f"For {role} {name!r}; valid once, until {time_text(made.expires_at)}.", err=True)
 
 
 @app.command(epilog="Example: dpdpca proxy rotate")
 def rotate(home: Home = None, as_json: AsJson = False) -> None:
-    """Put new keys in the place of the proxy's own; open studies keep the old ones to their end."""
+    """Replace the proxy's keys by new ones. Open studies keep the old keys until they end."""
     from datetime import UTC, datetime
 
     from dpdpca_proxy.rotation import rotate_proxy
@@ -133,8 +141,10 @@ def rotate(home: Home = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(facts))
         return
     typer.echo(f"Key       {words}")
-    typer.echo("Restart the proxy: until then it serves with the old keys. Whoever pinned those follows by")
-    typer.echo("the statement between them, and sees these words.")
+    typer.echo(
+        "Restart the proxy: until then it uses the old keys. Parties that pinned the old keys accept the"
+    )
+    typer.echo("new ones automatically, by a statement that both keys sign, and see these words.")
 
 
 @app.command(epilog="Example: dpdpca proxy owners --json")
@@ -146,7 +156,7 @@ def owners(home: Home = None, as_json: AsJson = False) -> None:
         parties = [
             {
                 "enrolled_at": time_text(row.enrolled_at),
-                "key": "in use" if row.successor is None else "given up",
+                "key": "in use" if row.successor is None else "replaced",
                 "name": row.name,
                 "party": row.party.hex(),
                 "role": row.role,
@@ -157,12 +167,12 @@ def owners(home: Home = None, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps({"parties": parties}))
         return
-    _print_table(("name", "role", "key", "enrolled_at", "words"), parties, "nobody is enrolled yet")
+    _print_table(("name", "role", "key", "enrolled_at", "words"), parties, "no party is enrolled yet")
 
 
 @app.command(epilog="Example: dpdpca proxy studies --json")
 def studies(home: Home = None, as_json: AsJson = False) -> None:
-    """List the studies and where they stand."""
+    """List the studies and their states."""
     from dpdpca_proxy.studies import summaries
 
     with _opened(home) as proxy:
@@ -182,13 +192,13 @@ def audit(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify a study's signatures, its chain of events and its release, offline."""
+    """Verify the signatures, the chain of events and the release of a study, offline."""
     from dpdpca_proxy.audit import HOLDS, audit_study, contradictions_of
 
     contradictions: list[Contradiction] = []
     with _opened(home) as proxy:
         checks = audit_study(proxy, _study_id(study))
-        with suppress(IntegrityError):  # one of the checks says that
+        with suppress(IntegrityError):  # one of the checks reports that
             contradictions = contradictions_of(proxy, _study_id(study))
     failed = [check for check in checks if check.outcome != HOLDS]
     if as_json:
@@ -204,12 +214,14 @@ def audit(
             typer.echo(f"{check.what}: {check.outcome}")
         for one in contradictions:
             typer.echo(
-                f"owner {one.owner.hex()} signed two statements under version {one.version};"
-                " the first counts, --json shows both"
+                f"owner {one.owner.hex()} signed two different statements under version {one.version}; "
+                "the first one counts; --json shows both"
             )
     if failed:
         raise IntegrityError(
-            "audit-failed", f"{len(failed)} of {len(checks)} checks failed", "keep the proxy's home as it is"
+            "audit-failed",
+            f"{len(failed)} of {len(checks)} checks failed",
+            "do not change the proxy's home, and find out what happened to it",
         )
 
 
@@ -219,7 +231,7 @@ def accept_loss(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go on with an older copy of the database: every study that is under way fails for good."""
+    """Go on with an older copy of the database. All unfinished studies fail permanently."""
     from dpdpca_proxy.loss import accept_loss as accept
 
     with _opened(home) as proxy:
@@ -231,16 +243,16 @@ def accept_loss(
         return
     for study in failed:
         typer.echo(study)
-    typer.echo(f"{len(failed)} studies have failed; their data users must start new ones.", err=True)
+    typer.echo(f"{len(failed)} studies have failed. Their data users must start new ones.", err=True)
 
 
 def _confirm_loss(proxy: "Proxy") -> None:
-    """Says first where the generation file was looked for: it may only be elsewhere."""
+    """Shows first where the generation file was expected, because it may just be elsewhere."""
     try:
         proxy.database.settle_witness()
     except ConflictError as error:
         typer.echo(f"{error.problem} ({error.place})", err=True)
-    typer.confirm("Every study that is under way will fail and never be released. Go on?", abort=True)
+    typer.confirm("All unfinished studies will fail and will never be released. Go on?", abort=True)
 
 
 def _study_id(text: str) -> StudyId:
@@ -248,7 +260,9 @@ def _study_id(text: str) -> StudyId:
         return StudyId.parse(text)
     except MessageError as error:
         raise UsageError(
-            "bad-study", "that is no study: an id is 64 lower-case hex digits", "see: dpdpca proxy studies"
+            "bad-study",
+            "this is not the id of a study: an id has 64 lower-case hex digits",
+            "to list the studies, run: dpdpca proxy studies",
         ) from error
 
 
@@ -264,7 +278,7 @@ def _opened(home: Path | None) -> "Iterator[Proxy]":
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]], otherwise: str) -> None:
-    """A table for people. Names come from others: rich is told to take nothing in them as markup."""
+    """Prints a table for people. Names come from others, so rich must not interpret them as markup."""
     if not rows:
         typer.echo(otherwise)
         return

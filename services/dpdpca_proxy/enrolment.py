@@ -1,4 +1,4 @@
-"""Who may speak to this proxy: invitations, parties, and the memory against replays."""
+"""Access to this proxy: invitations, enrolled parties, and the detection of replayed requests."""
 
 import secrets
 from collections.abc import Mapping
@@ -37,8 +37,10 @@ from dpdpca_proxy.store.parties import (
 
 TOKEN_BYTES = 32
 NONCE_MEMORY_SECONDS = 3 * 3600
-"""How long a request is known again: the ±5 minutes in which its signature is fresh, and a clock that was put
-back by two hours and more."""
+"""How long nonces are remembered.
+
+Signatures are fresh for ±5 minutes; the rest is for a clock that was set back by two hours or more.
+"""
 
 
 _ROLE_WORDS = {"owner": "an owner", "user": "a data user"}
@@ -46,7 +48,10 @@ _ROLE_WORDS = {"owner": "an owner", "user": "a data user"}
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A single-use permission to enrol. The token is shown once and kept nowhere; its repr hides it."""
+    """A single-use permission to enrol.
+
+    The token is shown once and stored nowhere. Its repr hides the token.
+    """
 
     token: str
     role: str
@@ -58,14 +63,14 @@ class Invitation:
 
 
 def invite(proxy: Proxy, role: str, name: str) -> Invitation:
-    """A new invitation under which one party may enrol in `role`, to be shown to others as `name`.
+    """A new invitation with which one party may enrol in `role`. Others see it as `name`.
 
     Raises:
-        UsageError: no such role.
-        PolicyError, MessageError: a name that could mislead a reader.
+        UsageError: there is no such role.
+        PolicyError, MessageError: the name could mislead a reader.
     """
     if role not in ROLES:
-        raise UsageError("bad-role", "a role is owner or user", "use --role owner or --role user")
+        raise UsageError("bad-role", "the role must be owner or user", "use --role owner or --role user")
     read_text(name, "the name", 200)
     token = secrets.token_hex(TOKEN_BYTES)
     now = proxy.now()
@@ -76,48 +81,54 @@ def invite(proxy: Proxy, role: str, name: str) -> Invitation:
 
 
 def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
-    """Enrols the party whose self-signed introduction and invitation are in `untrusted`.
+    """Enrols the party whose self-signed enrolment statement and invitation are in `untrusted`.
 
-    The same party with the same invitation again gets the same answer.
+    A repeated request with the same party and invitation gets the same answer.
 
     Raises:
-        MessageError: malformed, or an introduction to another proxy.
+        MessageError: it is malformed, or meant for another proxy.
         AuthenticationError: `bad-signature`, `invitation-unknown`, `invitation-used`, `invitation-expired`.
         ConflictError: `already-enrolled`, under another invitation.
     """
     request = parse_canonical(untrusted)
     if set(request) != {"enrolment", "invitation"} or not isinstance(request["enrolment"], dict):
-        raise MessageError("malformed", "an enrolment has the members enrolment and invitation")
+        raise MessageError("malformed", "an enrolment must have the members enrolment and invitation")
     statement = verify_statement("enrolment", canonical_json(request["enrolment"]))
     enrolment = Enrolment.parse(statement)
     if enrolment.proxy != proxy.key.public.ed25519:
         raise AuthenticationError(
             "wrong-proxy",
-            "the introduction is made to another proxy",
-            "fetch this proxy's key and enrol again",
+            "the enrolment statement is for another proxy",
+            "fetch this proxy's card and enrol again",
         )
     token = request["invitation"]
     if not isinstance(token, str) or len(token) != 2 * TOKEN_BYTES or not token.isascii():
-        raise AuthenticationError("invitation-unknown", "no such invitation", "ask the operator for one")
+        raise AuthenticationError(
+            "invitation-unknown", "there is no such invitation", "ask the operator for one"
+        )
     party, digest, now = enrolment.identity.party_id, _token_digest(token), proxy.now()
     with proxy.database.reading("is the invitation known") as connection:
-        # Strangers may ask this as often as they like: they must not hold up the writers.
+        # Strangers may ask this as often as they like. They must not delay writers.
         if find_invitation(connection, digest) is None:
-            raise AuthenticationError("invitation-unknown", "no such invitation", "ask the operator for one")
+            raise AuthenticationError(
+                "invitation-unknown", "there is no such invitation", "ask the operator for one"
+            )
     with proxy.database.transaction("enrol") as connection:
         invitation = find_invitation(connection, digest)
         if invitation is None or invitation.role != enrolment.role:
             raise AuthenticationError(
-                "invitation-unknown", "no such invitation for this role", "ask the operator for one"
+                "invitation-unknown", "there is no such invitation for this role", "ask the operator for one"
             )
         present = find_party(connection, party)
         if present is not None and invitation.used_by == party:
             return present
         if present is not None:
-            raise ConflictError("already-enrolled", "this key is enrolled already", "use it as it is")
+            raise ConflictError(
+                "already-enrolled", "this key is already enrolled", "use this key without enrolling again"
+            )
         if invitation.used_by is not None:
             raise AuthenticationError(
-                "invitation-used", "this invitation was used before", "ask the operator for a new one"
+                "invitation-used", "this invitation was already used", "ask the operator for a new one"
             )
         if now >= invitation.expires_at:
             raise AuthenticationError(
@@ -138,9 +149,9 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
 
 
 def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
-    """That a manifest calls its data user and its participants what the operator calls them.
+    """Checks that a manifest gives its data user and its participants the names that the operator gave them.
 
-    Owners decide by these names whom they trust with their sums, and it is the data user that writes them.
+    The data user writes the manifest, but owners decide by these names whom they trust with their sums.
 
     Raises:
         PolicyError: `manifest-refused`.
@@ -148,7 +159,7 @@ def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
     enrolled = {row.party: row for row in all_parties(proxy)}
     user = _check_named(enrolled, "the data user", "user", manifest.user.name, manifest.user.ed25519)
     if manifest.user.x25519 != user.x25519:
-        raise _misnamed("the data user of the manifest is enrolled here with another X25519 key")
+        raise _misnamed("the data user of the manifest is enrolled at this proxy with another X25519 key")
     for place, owner in enumerate(manifest.participants, 1):
         _check_named(enrolled, f"participant {place}", "owner", owner.name, owner.ed25519)
 
@@ -164,24 +175,25 @@ def party_of(proxy: Proxy, party: PartyId) -> PartyRow | None:
 
 
 def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime, created: datetime) -> bool:
-    """Whether this nonce is new; it is on the disk when this returns.
+    """Whether this nonce is new. It is on the disk when this returns.
 
     Args:
-        proxy: remembers.
-        party, nonce: whose, and which.
+        proxy: stores the nonce.
+        party, nonce: the party and its nonce.
         now: by our clock.
         created: when the request was signed.
 
     Raises:
-        UnavailableError: `clock-behind`, a request as old as this may have been forgotten.
+        UnavailableError: `clock-behind`, nonces of this time were already forgotten.
     """
     with proxy.database.transaction("remember nonce") as connection:
         forgotten = forgotten_before(connection)
         if created.timestamp() < forgotten + WINDOW_SECONDS:
             raise UnavailableError(
                 "clock-behind",
-                f"the proxy's clock stands at {time_text(now)}, and requests of before"
-                f" {time_text(datetime.fromtimestamp(forgotten + WINDOW_SECONDS, UTC))} are forgotten",
+                f"the proxy's clock shows {time_text(now)}, but nonces from before "
+                f"{time_text(datetime.fromtimestamp(forgotten + WINDOW_SECONDS, UTC))} were already "
+                "deleted",
                 "the operator must set the clock of this machine",
                 retry_after_seconds=60,
             )
@@ -189,7 +201,10 @@ def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime, crea
 
 
 def forget_old_nonces(proxy: Proxy) -> None:
-    """Forgets what is too old to be sent again, and up to when: a clock that is put back brings it back."""
+    """Deletes nonces that are too old to be replayed.
+
+    It stores up to which time, in case the clock is set back.
+    """
     with proxy.database.transaction("forget nonces") as connection:
         before = int(proxy.now().timestamp()) - NONCE_MEMORY_SECONDS
         if before > forgotten_before(connection):
@@ -201,11 +216,11 @@ def _check_named(
 ) -> PartyRow:
     row = enrolled.get(PartyId.of(ed25519))
     if row is None or row.role != role:
-        raise _misnamed(f"{who} of the manifest is not enrolled here as {_ROLE_WORDS[role]}")
+        raise _misnamed(f"{who} of the manifest is not enrolled at this proxy as {_ROLE_WORDS[role]}")
     if row.successor is not None:
-        raise _misnamed(f"{who} of the manifest has given up the key that it names")
+        raise _misnamed(f"{who} of the manifest has replaced the key that the manifest names")
     if row.name != name:
-        raise _misnamed(f"{who} of the manifest is enrolled here under another name, {row.name!r}")
+        raise _misnamed(f"{who} of the manifest is enrolled at this proxy under another name, {row.name!r}")
     return row
 
 

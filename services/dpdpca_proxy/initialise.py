@@ -1,4 +1,4 @@
-"""Makes a proxy: its home folder, settings file, identity and database."""
+"""Creates a proxy: its home folder, settings file, identity and database."""
 
 import json
 from pathlib import Path
@@ -19,26 +19,26 @@ def initialise(
     *,
     ask_passphrase: bool = False,
 ) -> tuple[Settings, IdentityKey, bool]:
-    """The proxy in `home`, made where it is missing; an identity that is there is kept.
+    """Creates what is missing of the proxy in `home`. An existing identity is kept.
 
     Args:
         home: its folder; None for the usual one.
         name: written to the settings file, if given.
         url: likewise, in its canonical form.
-        passphrase_file: seals an identity that is made; the settings may name one too.
-        ask_passphrase: asks for one where no file is named.
+        passphrase_file: seals a new identity; the settings may name one too.
+        ask_passphrase: asks for a passphrase if no file is named.
 
     Returns:
         Settings, identity, and whether the identity is new.
 
     Raises:
         UsageError: a setting is wrong, such as an address that no client could reach.
-        PolicyError, MessageError: a name that could mislead a reader.
+        PolicyError, MessageError: the name could mislead a reader.
     """
     if name is not None:
         read_text(name, "the name", 200)
     settings = load_settings(home, name=name, url=url, passphrase_file=passphrase_file)
-    _ = settings.address  # named, or that of a listener on this machine
+    _ = settings.address  # the given address, or that of a listener on this machine
     files = key_files(settings.home)
     if files.exist:
         passphrase = passphrase_of(settings)
@@ -51,12 +51,12 @@ def initialise(
 
 
 def _write_settings(settings: Settings, given: dict[str, str | None]) -> None:
-    """Sets the given members of the settings file and leaves its other lines alone."""
+    """Sets the given members of the settings file and keeps its other lines."""
     path = private_dir(settings.home) / SETTINGS_FILE
     lines = (
         path.read_text(encoding="utf-8").splitlines()
         if path.exists()
-        else ["# Settings of this proxy; see the documentation."]
+        else ["# Settings of this proxy. The documentation describes them."]
     )
     for member, value in given.items():
         if value is None:

@@ -1,9 +1,9 @@
-"""What the proxy does by itself: close studies in time, aggregate, ask for the count, draw, release, tidy up.
+"""The proxy's own jobs: close studies in time, aggregate, ask for the count, draw noise, release, tidy up.
 
-Every step reads where a study stands from the database, computes away from the requests, and commits its
-result on condition that the study still stands there. So a step can be cut off anywhere and done again, with
-one exception that the order takes care of: noise that was committed is never drawn a second time, and nothing
-has left before it was.
+Every step reads the state of a study from the database, computes outside of requests, and commits its result
+only if the state has not changed. So a step can be interrupted at any point and repeated, with one exception.
+Committed noise is never drawn a second time. The order of steps ensures this, because nothing is released
+before the noise is committed.
 """
 
 import asyncio
@@ -63,13 +63,13 @@ _MOST_BACKOFF_SECONDS = 60.0
 _TIDYING_SECONDS = 30.0
 _ORPHAN_SECONDS = 24 * 3600.0
 _CHUNKS_AT_ONCE = 512
-"""Chunks that one step of the aggregation multiplies: some seconds of work."""
+"""The number of chunks that one step of the aggregation multiplies: some seconds of work."""
 
 _logger = logging.getLogger("dpdpca.jobs")
 
 
 class Jobs:
-    """The one runner of a proxy process; `run` is its only task."""
+    """The job runner of a proxy process; `run` is its only task."""
 
     def __init__(self, proxy: Proxy, worker: Background) -> None:
         self._proxy = proxy
@@ -84,23 +84,24 @@ class Jobs:
         self._bells = (asyncio.Event(), asyncio.Event())
 
     def progress(self, study: StudyId) -> JobProgress | None:
-        """How far the running step of a study is, or None."""
+        """The progress of the running step of a study, or None."""
         return self._progress.get(study)
 
     @property
     def trouble(self) -> str | None:
-        """Why an operator is needed, or None."""
+        """The reason why an operator must act, or None."""
         return next(iter(tuple(self._corrupt.values())), None)
 
     def wake(self) -> None:
-        """Makes both loops of `run` look again at once; called in the loop's own thread."""
+        """Makes both loops of `run` check for work at once. It must be called in the loop's own thread."""
         for bell in self._bells:
             bell.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Works until `stopping` is set; looks again whenever it is woken, and every second.
+        """Works until `stopping` is set.
 
-        Closing in time and tidying have a loop of their own: a release takes minutes, closing must not.
+        It checks for work when it is woken, and every second. Closing and tidying have their own loop,
+        because a release takes minutes and closing must be on time.
         """
         await asyncio.gather(
             self._repeat(self._bells[0], stopping, self._close_and_tidy),
@@ -116,7 +117,10 @@ class Jobs:
                 await asyncio.wait_for(bell.wait(), _POLL_SECONDS)
 
     def _run_logged(self, act: Callable[[], bool]) -> bool:
-        """What `act` says; a failure (a full disk, a busy database) is logged, and the next round comes."""
+        """The result of `act`.
+
+        A failure (a full disk, a busy database) is logged, and the next round tries again.
+        """
         try:
             return act()
         except Exception as error:
@@ -125,7 +129,7 @@ class Jobs:
             return False
 
     def _close_and_tidy(self) -> bool:
-        """Closes what is due; now and then clears away what nobody needs."""
+        """Closes studies that are due, and now and then deletes files that are no longer needed."""
         if not self._is_newest_database():
             return False
         self._guarded(self._leases.renew)
@@ -141,7 +145,7 @@ class Jobs:
         return False
 
     def _is_newest_database(self) -> bool:
-        """False on an older copy of the database, which readiness tells."""
+        """False if the database is an older copy. Readiness reports that."""
         try:
             self._proxy.database.settle_witness()
         except ConflictError:
@@ -149,7 +153,7 @@ class Jobs:
         return True
 
     def _tidy(self) -> None:
-        """What a crash may have left: files without a key, of replaced shares, of releases not committed."""
+        """Deletes leftovers of a crash: files without a key, of replaced shares or uncommitted releases."""
         with self._proxy.database.reading("list studies to tidy") as connection:
             rows = list_studies(connection)
         for row in rows:
@@ -160,7 +164,7 @@ class Jobs:
                     self._proxy.files.remove(folder)
             kept = release_folder(row.study, row.release_folder or "")
             for folder in self._proxy.files.folders(row.study):
-                # A young one may be another process's, on its way to being committed.
+                # A recent folder may belong to another process that is about to commit it.
                 if (
                     "/release-" in folder
                     and folder != kept
@@ -169,7 +173,7 @@ class Jobs:
                     self._proxy.files.remove(folder)
 
     def _round(self, stop: Callable[[], bool]) -> bool:
-        """One step for every study that has one to do; whether there was any."""
+        """Runs one step of every study that has one. Returns whether there was any."""
         if not self._is_newest_database():
             return False
         with self._proxy.database.reading("list studies with work") as connection:
@@ -185,7 +189,7 @@ class Jobs:
         return moved or (not stop() and self._prepare())
 
     def _prepare(self) -> bool:
-        """One step ahead for the first open study that has one."""
+        """Runs one precomputation step for the first open study that has one."""
         with self._proxy.database.reading("list studies to prepare") as connection:
             rows = list_studies(connection, (StudyState.OPEN,))
         return self._precomputation.step(rows)
@@ -203,7 +207,7 @@ class Jobs:
         try:
             moved = self._advance(row)
         except (CohortTooCloseError, CryptographicError) as error:
-            # The stored shares do not add up to a release, or not to one that may be, today or tomorrow.
+            # The stored shares cannot give a release, or none that is allowed, now or later.
             _logger.error("study failed", extra={"study": study.hex()[:16], "slug": error.slug})
             self._guarded(fail, self._proxy, row, error.slug, error.problem)
             moved = True
@@ -223,7 +227,7 @@ class Jobs:
         self._not_before[study] = time.monotonic() + min(2.0**attempts, _MOST_BACKOFF_SECONDS)
         slug, error_class = (error.slug if isinstance(error, DpdpcaError) else None), type(error).__name__
         if isinstance(error, WorkerFailedError):
-            error_class = error.error_class  # a bug of ours says nothing of what is stored
+            error_class = error.error_class  # a bug in this program does not mean that stored data are wrong
         elif isinstance(error, IntegrityError) and self._is_where_it_was(row):
             self._corrupt[study] = error.slug
         _logger.error(
@@ -237,12 +241,15 @@ class Jobs:
         )
 
     def _advance(self, row: StudyRow) -> bool:
-        """The next step of a closed study; whether there was one that no other process does."""
+        """Runs the next step of a closed study.
+
+        Returns whether there was one that no other process works on.
+        """
         study = row.study
         if self._next_step(study) is None or not self._leases.take(study):
             return False
         try:
-            step = self._next_step(study)  # as it is now that nobody else works on it
+            step = self._next_step(study)  # read again, now that no other process works on the study
             if step is not None:
                 self._progress[study] = step.begin
                 step.act()
@@ -276,7 +283,7 @@ class Jobs:
         return Step("release", partial(self._release, row, names, token), figures.ciphertext_count)
 
     def _aggregate(self, row: StudyRow, missing: list[int]) -> None:
-        """The next products, as many as take some seconds."""
+        """Computes the next products, for some seconds."""
         study, proxy, files = row.study, self._proxy, self._files(row.study)
         with proxy.database.reading("list chunks to multiply") as connection:
             members = {(member.owner, member.version) for member in frozen_cohort(connection, study)}
@@ -319,7 +326,7 @@ class Jobs:
                 append_entry(connection, DRAW, Digest.of(bytes.fromhex(token)), now)
                 set_study(connection, load_study(connection, study), noise_drawn_at=now)
                 return
-        # Another process drew first, and its noise is the study's.
+        # Another process drew noise first, and the study uses that noise.
         proxy.files.remove(draw_name(study, token))
 
     def _release(self, row: StudyRow, products: list[str], token: str) -> None:
@@ -334,7 +341,9 @@ class Jobs:
         )
         for position, chunk_digest in enumerate(digests):
             if Digest.of(proxy.files.read(release_name(study, folder, position))) != chunk_digest:
-                raise UnavailableError("release-not-stored", "the release did not reach the disk whole")
+                raise UnavailableError(
+                    "release-not-stored", "the release was not completely written to the disk"
+                )
         now = proxy.now()
         with proxy.database.transaction("store release") as connection:
             present = load_study(connection, study)
@@ -354,7 +363,7 @@ class Jobs:
                 released_at=now,
             )
             insert_release_chunks(connection, study, digests)
-            # From here on nobody, the proxy included, can open a share, the noise or the mask of this study.
+            # From now on nobody, not even the proxy, can open a share, the noise or the mask of this study.
             delete_secrets(connection, study)
             detail = {
                 "log": last_mark(connection).head.hex(),
@@ -370,7 +379,7 @@ class Jobs:
         return study_files(self._proxy, study)
 
     def _is_where_it_was(self, row: StudyRow) -> bool:
-        """False where another process took the study further: it removes what a step here still reads."""
+        """False if another process advanced the study and may have removed files that this step reads."""
         try:
             with self._proxy.database.reading("where is the study now") as connection:
                 return self._is_unchanged(connection, row)
@@ -379,5 +388,5 @@ class Jobs:
 
     @staticmethod
     def _is_unchanged(connection: Any, row: StudyRow) -> bool:
-        """Whether the study stands where the step began; if not, its result is dropped."""
+        """Whether the study is as it was when the step began. If not, the step's result is dropped."""
         return load_study(connection, row.study).state is row.state

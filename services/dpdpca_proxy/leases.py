@@ -1,7 +1,7 @@
-"""Which process works on which study, so that several on one database act as one.
+"""Leases: which process works on which study, if several processes share one database.
 
-A lease saves double work and decides nothing: what a step commits, it commits on condition. A lease ends when
-its process has died, or has not renewed it for half a minute.
+A lease only avoids duplicate work; correctness does not depend on it, because a step commits its result only
+if the study has not changed. A lease ends when its process has died or has not renewed it for half a minute.
 """
 
 import os
@@ -26,7 +26,7 @@ class StudyLeases:
         self._held: dict[StudyId, int] = {}
 
     def take(self, study: StudyId) -> bool:
-        """Whether this process may work on the study; if so, nobody else does until `give_back`."""
+        """Whether this process may work on the study. If so, no other process does until `give_back`."""
         now = self._seconds()
         with self._proxy.database.transaction("take lease") as connection:
             present = find_lease(connection, study)
@@ -44,7 +44,7 @@ class StudyLeases:
             remove_lease(connection, study, self._holder)
 
     def renew(self) -> None:
-        """Renews what would end soon; to be called now and then while steps take long."""
+        """Renews leases that would end soon. It must be called now and then while steps take long."""
         now = self._seconds()
         with self._lock:
             ending = [study for study, until in self._held.items() if until < now + _LEASE_SECONDS // 2]
@@ -59,8 +59,8 @@ class StudyLeases:
 
 
 def _is_alive(holder: str) -> bool:
-    """Whether the process of this lease still runs on this machine, as all processes of one database do."""
+    """Whether the process of this lease still runs. All processes of one database run on this machine."""
     process = int(holder.partition("-")[0])
     if process == os.getpid():
-        return False  # of this number before us: a container's process has the same one after each restart
+        return False  # an earlier process with our number: in a container it is the same after each restart
     return may_be_running(process)

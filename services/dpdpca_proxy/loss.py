@@ -1,4 +1,4 @@
-"""Going on with an older copy of the database: the operator's word that what came after it is lost."""
+"""Continues with an older copy of the database, after the operator accepted that later data are lost."""
 
 from dpdpca_protocol.errors import ConflictError
 from dpdpca_protocol.study import StudyState
@@ -13,30 +13,30 @@ _UNDECIDED = (StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED)
 
 
 def accept_loss(proxy: Proxy) -> list[StudyId]:
-    """Fails every study that may have come further than the database knows, for good, and goes on.
+    """Fails every study that may have advanced beyond what the database knows, permanently, and continues.
 
-    Each of them may have drawn its noise, lost a share that was taken back since, or be released. The log
-    goes on above all numbers that were used.
+    Each of these studies may since have drawn its noise, lost a share by withdrawal, or been released. The
+    log continues above all numbers that were used.
 
     Returns:
-        The studies that have failed by it.
+        The studies that failed.
 
     Raises:
-        ConflictError: `nothing-lost`, the database is the newest there was.
+        ConflictError: `nothing-lost`, the database is not an older copy.
     """
     try:
         proxy.database.settle_witness()
     except ConflictError:
         pass
     else:
-        raise ConflictError("nothing-lost", "the database is as new as this proxy: no loss is to be accepted")
+        raise ConflictError("nothing-lost", "the database is up to date; there is no loss to accept")
     seen = proxy.database.witnessed() or START
     now = proxy.now()
     with proxy.database.transaction("accept loss", accepting_loss=True) as connection:
         append_entry(connection, LOSS, seen.head, now, after=seen.generation)
         lost = list_studies(connection, _UNDECIDED)
         for row in lost:
-            detail = "an older copy of the proxy's database was put back, and what came after it is lost"
+            detail = "an older copy of the proxy's database was restored, and later data are lost"
             fail_study(proxy, connection, row, now, "generation-mismatch", detail)
     for row in lost:
         sweep(proxy, row.study)

@@ -1,7 +1,7 @@
-"""What the proxy does for studies that are still open, so that closing them leaves little to do.
+"""Precomputation for open studies, so that little work is left when they close.
 
-Only when nothing else waits for the worker, a step of about a second at a time. Nothing rests on it: what is
-not there when a study closes is made then.
+It runs in steps of about a second, only when nothing else waits for the worker. It is optional: anything
+missing when a study closes is computed then.
 """
 
 import logging
@@ -27,13 +27,13 @@ from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_runtime.workers import Background
 
 _PAUSE_SECONDS = 10.0
-"""After a step that failed: a share may have been taken back under its feet, or the disk be full."""
+"""The pause after a failed step: a share may have been withdrawn meanwhile, or the disk may be full."""
 
 _logger = logging.getLogger("dpdpca.jobs")
 
 
 class Precomputation:
-    """Prepares open studies; remembers which have nothing left to prepare."""
+    """Precomputes for open studies, and remembers which studies have nothing left to prepare."""
 
     def __init__(self, proxy: Proxy, worker: Background) -> None:
         self._proxy = proxy
@@ -42,7 +42,7 @@ class Precomputation:
         self._not_before: dict[StudyId, float] = {}
 
     def step(self, open_studies: list[StudyRow]) -> bool:
-        """One step for the first study that has one; whether there was any."""
+        """Runs one step for the first study that has one. Returns whether there was any."""
         present = {row.study for row in open_studies}
         self._prepared = {study: self._prepared[study] for study in self._prepared.keys() & present}
         for row in open_studies:
@@ -56,7 +56,7 @@ class Precomputation:
             except Exception as error:
                 self._not_before[study] = time.monotonic() + _PAUSE_SECONDS
                 _logger.warning(
-                    "step ahead failed",
+                    "precomputation step failed",
                     extra={"study": study.hex()[:16], "error_class": type(error).__name__},
                 )
         return False
@@ -76,7 +76,7 @@ class Precomputation:
         for group in read_groups(files):
             if group.members <= members:
                 groups.append(group)
-            else:  # one of its shares was taken back or replaced
+            else:  # one of its shares was withdrawn or replaced
                 files.store.remove(group.folder)
         positions = range(self._proxy.terms(files.study).manifest.figures.chunk_count)
         unfinished = next((group for group in groups if not set(positions) <= group.positions), None)
@@ -96,7 +96,7 @@ class Precomputation:
             return [
                 chunk_name(files.study, owner, version, position, digests[position])
                 for owner, version in sorted(group.members)
-                # None are left of a share that was taken back meanwhile; the next step drops its group.
+                # A share that was withdrawn meanwhile has no chunks; the next step drops its group.
                 if position in (digests := chunk_digests(connection, files.study, owner, version))
             ]
 
@@ -109,6 +109,6 @@ class Precomputation:
 
 
 def study_files(proxy: Proxy, study: StudyId) -> StudyFiles:
-    """A study's files for the worker. Raises ConflictError where its key is gone."""
+    """The files of a study for the worker. Raises ConflictError if the study's key was deleted."""
     modulus = int(proxy.terms(study).public_key.modulus)
     return StudyFiles(proxy.files.root, study, modulus, proxy.data_key(study))

@@ -1,10 +1,10 @@
-"""What the worker can do for a study while it is open, in steps of about a second.
+"""The worker's precomputation for an open study, in steps of about a second.
 
-Re-randomisers of a masked release: first a pool of uniform n-th residues, then random products over it, one
-for each ciphertext that will leave; for a small release a whole power each. Partial products of shares that
-are in, so that closing leaves little to multiply; a share that is taken back takes its group's product with
-it. Everything is sealed, serves one release, and goes with the study's sealed files. Whatever is not done
-when the study closes is done then.
+For a masked release it makes re-randomisers: first a pool of uniform n-th residues, then one random product
+over the pool for each ciphertext of the release. For a small release each re-randomiser is a full power. It
+also makes partial products of complete shares, so that little is left to multiply when the study closes. If a
+share is withdrawn, its group's product is dropped. All results are sealed, serve one release only, and are
+deleted with the study's sealed files. Anything missing when the study closes is computed then.
 """
 
 import json
@@ -31,17 +31,17 @@ from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
 
 GROUP_SHARES = 32
-"""How many shares go into one product made early: closing then multiplies that many times fewer factors."""
+"""The number of shares in one partial product. Closing then multiplies that many times fewer factors."""
 _PRODUCTS_AT_ONCE = 512
 _POWERS_AT_ONCE = 32
 
 
 def prepare_residues(files: StudyFiles, outgoing: int) -> bool:
-    """One step towards `outgoing` re-randomisers; whether there was one to take.
+    """Makes one step towards `outgoing` re-randomisers. Returns whether there was one to make.
 
     Args:
-        files: where.
-        outgoing: ciphertexts of the release.
+        files: the files of the study.
+        outgoing: the number of ciphertexts in the release.
     """
     pooled = is_worth_a_pool(files.public, outgoing)
     if pooled:
@@ -68,13 +68,13 @@ def prepare_residues(files: StudyFiles, outgoing: int) -> bool:
 def residues_for(
     files: StudyFiles, outgoing: int, executor: Executor | None, workers: int
 ) -> tuple[Iterator[mpz], tuple[mpz, ...]]:
-    """The re-randomisers that are there, and a pool for the others if there are many.
+    """The re-randomisers made so far, and a pool for the others if there are many.
 
     Args:
-        files: where.
-        outgoing: ciphertexts of the release.
+        files: the files of the study.
+        outgoing: the number of ciphertexts in the release.
         executor: finishes the pool.
-        workers: how many they are.
+        workers: the number of worker processes.
     """
     at_once = _PRODUCTS_AT_ONCE if is_worth_a_pool(files.public, outgoing) else _POWERS_AT_ONCE
     missing = outgoing - len(_parts(files, "residues")) * at_once
@@ -90,7 +90,10 @@ def residues_for(
 
 
 def _parts(files: StudyFiles, kind: str) -> list[str]:
-    """Names of the parts that are there without a gap, in order; of two that processes made at once, one."""
+    """The names of the parts up to the first gap, in order.
+
+    If two processes made the same part, one of them.
+    """
     folder = f"{sealed_folder(files.study)}/{kind}"
     found = {int(name.partition("-")[0]): name for name in sorted(files.store.entries(folder))}
     return [f"{folder}/{found[part]}" for part in range(len(found)) if set(range(part + 1)) <= found.keys()]
@@ -114,7 +117,7 @@ Member = tuple[PartyId, int]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Shares whose products were made ahead, for some positions or all."""
+    """Shares whose partial products were precomputed, for some or all positions."""
 
     folder: str
     members: frozenset[Member]
@@ -125,7 +128,7 @@ class Group:
 
 
 def read_groups(files: StudyFiles) -> list[Group]:
-    """The groups of a study; a folder that is no whole group is removed."""
+    """The groups of a study. A folder with an incomplete group is removed."""
     top = f"{sealed_folder(files.study)}/partial"
     groups = []
     for entry in files.store.entries(top):
@@ -154,13 +157,13 @@ def begin_group(files: StudyFiles, members: Sequence[Member]) -> Group:
 
 
 def multiply_group(files: StudyFiles, group: Group, position: int, names: Sequence[str]) -> None:
-    """Stores the product of a group's chunks at a position, if they are all there."""
+    """Stores the product of a group's chunks at a position, if all of them exist."""
     if len(names) == len(group.members):
         files.write(group.product_name(position), files.multiply(names))
 
 
 def usable_groups(groups: Sequence[Group], cohort: frozenset[Member]) -> list[Group]:
-    """Groups that lie whole in the cohort, no two with a share in common."""
+    """Groups whose shares are all in the cohort. No two of them have a share in common."""
     used: set[Member] = set()
     usable = []
     for group in sorted(groups, key=lambda group: group.folder):

@@ -1,4 +1,4 @@
-"""A step of the jobs, and how far it is."""
+"""A step of the jobs, and its progress."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """What of a phase is done."""
+    """How much of a phase is done."""
 
     phase: str
     done: int
@@ -19,7 +19,7 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be done next for a study, and how it begins to show."""
+    """The next step of a study, and its progress at the beginning."""
 
     phase: str
     act: Callable[[], None]

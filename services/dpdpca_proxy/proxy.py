@@ -1,7 +1,7 @@
-"""The proxy as one value: its settings, keys, database, files, clock and randomness, handed to every act.
+"""The proxy as one value: settings, keys, database, files, clock and randomness.
 
-Clock and randomness enter here and nowhere else. What tests may change (a smaller key, another clock) is an
-argument of `open_proxy`, never a setting.
+All operations take it as an argument. Clock and randomness enter the program only here. Whatever tests may
+change (a smaller key, another clock) is an argument of `open_proxy`, never a setting.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ Clock = Callable[[], datetime]
 
 @dataclass(frozen=True, slots=True)
 class StudyTerms:
-    """A manifest that was accepted before, and its public key."""
+    """An accepted manifest and its public key."""
 
     manifest: Manifest
     public_key: PublicKey
@@ -51,7 +51,7 @@ class StudyTerms:
 
 @dataclass(frozen=True)
 class Proxy:
-    """Everything that an act of the proxy stands on."""
+    """Everything that an operation of the proxy needs."""
 
     settings: Settings
     keys: IdentityKeys
@@ -62,34 +62,34 @@ class Proxy:
     metrics: Metrics
     key_rules: KeyRules
     terms: Callable[[StudyId], StudyTerms]
-    """The terms of a study that stands in the database; parsed once, then remembered."""
+    """Returns the terms of a stored study. They are parsed once and then cached."""
     wake: Callable[[], None] = field(default=lambda: None)
-    """Told after a commit that there may be work for the jobs or news for the streams."""
+    """Called after a commit, when there may be work for the jobs or news for the streams."""
 
     @property
     def key(self) -> IdentityKey:
-        """The key in use, for all that belongs to no study yet."""
+        """The key in use, for everything that does not belong to a study yet."""
         return self.keys.current
 
     def key_of(self, study: StudyId) -> IdentityKey:
-        """The key that the study's manifest names: a study keeps the keys that it started with.
+        """The key that the study's manifest names. A study keeps the keys that it started with.
 
         Raises:
-            IntegrityError: `state-corrupt`, that key is not in the home.
+            IntegrityError: `state-corrupt`, this key is not in the home.
         """
         key = self.keys.of(self.terms(study).manifest.proxy.ed25519)
         if key is None:
             raise IntegrityError(
                 "state-corrupt",
-                "the proxy's key that this study began with is missing",
-                "put the whole home back from one backup",
+                "the proxy's key with which this study began is missing",
+                "restore the whole home from one backup",
                 place=str(self.settings.home),
             )
         return key
 
     @property
     def card(self) -> Statement:
-        """How the proxy introduces itself: the same bytes at every asking."""
+        """The proxy's signed card: always the same bytes."""
         return ProxyCard(self.settings.name, self.settings.public_url, self.key.public).sign(self.key)
 
     def data_key(self, study: StudyId) -> bytes:
@@ -103,7 +103,7 @@ class Proxy:
         return self.open_data_key(study, sealed)
 
     def open_data_key(self, study: StudyId, sealed: bytes | None) -> bytes:
-        """As `data_key`, of what is stored."""
+        """Like `data_key`, for the stored form of the key."""
         if sealed is None:
             raise ConflictError(
                 "shares-deleted", "the shares of this study are deleted", "read the study's state"
@@ -120,7 +120,7 @@ def system_clock() -> datetime:
 
 
 def key_files(home: Path) -> IdentityFiles:
-    """The keys of the proxy in `home`, which are those that its studies name."""
+    """The key files of the proxy in `home`. They must be the ones that its studies name."""
 
     def named() -> frozenset[PartyId]:
         manifests = kept_manifests(home / DATABASE_FILE)
@@ -130,14 +130,14 @@ def key_files(home: Path) -> IdentityFiles:
 
 
 def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
-    """Makes the home folder, the identity and the database where they are missing.
+    """Creates the home folder, the identity and the database if they are missing.
 
     Args:
-        settings: of the operator.
-        passphrase: seals an identity that is made; None leaves it open.
+        settings: the operator's settings.
+        passphrase: seals a new identity; None leaves it unsealed.
 
     Returns:
-        Whether a new identity was made; one that is there is kept.
+        Whether a new identity was made. An existing one is kept.
     """
     home = private_dir(settings.home)
     private_dir(home / FILES_FOLDER)
@@ -160,14 +160,14 @@ def open_proxy(
     metrics: Metrics | None = None,
     wake: Callable[[], None] = lambda: None,
 ) -> Proxy:
-    """The proxy that lives in `settings.home`, its database brought up to date.
+    """Opens the proxy in `settings.home` and upgrades its database.
 
     Args:
-        settings: of the operator.
+        settings: the operator's settings.
         now: the clock.
-        randomness: of the operating system outside tests.
-        key_rules: which moduli it takes.
-        metrics: where acts are counted.
+        randomness: the operating system's, except in tests.
+        key_rules: which moduli the proxy accepts.
+        metrics: where operations are counted.
         wake: see `Proxy.wake`.
 
     Raises:
@@ -177,7 +177,9 @@ def open_proxy(
     home = settings.home
     files = key_files(home)
     if not files.exist:
-        raise NotFoundError("not-initialised", f"there is no proxy in {home}", "run: dpdpca proxy init")
+        raise NotFoundError(
+            "not-initialised", f"there is no proxy in {home}", "create it with: dpdpca proxy init"
+        )
     keys = files.load(passphrase_of(settings))
     counted = metrics or Metrics()
 
@@ -191,7 +193,7 @@ def open_proxy(
         Witness(settings.witness_path),
     )
     database.upgrade()
-    with suppress(ConflictError):  # told by readiness, and to whoever asks for something that it forbids
+    with suppress(ConflictError):  # readiness reports it, and so does every request that it blocks
         database.settle_witness()
     return Proxy(
         settings=settings,
@@ -208,7 +210,10 @@ def open_proxy(
 
 
 def passphrase_of(settings: Settings) -> bytes | None:
-    """The passphrase of the keys in the home; asked for where they need one and the settings name no file."""
+    """The passphrase of the keys in the home.
+
+    It is asked for if the keys need one and the settings name no file.
+    """
     return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
 
@@ -218,13 +223,13 @@ def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
         encoded = load_blob(connection, study, "manifest")
     assert encoded is not None
     try:
-        # The statement was verified, figures and key proof included, before it was stored.
+        # The statement was verified before it was stored, including figures and key proof.
         manifest = parse_manifest(parse_canonical(encoded)["body"])
     except (MessageError, PolicyError) as error:
         raise IntegrityError(
             "state-corrupt",
-            "the stored manifest of a study is none any more",
-            "keep a copy of the home, and put the home back from the newest backup",
+            "the stored manifest of a study is damaged",
+            "keep a copy of the home, then restore the home from the newest backup",
             place=str(database.path),
         ) from error
     return StudyTerms(manifest, PublicKey(mpz(manifest.key.modulus)))

@@ -1,7 +1,7 @@
-"""The proxy's word for an owner's statement: one version, one statement, one receipt.
+"""Receipts for owners' statements.
 
-A second statement under a version is refused and kept: the two together show that their signer contradicts
-itself.
+Each version has one statement and one receipt. A second, different statement under the same version is
+refused but stored: the two statements prove that the signer contradicted itself.
 """
 
 from contextlib import suppress
@@ -24,12 +24,13 @@ from dpdpca_proxy.store.studies import append_event, load_study
 def known_receipt(
     proxy: Proxy, caller: PartyRow, study: StudyId, version: int, statement: Statement
 ) -> bytes | None:
-    """The receipt that was given for this statement, or None where there is none under its version.
+    """The existing receipt for this statement, or None if no statement has this version.
 
     Raises:
-        NotFoundError: no such study.
-        ConflictError: `statement-differs`, another statement stands under this version; this one is kept.
-        UnavailableError: as `check_witnessed`.
+        NotFoundError: there is no such study.
+        ConflictError: `statement-differs`, this version has another statement. The new one is stored as
+            evidence.
+        UnavailableError: like `check_witnessed`.
     """
     with proxy.database.reading("is the statement known") as connection:
         load_study(connection, study)
@@ -47,19 +48,24 @@ def known_receipt(
 
 
 def check_witnessed(proxy: Proxy) -> None:
-    """That the witness knows of every receipt that is stored; where it could not be told, none was given yet.
+    """Makes sure that the witness knows every stored receipt.
+
+    If it cannot be updated, no receipt is given out.
 
     Raises:
-        UnavailableError: it cannot be told.
+        UnavailableError: the witness cannot be updated.
     """
-    with suppress(ConflictError):  # on an older copy of the database, whose receipts were given before
+    with suppress(ConflictError):  # the database is an older copy whose receipts were given out before
         proxy.database.settle_witness()
 
 
 def signed_before(
     connection: Connection, caller: PartyRow, study: StudyId, version: int, statement: Statement
 ) -> bytes | None:
-    """As `known_receipt`, in a transaction: what came in since it was asked for. Nothing is kept."""
+    """Like `known_receipt`, but inside the transaction, for statements that arrived meanwhile.
+
+    It stores nothing.
+    """
     signed = find_signed(connection, study, caller.party, version)
     if signed is not None and signed.digest != statement.digest:
         raise _differs(version)
@@ -76,16 +82,16 @@ def give_receipt(
     statement: Statement,
     now: datetime,
 ) -> bytes:
-    """Stores a statement with its receipt, and both in the transcript; the receipt.
+    """Stores a statement with its receipt, adds both to the transcript, and returns the receipt.
 
     Args:
         proxy: signs with the study's key.
-        connection: of the transaction in which the share changes.
-        caller: whose statement it is.
-        study, version: as it says.
+        connection: the transaction in which the share changes.
+        caller: the signer of the statement.
+        study, version: as in the statement.
         subject: "share" or "withdrawal".
-        statement: verified.
-        now: of the receipt.
+        statement: the verified statement.
+        now: the time of the receipt.
     """
     key = proxy.key_of(study)
     receipt = Receipt(study, caller.party, version, subject, statement.digest, time_text(now)).sign(key)
@@ -103,6 +109,6 @@ def give_receipt(
 def _differs(version: int) -> ConflictError:
     return ConflictError(
         "statement-differs",
-        f"another statement was signed under version {version}, and both are kept",
+        f"another statement was already signed under version {version}; both are stored",
         f"use a version above {version}",
     )

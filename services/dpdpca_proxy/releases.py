@@ -1,4 +1,4 @@
-"""Acts after closing: the count with its proof, the finished release, the components on their way back."""
+"""Operations after closing: the count with its proof, the finished release, and the published components."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ from dpdpca_proxy.store.studies import (
 from dpdpca_proxy.studies import check_user, fail
 
 _REST_BYTES = 2048
-"""More than the names of members, and the members of one size, of components or of a statement."""
+"""An upper bound for the names of members and for the members of fixed size in components or a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +48,22 @@ class _Asked:
 
 
 def challenge_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
-    """E[N] as a signed statement: the same bytes for ever.
+    """E[N] as a signed statement; always the same bytes.
 
     Raises:
-        NotAllowedError: not the study's data user.
-        ConflictError: `no-count` in a joint study, `not-ready` before the aggregation is done.
+        NotAllowedError: the caller is not the study's data user.
+        ConflictError: `no-count` in a study without a count, `not-ready` before the aggregation is done.
     """
     return _asked(proxy, caller, study).challenge
 
 
 def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Takes N with its proof, once. The same answer again changes nothing.
+    """Accepts N with its proof, once. Repeating the same answer changes nothing.
 
     Raises:
         CryptographicError: `count-proof-false`; nothing changed.
         ConflictError: `count-already-answered`, or the study is not waiting for it.
-        CryptographicError: `count-out-of-range`; the study has failed by it, and no noise was drawn.
+        CryptographicError: `count-out-of-range`; the study fails, and no noise is drawn.
     """
     asked = _asked(proxy, caller, study)
     statement = verify_statement("count-answer", untrusted, caller.ed25519)
@@ -88,19 +88,24 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
     try:
         check_count_range(answer.records, terms.manifest.min_records, terms.manifest.max_records)
     except CryptographicError as error:
-        # Everybody enrolled reads why it failed, and N itself is for the data user alone.
-        fail(proxy, asked.row, error.slug, "all owners together hold fewer or more records than agreed")
+        # All enrolled parties can read the reason, but N itself is only for the data user.
+        fail(
+            proxy,
+            asked.row,
+            error.slug,
+            "all owners together have fewer or more records than the manifest allows",
+        )
         raise
     now = proxy.now()
     with proxy.database.transaction("take count") as connection:
         row = load_study(connection, study)
         if row.records is not None:
             if load_blob(connection, study, "answer") == statement.encoded:
-                return  # at the same moment
+                return  # at the same time
             raise _already_answered()
         move_study(connection, row, StudyEvent.COUNT, records=answer.records, answer=statement.encoded)
-        # Digests only: every enrolled party reads the transcript. N cannot be guessed from them, for the
-        # answer holds the root and the challenge fresh randomness.
+        # Only digests, because every enrolled party can read the transcript. N cannot be guessed from them:
+        # the answer contains the root, and the challenge contains fresh randomness.
         digests = {"answer": statement.digest.hex(), "challenge": challenge.digest.hex()}
         detail = naming_head(digests, answer.log)
         append_event(connection, proxy.key_of(study), study, "count", detail, now)
@@ -108,10 +113,10 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
 
 
 def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
-    """The signed release with the share statements of its cohort and the transcript up to it.
+    """The signed release with the share statements of its cohort and the transcript up to the release.
 
     Raises:
-        NotAllowedError: not the study's data user.
+        NotAllowedError: the caller is not the study's data user.
         ConflictError: `not-ready`; `generation-mismatch`, the database is older than this proxy.
     """
     with proxy.database.reading("read release") as connection:
@@ -126,7 +131,7 @@ def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
             if (signed := find_signed(connection, study, member.owner, member.version)) is not None
         ]
         events = _up_to_release(list_events(connection, study))
-    # Canonical from canonical parts: nothing is parsed, for a cohort may say megabytes.
+    # Canonical JSON is built from canonical parts without parsing, because a cohort can have megabytes.
     return (
         b'{"release":'
         + release
@@ -139,10 +144,11 @@ def release_bundle(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
 
 
 def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int) -> bytes:
-    """One chunk of the finished release: the same bytes for ever.
+    """One chunk of the finished release; always the same bytes.
 
     Raises:
-        IntegrityError: the file is not what was signed. A data user that was handed it would end the study.
+        IntegrityError: the file differs from the signed content. The data user would end the study if it
+            received this file.
     """
     with proxy.database.reading("read release chunk") as connection:
         row = load_study(connection, study)
@@ -151,7 +157,7 @@ def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int)
         digests = release_chunk_digests(connection, study)
     if position not in digests:
         raise NotFoundError(
-            "not-found", f"the release has chunks 0 to {len(digests) - 1}", "ask for one of these"
+            "not-found", f"the release has chunks 0 to {len(digests) - 1}", "request one of these chunks"
         )
     assert row.release_folder is not None
     name = release_name(study, row.release_folder, position)
@@ -162,10 +168,10 @@ def release_chunk(proxy: Proxy, caller: PartyRow, study: StudyId, position: int)
 
 
 def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:
-    """How many bytes a statement with the components of this study can have, if there may be one now.
+    """The largest size of a components statement of this study, if the caller may send one now.
 
     Raises:
-        NotAllowedError: not the study's data user.
+        NotAllowedError: the caller is not the study's data user.
         ConflictError: `not-ready`, or the study ended without a release.
     """
     with proxy.database.reading("may components come") as connection:
@@ -175,23 +181,25 @@ def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:
         owners = len(frozen_cohort(connection, study))
     manifest = proxy.terms(study).manifest
     d, names = manifest.figures.encoded_features, manifest.encoded_names
-    # A number is 16 hex digits. At most d vectors of d; beside them 5 numbers each, and 3 for each feature.
+    # A number has 16 hex digits. There are at most d vectors of length d, 5 more numbers for each, and 3 for
+    # each feature.
     plain = 16 * d * (d + 8) + sum(2 * len(name.encode()) + 3 for name in names) + _REST_BYTES
     copy = 2 * (plain + SEALING_OVERHEAD_BYTES) + _REST_BYTES
     return min(COMPONENTS_LIMIT_BYTES, owners * copy + _REST_BYTES)
 
 
 def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Takes the components that the data user sealed to each owner of the cohort, once.
+    """Accepts the components that the data user sealed to each owner of the cohort, once.
 
     Raises:
-        MessageError: not for this study, or not exactly one copy for each owner of the cohort.
-        ConflictError: `not-ready`, or `components-differ` from those published before.
+        MessageError: they belong to another study, or there is not exactly one copy for each owner of the
+            cohort.
+        ConflictError: `not-ready`, or `components-differ`, other components were published before.
     """
     statement = verify_statement("components", untrusted, caller.ed25519)
     components = SealedComponents.parse(statement)
     if components.study != study:
-        raise MessageError("malformed", "the statement speaks of another study than the path")
+        raise MessageError("malformed", "the statement and the path name different studies")
     now = proxy.now()
     with proxy.database.transaction("publish components") as connection:
         row = load_study(connection, study)
@@ -201,12 +209,14 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
         if present is not None:
             if present[0] == statement.digest:
                 return
-            raise ConflictError("components-differ", "other components were published before", "keep those")
+            raise ConflictError(
+                "components-differ", "other components were published before", "use the published components"
+            )
         if set(components.sealed) != {member.owner for member in frozen_cohort(connection, study)}:
             raise MessageError(
                 "malformed",
-                "the components are not sealed to exactly the owners of the cohort",
-                "seal one copy each",
+                "the components must be sealed to exactly the owners of the cohort",
+                "seal one copy for each owner",
             )
         move_study(connection, row, StudyEvent.PUBLISH)
         insert_components(connection, study, statement.digest, statement.encoded)
@@ -222,7 +232,7 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
 
 
 def components_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> bytes:
-    """The published statement, to an owner of the cohort or to the data user.
+    """The published statement, for an owner of the cohort or for the data user.
 
     Raises:
         NotAllowedError: the caller has no share in this study.
@@ -245,19 +255,22 @@ def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
         check_user(row, caller)
         if not row.release_kind.needs_count:
             kind = row.release_kind
-            raise ConflictError("no-count", f"a {kind} study has no count step", "wait for the release")
+            raise ConflictError("no-count", f"a {kind} study has no count challenge", "wait for the release")
         challenge = load_blob(connection, study, "challenge")
         answer = load_blob(connection, study, "answer")
     if challenge is None:
         _refuse_ended(row)
-        raise _not_ready("the count is not aggregated yet")
+        raise _not_ready("the count is not ready yet, because the aggregation is still running")
     if answer is None:
         _refuse_ended(row)
     return _Asked(row, challenge, answer)
 
 
 def _check_released(proxy: Proxy, row: StudyRow) -> None:
-    """That the release is there, and that no older copy of the database could make another one unseen."""
+    """Checks that there is a release which the witness knows.
+
+    So no older copy of the database could make another release unnoticed.
+    """
     if row.state not in (StudyState.CANCELLED, StudyState.FAILED):
         proxy.database.settle_witness()
     if row.state in RELEASED_STATES:
@@ -269,7 +282,7 @@ def _check_released(proxy: Proxy, row: StudyRow) -> None:
 def _refuse_ended(row: StudyRow) -> None:
     if row.state in (StudyState.CANCELLED, StudyState.FAILED):
         raise ConflictError(
-            "wrong-state", f"the study is {row.state} and will have no release", "start a new study"
+            "wrong-state", f"the study is {row.state}, so there will be no release", "start a new study"
         )
 
 
@@ -280,10 +293,10 @@ def _not_ready(problem: str) -> ConflictError:
 
 
 def _already_answered() -> ConflictError:
-    return ConflictError("count-already-answered", "the count was answered before", "wait for the release")
+    return ConflictError("count-already-answered", "the count was already answered", "wait for the release")
 
 
 def _up_to_release(events: list[bytes]) -> list[bytes]:
-    """The chain that the release closes: what comes later must not change the bundle."""
+    """The chain up to the release. Later events must not change the bundle."""
     kinds = [parse_canonical(event)["body"]["kind"] for event in events]
     return events[: kinds.index("release") + 1]

@@ -1,4 +1,4 @@
-"""Identity keys that give way to others: the parties' here, and the proxy's own."""
+"""Rotation of identity keys: those of the enrolled parties, and the proxy's own."""
 
 from datetime import datetime
 from pathlib import Path
@@ -27,23 +27,25 @@ from dpdpca_runtime.identity_files import IdentityKeys
 
 
 def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: bytes) -> PartyId:
-    """Enrols the key that the caller's own gives way to, on a statement under both.
+    """Enrols the caller's new key, on a statement that the old and the new key sign.
 
-    The old key stays good for the studies that began with it. The same statement again changes nothing.
+    The old key stays valid for the studies that began with it. Repeating the same statement changes nothing.
 
     Returns:
         The id of the new key.
 
     Raises:
-        MessageError: not a rotation of this caller.
+        MessageError: it is not a rotation of this caller.
         AuthenticationError: one of the two keys has not signed.
         ConflictError: `already-rotated`, `rotation-not-newer`, `already-enrolled`, `too-many-rotations`.
     """
     if party != caller.party:
-        raise MessageError("malformed", "the path names another party than the caller", "use your own id")
+        raise MessageError(
+            "malformed", "the path names another party than the caller", "use your own id in the path"
+        )
     rotation, statement = verify_rotation(untrusted)
     if rotation.previous != caller.ed25519 or rotation.role != caller.role:
-        raise MessageError("malformed", "the rotation is of another key or role than the caller's")
+        raise MessageError("malformed", "the rotation is for another key or role than the caller's")
     successor, now = rotation.identity.party_id, proxy.now()
     with proxy.database.transaction("rotate key") as connection:
         present = find_rotation(connection, party)
@@ -51,16 +53,18 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
             return successor
         if present is not None:
             raise ConflictError(
-                "already-rotated", "this key gave way to another one before", "use the key that followed it"
+                "already-rotated",
+                "this key was already replaced by another key",
+                "use the key that replaced it",
             )
         if rotation.version <= last_version(connection, party):
             raise ConflictError(
                 "rotation-not-newer",
-                f"rotation {rotation.version} is not newer than the one that led to this key",
+                f"rotation version {rotation.version} is not above the version that led to this key",
                 "restore the newest keys from your backup",
             )
         if find_party(connection, successor) is not None:
-            raise ConflictError("already-enrolled", "the new key is enrolled already", "make another key")
+            raise ConflictError("already-enrolled", "the new key is already enrolled", "make another key")
         if len(keys_of_party(connection, party)) > MOST_ROTATIONS:
             raise too_many_rotations()
         row = PartyRow(
@@ -79,17 +83,17 @@ def all_rotations(proxy: Proxy) -> list[bytes]:
 
 
 def check_in_use(caller: PartyRow) -> None:
-    """Raises ConflictError `key-given-up` where a new study is begun with a key that gave way to another."""
+    """Raises ConflictError `key-given-up` if the caller begins a new study with a replaced key."""
     if caller.successor is not None:
         raise ConflictError(
             "key-given-up",
-            "this key gave way to another one and serves only the studies that began with it",
-            "use the new key; restart the service that still holds the old one",
+            "this key was replaced and is only valid for the studies that began with it",
+            "use the new key; restart the service that still uses the old one",
         )
 
 
 def check_one_key(connection: Connection, caller: PartyRow, study: StudyId) -> None:
-    """That a party delivers to a study that is open to all under one of its keys only.
+    """Checks that a party uses only one of its keys in a study that is open to all owners.
 
     Raises:
         ConflictError: `share-under-another-key`, `key-given-up`.
@@ -98,15 +102,15 @@ def check_one_key(connection: Connection, caller: PartyRow, study: StudyId) -> N
         if find_share(connection, study, other).state in (ShareState.PARTIAL, ShareState.COMPLETE):
             raise ConflictError(
                 "share-under-another-key",
-                "this party's share is in under another of its keys",
-                "go on with the key that the share began with, or take that share back first",
+                "this party already has a share in this study under another of its keys",
+                "continue with the key of that share, or withdraw that share first",
             )
     if find_share(connection, study, caller.party).state is ShareState.ABSENT:
         check_in_use(caller)
 
 
 def rotate_proxy(home: Path | None, now: datetime) -> IdentityKeys:
-    """Gives up the proxy's own key. A server that runs goes on with the old one until it is restarted.
+    """Replaces the proxy's own key. A running server uses the old key until it is restarted.
 
     Raises:
         NotFoundError: `not-initialised`.

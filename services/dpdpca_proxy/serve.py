@@ -11,17 +11,17 @@ from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
 from dpdpca_runtime.asgi.serving import serve as run
 
 _TURN_SECONDS = 0.001
-"""How long a thread that checks ciphertexts keeps the interpreter from the loop; 5 ms by default."""
+"""How long a thread that checks ciphertexts may delay the event loop; Python's default is 5 ms."""
 
 
 def serve(settings: Settings) -> None:
-    """Serves until SIGINT or SIGTERM; SIGHUP has it read its certificate again.
+    """Runs until SIGINT or SIGTERM. SIGHUP makes it reload its certificate.
 
     Raises:
-        UsageError: settings that must not be served with, or a certificate that does not load.
+        UsageError: the settings are unsafe, or the certificate does not load.
         NotFoundError: `not-initialised`.
-        ConflictError: `generation-mismatch`, there is no generation file where the settings say. An older
-            copy of the database is served: its readers are told, and nothing is done.
+        ConflictError: `generation-mismatch`, the generation file is not where the settings say. With an older
+            copy of the database the proxy runs, but it only reports this and does no work.
         UnavailableError: `cannot-listen`.
     """
     ignore_hangup()

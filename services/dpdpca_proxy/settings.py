@@ -1,6 +1,6 @@
-"""Settings of the proxy: environment variables DPDPCA_PROXY_…, then proxy.toml in its home, then defaults.
+"""Settings of the proxy: from variables DPDPCA_PROXY_…, then proxy.toml in its home, then defaults.
 
-Nothing here can weaken the protocol: key sizes, noise and randomness are no settings.
+No setting can weaken the protocol: key sizes, noise and randomness are not settings.
 """
 
 from collections.abc import Iterator
@@ -23,37 +23,52 @@ PREFIX = "DPDPCA_PROXY_"
 
 
 class Settings(ServiceSettings):
-    """What an operator can set. `home` is where identity, database and data live."""
+    """The operator's settings. `home` is the folder with identity, database and data."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX)
     role = "proxy"
     settings_file = SETTINGS_FILE
 
-    name: str = Field("dpdpca proxy", min_length=1, max_length=200, description="How it introduces itself.")
-    url: str | None = Field(None, description="The public address; by default that of the listener.")
-    also_known_as: tuple[str, ...] = Field((), description="More host[:port] under which clients reach it.")
+    name: str = Field(
+        "dpdpca proxy", min_length=1, max_length=200, description="Name of the proxy, as others see it."
+    )
+    url: str | None = Field(
+        None, description="Public address of the proxy; default: the address of the listener."
+    )
+    also_known_as: tuple[str, ...] = Field(
+        (), description="Further host[:port] under which clients reach the proxy."
+    )
     port: int = Field(8440, ge=1, le=65535, description="Port of the public listener.")
-    passphrase_file: Path | None = Field(None, description="Opens the proxy's keys, where they are sealed.")
+    passphrase_file: Path | None = Field(
+        None, description="File with the passphrase of the proxy's keys, if they are sealed."
+    )
     operator_host: str = Field("127.0.0.1", description="Address of the operator's listener.")
     operator_port: int = Field(8441, ge=1, le=65535, description="Port of the operator's listener.")
     operator_beyond: bool = Field(
-        False, description="The operator's page, without login or TLS, may listen beyond this machine."
+        False,
+        description="Lets the operator's page, which has no login or TLS, listen beyond this machine.",
     )
-    max_requests: int = Field(256, ge=1, description="Requests under way at once; more get 503.")
-    party_requests: int = Field(100, ge=1, description="Of one party in a second; more get 429.")
-    address_requests: int = Field(100, ge=1, description="From one address in a second; more get 429.")
-    max_streams: int = Field(256, ge=1, description="Open event streams; more get 503.")
+    max_requests: int = Field(256, ge=1, description="Most requests at the same time; more get status 503.")
+    party_requests: int = Field(
+        100, ge=1, description="Most requests of one party in a second; more get status 429."
+    )
+    address_requests: int = Field(
+        100, ge=1, description="Most requests from one address in a second; more get status 429."
+    )
+    max_streams: int = Field(256, ge=1, description="Most open event streams; more get status 503.")
     generation_file: Path | None = Field(
-        None, description="How far the proxy has come; beside the home folder, and in no backup of it."
+        None,
+        description="File that records how far the proxy's log has come. Keep it outside the home and its "
+        "backups.",
     )
-    invitation_hours: int = Field(168, ge=1, description="How long an invitation can be used.")
+    invitation_hours: int = Field(168, ge=1, description="Hours for which an invitation is valid.")
 
     @property
     def witness_path(self) -> Path:
-        """Where the proxy's generation is kept."""
+        """The file that holds the proxy's generation."""
         if self.generation_file is not None:
             return expanded(self.generation_file)
-        # The folder's own name: "..", say, is none.
+        # The folder needs a real name; ".." is not one.
         home = self.home.absolute() if self.home.name != ".." else self.home.resolve()
         return home.with_name(f"{home.name}-generation") / "generation.json"
 
@@ -74,7 +89,7 @@ class Settings(ServiceSettings):
         """The public address.
 
         Raises:
-            UsageError: the proxy listens beyond this machine, and nobody has named the address.
+            UsageError: the proxy listens beyond this machine, but no public address is set.
         """
         if self.url is not None:
             return parse_address(self.url)
@@ -97,53 +112,53 @@ class Settings(ServiceSettings):
 
     @cached_property
     def known_addresses(self) -> KnownAddresses:
-        """Every address that a request may be sent to."""
+        """All addresses to which a request may be sent."""
         return KnownAddresses(self.address, self.also_known_as)
 
     def check_listener(self) -> None:
-        """That nothing listens beyond this machine without TLS, and that the public address fits.
+        """Checks that nothing listens beyond this machine without TLS, and that the public address fits.
 
         Raises:
-            UsageError: says which setting to change.
+            UsageError: the error says which setting to change.
         """
         self.check_tls("proxy")
         if not is_loopback(self.operator_host) and not self.operator_beyond:
             raise UsageError(
                 "tls-required",
                 f"the operator's page would listen on {self.operator_host}, without TLS and without a login",
-                f"keep it on loopback, or set {PREFIX}OPERATOR_BEYOND=true where strangers are kept out",
+                f"keep it on loopback, or set {PREFIX}OPERATOR_BEYOND=true if a firewall keeps strangers out",
             )
         if self.address.scheme != self.scheme and self.tls_cert is not None:
             raise UsageError(
                 "bad-settings",
-                f"the public address {self.address} is one of plain http, and the listener has TLS",
+                f"the public address {self.address} uses plain http, but the listener uses TLS",
                 f"set url to https://{self.address.authority}",
             )
 
 
 @contextmanager
 def _naming(setting: str) -> Iterator[None]:
-    """Says in a refusal which setting is meant."""
+    """Adds to an error which setting is wrong."""
     try:
         yield
     except UsageError as error:
-        where = f"it comes from {PREFIX}{setting.upper()}, from {SETTINGS_FILE} or from an option"
+        where = f"the value comes from {PREFIX}{setting.upper()}, from {SETTINGS_FILE} or from an option"
         raise UsageError(error.slug, f"{setting}: {error.problem}", f"{error.next_step}; {where}") from error
 
 
 def load_settings(home: Path | None = None, **options: object) -> Settings:
-    """Settings for the proxy in `home`; options that are not None win over everything.
+    """The settings of the proxy in `home`. Options that are not None override everything else.
 
     Raises:
-        UsageError: names the setting that is wrong, never its value.
+        UsageError: the error names the wrong setting, never its value.
     """
     try:
         settings = load_service_settings(Settings, home, options)
     except SettingsError as error:
         raise UsageError(
             "bad-settings",
-            f"{PREFIX}ALSO_KNOWN_AS is not a list in JSON",
-            'write it like ["relay.example:8443"], in single quotes where a shell reads it',
+            f"{PREFIX}ALSO_KNOWN_AS is not a JSON list",
+            'write it like ["relay.example:8443"], in single quotes in a shell',
         ) from error
     _check_generation_file(settings)
     return settings
@@ -156,12 +171,12 @@ def _check_generation_file(settings: Settings) -> None:
     if not path.is_absolute():
         raise UsageError(
             "bad-settings",
-            f"generation_file is {path}, which depends on the working folder",
-            "name it from / on",
+            f"generation_file is {path}, which is relative to the working folder",
+            "give an absolute path",
         )
     if settings.home.resolve() in path.resolve().parents:
         raise UsageError(
             "bad-settings",
-            f"generation_file is {path}, in the home, and so in its backups",
-            "move the file to a folder beside the home, and name that",
+            f"generation_file is {path}, which is inside the home and so in its backups",
+            "move the file to a folder outside the home, and set generation_file to its new path",
         )

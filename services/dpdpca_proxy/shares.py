@@ -1,4 +1,7 @@
-"""Acts on one owner's share: take a chunk, complete, withdraw. Repeated, each says the same again."""
+"""Operations on one owner's share: store a chunk, complete, withdraw.
+
+Each gives the same answer if repeated.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,18 +48,19 @@ from dpdpca_proxy.store.studies import (
 from dpdpca_proxy.studies import close_if_due
 
 MOST_VERSIONS = 64
-"""Versions of its share that an owner can complete in a study; each makes the transcript longer for ever."""
+"""The most versions of a share that an owner can complete. Each makes the transcript permanently longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShareStatus:
-    """What an owner's client needs to resume.
+    """What an owner's client needs to resume an upload.
 
     Attributes:
-        state: of the share.
-        version: whose chunks are listed: the one being uploaded, else the last one signed, else None.
-        chunks: positions that are on the proxy's disk.
-        receipt: for the last statement that was accepted, or None.
+        state: the state of the share.
+        version: the version of the listed
+        chunks: the one being uploaded, else the last signed one, else None. chunks: the positions of the
+            chunks on the proxy's disk.
+        receipt: the receipt of the last accepted statement, or None.
     """
 
     state: ShareState
@@ -68,18 +72,18 @@ class ShareStatus:
 def put_chunk(
     proxy: Proxy, caller: PartyRow, study: StudyId, version: int, position: int, untrusted: bytes
 ) -> None:
-    """Stores one chunk of share `version`; the same chunk again changes nothing.
+    """Stores one chunk of share `version`. Repeating the same chunk changes nothing.
 
     Raises:
         NotAllowedError: `not-a-participant`.
         ConflictError: `study-closed`, `share-version-not-newer`, `cohort-full`, `chunk-differs`,
             `too-many-versions`.
-        UnavailableError: `busy`, another request with the same chunk was refused at the same moment.
-        CryptographicError: it does not open, or a ciphertext is unfit; the whole chunk is refused.
-        MessageError: a wrong length, position or version.
+        UnavailableError: `busy`, another request with the same chunk was refused at the same time.
+        CryptographicError: the chunk does not open, or a ciphertext is invalid. The whole chunk is refused.
+        MessageError: the length, position or version is wrong.
     """
     if not 1 <= version <= MAX_VERSION:
-        raise MessageError("malformed", "a share version is a whole number from 1")
+        raise MessageError("malformed", "a share version must be a whole number of 1 or more")
     terms = proxy.terms(study)
     gmpy2.get_context().allow_release_gil = True
     chunk = open_sealed(
@@ -107,7 +111,7 @@ def put_chunk(
 def _record_chunk(
     proxy: Proxy, caller: PartyRow, study: StudyId, version: int, position: int, digest: Digest
 ) -> int | None:
-    """Makes the stored file a chunk of the share; returns the upload that this version takes the place of."""
+    """Records the stored file as a chunk of the share. Returns the upload that this version replaces."""
     with proxy.database.transaction("take chunk") as connection:
         row = load_study(connection, study)
         share = _check_upload(connection, row, caller, version)
@@ -117,7 +121,7 @@ def _record_chunk(
         if not proxy.files.exists(chunk_name(study, caller.party, version, position, digest)):
             raise UnavailableError(
                 "busy",
-                "the same chunk was refused to another request",
+                "another request with the same chunk was refused at the same time",
                 "send it again",
                 retry_after_seconds=1,
             )
@@ -151,16 +155,16 @@ def status_of(proxy: Proxy, caller: PartyRow, study: StudyId) -> ShareStatus:
 
 
 def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> bytes:
-    """Makes the share count, on the owner's signed statement; the answer is the signed receipt.
+    """Completes the share with the owner's signed statement, and returns the signed receipt.
 
-    The same statement again gets the same receipt, whatever happened since.
+    Repeating the statement gives the same receipt, whatever happened since.
 
     Raises:
-        MessageError: not a statement about this study, or its digests are not those of the chunks.
+        MessageError: the statement is not about this study, or its digests differ from those of the chunks.
         ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, `share-incomplete`,
             `cohort-full`, `too-many-versions`.
-        CryptographicError: `ciphertext-repeated`, the same ciphertext stands in two chunks;
-            `chunk-of-another-owner`, a chunk stands in another owner's complete share.
+        CryptographicError: `ciphertext-repeated`, two chunks contain the same ciphertext;
+            `chunk-of-another-owner`, another owner's complete share contains the chunk.
     """
     statement = verify_statement("share", untrusted, caller.ed25519)
     claim = ShareStatement.parse(statement)
@@ -171,14 +175,14 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     if claim.x25519 != caller.x25519:
         raise MessageError(
             "malformed",
-            "the statement names another X25519 key than the enrolled one",
+            "the statement names an X25519 key that is not the enrolled one",
             "sign it with your own keys",
         )
     if len(claim.chunk_digests) != terms.manifest.figures.chunk_count:
         raise MessageError(
             "malformed",
-            f"the statement lists {len(claim.chunk_digests)} chunks,"
-            f" and a share has {terms.manifest.figures.chunk_count}",
+            f"the statement lists {len(claim.chunk_digests)} chunks, but a share of this study has "
+            f"{terms.manifest.figures.chunk_count}",
         )
     _check_no_repeats(proxy, caller, claim)
     close_if_due(proxy, study)
@@ -211,10 +215,10 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
 
 
 def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> bytes:
-    """Takes a complete share out of an open study, on the owner's signed word; the answer is a receipt.
+    """Withdraws a complete share from an open study with the owner's signed statement, and returns a receipt.
 
     Raises:
-        MessageError: not a withdrawal from this study.
+        MessageError: it is not a withdrawal from this study.
         ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, or there is no
             complete share.
     """
@@ -255,12 +259,12 @@ def _check_not_behind(share: ShareRow, version: int) -> None:
         raise ConflictError(
             "share-version-not-newer",
             f"version {share.upload_version} of this share is being uploaded, not version {version}",
-            f"go on with version {share.upload_version}",
+            f"continue with version {share.upload_version}",
         )
 
 
 def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
-    """What is left of versions that were replaced or withdrawn; no chunk can come to them any more."""
+    """The folders of replaced or withdrawn versions. No chunk can be added to them."""
     with proxy.database.reading("list shares") as connection:
         rows = list_shares(connection, study)
     folders: list[str] = []
@@ -274,7 +278,7 @@ def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
 
 
 def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, version: int) -> ShareRow:
-    """That this owner may add to `version` of its share now."""
+    """Checks that this owner may add to `version` of its share now."""
     share = find_share(connection, row.study, caller.party)
     next_share_state(
         share.state, ShareEvent.UPLOAD, version=version, signed_version=share.signed_version, study=row.state
@@ -283,8 +287,8 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
     if count_signed_shares(connection, row.study, caller.party) >= MOST_VERSIONS:
         raise ConflictError(
             "too-many-versions",
-            f"this owner has completed {MOST_VERSIONS} versions of its share, as many as the proxy takes",
-            "leave the last one as it is, or take it back",
+            f"this owner has completed {MOST_VERSIONS} versions of its share, which is the limit",
+            "keep the last version, or withdraw it",
         )
     named = named_participants(connection, row.study)
     if named and caller.party not in named:
@@ -298,20 +302,23 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
         if others >= row.max_owners:
             raise ConflictError(
                 "cohort-full",
-                f"{row.max_owners} owners are in, as many as the manifest takes",
+                f"{row.max_owners} owners have complete shares, which is the manifest's limit",
                 "ask the data user for a new study",
             )
     return share
 
 
 def _check_no_repeats(proxy: Proxy, caller: PartyRow, claim: ShareStatement) -> None:
-    """That no ciphertext stands in two of the chunks that the statement names; each was checked by itself."""
+    """Checks that no ciphertext is in two of the chunks in the statement.
+
+    Each chunk was already checked by itself.
+    """
     if len(claim.chunk_digests) == 1:
         return
     with proxy.database.reading("list chunks to compare") as connection:
         there = chunk_digests(connection, claim.study, caller.party, claim.version)
     if any(there.get(position) != digest for position, digest in enumerate(claim.chunk_digests)):
-        return  # the transaction says which of them is missing or another one
+        return  # the transaction reports which chunk is missing or different
     width = proxy.terms(claim.study).public_key.ciphertext_bytes
     key = proxy.data_key(claim.study)
     seen: set[bytes] = set()
@@ -326,7 +333,7 @@ def _check_no_repeats(proxy: Proxy, caller: PartyRow, claim: ShareStatement) -> 
     if len(seen) != count:
         raise CryptographicError(
             "ciphertext-repeated",
-            f"{count - len(seen)} ciphertexts of the share stand in it twice",
+            f"{count - len(seen)} ciphertexts appear twice in the share",
             "encrypt the share again with fresh randomness, under a new version",
         )
 
@@ -338,35 +345,39 @@ def _check_whole(connection: Connection, caller: PartyRow, claim: ShareStatement
         raise ConflictError(
             "share-incomplete",
             f"{len(missing)} chunks have not arrived, the first of them chunk {missing[0]}",
-            "send the missing chunks, then complete the share",
+            "send the missing chunks, then complete the share again",
         )
     for position, digest in enumerate(claim.chunk_digests):
         if there[position] != digest:
             raise ConflictError(
                 "chunk-differs",
-                f"the statement has another digest for chunk {position} than the chunk that arrived",
+                f"the digest of chunk {position} in the statement differs from that of the chunk that "
+                "arrived",
                 "start a new share version",
             )
 
 
 def _check_own(connection: Connection, caller: PartyRow, claim: ShareStatement) -> None:
-    """That no chunk is a copy: fresh encryptions are never equal, and a copied share would count twice."""
+    """Checks that no chunk is a copy.
+
+    Fresh encryptions are never equal, and a copied share would count twice.
+    """
     position = chunk_of_another(connection, claim.study, caller.party, claim.version)
     if position is not None:
         raise CryptographicError(
             "chunk-of-another-owner",
-            f"chunk {position} of this share stands in the share of another owner too",
+            f"chunk {position} of this share is also in the share of another owner",
             "encrypt the share again with fresh randomness, under a new version",
         )
 
 
 def _same_chunk(present: Digest | None, digest: Digest) -> bool:
-    """Whether the very same chunk is there. Raises ConflictError where another one is."""
+    """Whether the same chunk is already stored. Raises ConflictError if a different one is."""
     if present is not None and present != digest:
         raise ConflictError(
             "chunk-differs",
-            "another chunk stands at this place of this share version",
-            "start a new share version for other content",
+            "a different chunk is already stored at this position of this share version",
+            "start a new share version to send different content",
         )
     return present is not None
 
@@ -374,10 +385,10 @@ def _same_chunk(present: Digest | None, digest: Digest) -> bool:
 def _remove_unnamed(
     proxy: Proxy, study: StudyId, owner: PartyId, version: int, position: int, digest: Digest
 ) -> None:
-    """Removes the file of a refused chunk, unless the same chunk came in by another request.
+    """Removes the file of a refused chunk, unless another request stored the same chunk.
 
-    In the turn of a writer, so that another request with the same chunk names a file that is there or sees
-    that it is gone. Where there is no turn to be had the file stays until the study's folder goes.
+    It runs in a write transaction. So another request with the same chunk either finds the file or sees that
+    it is gone. If the transaction fails, the file stays until the study's folder is removed.
     """
     with suppress(UnavailableError), proxy.database.transaction("drop chunk") as connection:
         if chunk_digests(connection, study, owner, version).get(position) != digest:

@@ -1,4 +1,4 @@
-"""Acts on a whole study: accept its manifest, close, cancel, fail; and what readers may know of it."""
+"""Operations on a whole study: accept its manifest, close, cancel, fail, and describe it to readers."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -58,13 +58,13 @@ class Accepted:
 
 
 def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepted:
-    """Opens a study on the signed manifest in `untrusted`. Known bytes name the study that is there.
+    """Opens a study with the signed manifest in `untrusted`. A known manifest returns the existing study.
 
     Raises:
-        MessageError, AuthenticationError, PolicyError, CryptographicError: as `open_manifest`.
+        MessageError, AuthenticationError, PolicyError, CryptographicError: like `open_manifest`.
         NotAllowedError: `not-the-study-owner`, the manifest names another data user than the caller.
-        PolicyError: `manifest-refused`, another proxy's, its closing time has passed, or its parties are not
-            enrolled under the names and keys that it says.
+        PolicyError: `manifest-refused`, it names another proxy, its closing time has passed, or its parties
+            are not enrolled under the names and keys in it.
         CryptographicError: `unfit-modulus`, the modulus was used in another study.
     """
     known = StudyId(verify_statement("manifest", untrusted).digest)
@@ -77,17 +77,21 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
     manifest, now = signed.manifest, proxy.now()
     if manifest.user.ed25519 != caller.ed25519:
         raise NotAllowedError(
-            "not-the-study-owner", "the manifest names another data user", "sign a manifest of your own"
+            "not-the-study-owner",
+            "the manifest names another data user",
+            "sign a manifest that names your own key",
         )
     check_in_use(caller)
     mine = proxy.key.public
     if (manifest.proxy.ed25519, manifest.proxy.x25519) != (mine.ed25519, mine.x25519):
-        raise PolicyError("manifest-refused", "the manifest names another proxy", "make it for this proxy")
+        raise PolicyError(
+            "manifest-refused", "the manifest names another proxy", "create the manifest for this proxy"
+        )
     if manifest.closes_at <= now:
         raise PolicyError(
             "manifest-refused",
-            f"closes_at is {time_text(manifest.closes_at)}, and here it is {time_text(now)}",
-            "choose a time to come",
+            f"closes_at is {time_text(manifest.closes_at)}, but it is already {time_text(now)}",
+            "choose a later time",
         )
     check_named_parties(proxy, manifest)
     row = row_of(signed, now)
@@ -98,7 +102,9 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         digest = _modulus_digest(signed.public_key)
         if modulus_is_known(connection, digest):
             raise CryptographicError(
-                "unfit-modulus", "the modulus was used in another study", "make a new key: one key, one study"
+                "unfit-modulus",
+                "the modulus was used in another study",
+                "create the study again with a new key",
             )
         insert_study(
             connection,
@@ -117,7 +123,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
 
 
 def row_of(signed: SignedManifest, now: datetime) -> StudyRow:
-    """The row of a study that opens now."""
+    """The row of a study that is opened now."""
     manifest = signed.manifest
     return StudyRow(
         study=signed.study_id,
@@ -147,10 +153,10 @@ def row_of(signed: SignedManifest, now: datetime) -> StudyRow:
 
 
 def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Closes an open study before its time. Closing it again changes nothing.
+    """Closes an open study early. Closing it again changes nothing.
 
     Raises:
-        NotAllowedError: not the study's data user.
+        NotAllowedError: the caller is not the study's data user.
         ConflictError: `cohort-too-small`, or the study was cancelled or failed.
     """
     _check_act(caller, study, "close", untrusted)
@@ -165,7 +171,10 @@ def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byt
 
 
 def close_if_due(proxy: Proxy, study: StudyId) -> None:
-    """Closes an open study whose time has come or whose named owners are all in, or fails it for too few."""
+    """Closes an open study if it is due, or if all named owners have delivered.
+
+    Fails it if they are too few.
+    """
     now = proxy.now()
     with proxy.database.reading("is it due") as connection:
         row = load_study(connection, study)
@@ -177,7 +186,12 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
             return
         if len(complete_members(connection, study)) < row.min_owners:
             fail_study(
-                proxy, connection, row, now, "too-few-owners", "too few owners had delivered at closing time"
+                proxy,
+                connection,
+                row,
+                now,
+                "too-few-owners",
+                "too few owners had complete shares at the closing time",
             )
         else:
             on_time = now >= row.closes_at
@@ -194,11 +208,11 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
 
 
 def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Cancels a study whose noise is not drawn yet. Cancelling it again changes nothing.
+    """Cancels a study whose noise was not drawn yet. Cancelling it again changes nothing.
 
     Raises:
-        NotAllowedError: not the study's data user.
-        ConflictError: `noise-already-drawn`, or it is released or failed.
+        NotAllowedError: the caller is not the study's data user.
+        ConflictError: `noise-already-drawn`, or the study was released or has failed.
     """
     _check_act(caller, study, "cancel", untrusted)
     now = proxy.now()
@@ -215,7 +229,10 @@ def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> 
 
 
 def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
-    """Ends a study that cannot be released; its shares are deleted. Raises ConflictError if it moved on."""
+    """Fails a study that cannot be released, and deletes its shares.
+
+    Raises ConflictError if its state changed.
+    """
     now = proxy.now()
     with proxy.database.transaction("fail study") as connection:
         fail_study(proxy, connection, load_study(connection, row.study), now, slug, detail)
@@ -224,10 +241,10 @@ def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
 
 
 def sweep(proxy: Proxy, study: StudyId) -> None:
-    """Removes the sealed files of a study that has no key for them any more; safe to repeat.
+    """Removes the sealed files of a study whose data key was deleted.
 
-    The folder goes last: while it is there, the tidying finds it and tries again, as where a reader keeps the
-    deleted key in the database's log.
+    It can be repeated. The folder is removed last. While it exists, tidying finds it and tries again, for
+    example if a reader still keeps the deleted key in the database's log.
     """
     with proxy.database.reading("may files go") as connection:
         if find_data_key(connection, study) is not None:
@@ -251,16 +268,17 @@ def transcript_of(proxy: Proxy, study: StudyId) -> list[bytes]:
 
 
 def summaries(proxy: Proxy) -> list[dict[str, Any]]:
-    """One object a study: what a list shows."""
+    """One object for each study, for lists."""
     with proxy.database.reading("list studies") as connection:
         complete = count_complete(connection)
         return [_summary(row, complete.get(row.study, 0)) for row in list_studies(connection)]
 
 
 def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:
-    """What an enrolled party may know of a study, but for the progress of its jobs.
+    """What an enrolled party may know of a study, except the progress of its jobs.
 
-    N of a masked study is for its data user alone: of two owners each could tell the other's from it.
+    N of a masked study is only for its data user: with two owners, each could compute the other's number of
+    records.
     """
     with proxy.database.reading("read study") as connection:
         row = load_study(connection, study)
@@ -336,7 +354,7 @@ def _close(
     if by_hand and row.state is StudyState.OPEN and len(members) < row.min_owners:
         raise ConflictError(
             "cohort-too-small",
-            f"{len(members)} owners have delivered, and the manifest asks for {row.min_owners}",
+            f"{len(members)} owners have complete shares, but the manifest requires {row.min_owners}",
             "wait for more owners",
         )
     digest = cohort_digest(members)
@@ -355,7 +373,7 @@ def _close(
 def fail_study(
     proxy: Proxy, connection: Connection, row: StudyRow, now: datetime, slug: str, detail: str
 ) -> None:
-    """As `fail`, in a transaction that is open; its files are swept later."""
+    """Like `fail`, but in an open transaction. The files are removed later."""
     move_study(connection, row, StudyEvent.FAIL, failure=slug, failure_detail=detail)
     delete_secrets(connection, row.study)
     append_event(connection, proxy.key_of(row.study), row.study, "failed", {"reason": slug}, now)
@@ -364,13 +382,15 @@ def fail_study(
 def _check_act(caller: PartyRow, study: StudyId, kind: str, untrusted: bytes) -> None:
     act = StudyAct.parse(verify_statement(kind, untrusted, caller.ed25519))
     if act.study != study:
-        raise MessageError("malformed", "the statement speaks of another study than the path")
+        raise MessageError("malformed", "the statement and the path name different studies")
 
 
 def check_user(row: StudyRow, caller: PartyRow) -> None:
     if row.user != caller.party:
         raise NotAllowedError(
-            "not-the-study-owner", "this study belongs to another data user", "ask that data user"
+            "not-the-study-owner",
+            "this study belongs to another data user",
+            "only that data user can do this",
         )
 
 

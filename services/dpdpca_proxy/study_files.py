@@ -1,4 +1,4 @@
-"""A study's files as the worker sees them, and the hands it takes for long work."""
+"""The files of a study as the worker sees them, and processes for long work."""
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
@@ -17,7 +17,7 @@ from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.store.files import FileStore
 from dpdpca_runtime.workers import WorkerProcesses, core_count
 
-_MULTIPLICATIONS_A_SECOND = 120_000  # of a key of 3072 bits, on one core
+_MULTIPLICATIONS_A_SECOND = 120_000  # with a key of 3072 bits, on one core
 
 
 @lru_cache(maxsize=4)
@@ -27,7 +27,7 @@ def _public(modulus: int) -> PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class StudyFiles:
-    """Where a study's files are and what opens them. Its repr shows no key."""
+    """Where the files of a study are, and the key that opens them. Its repr shows no key."""
 
     root: Path
     study: StudyId
@@ -55,15 +55,15 @@ class StudyFiles:
         self.store.write_sealed(name, content, self.data_key, OS_RANDOMNESS)
 
     def multiply(self, names: Iterable[str]) -> bytes:
-        """The product of the chunks in these files, one in memory at a time."""
+        """The product of the chunks in these files. Only one is in memory at a time."""
         return encode_chunk(multiply_shares(map(self.read, names), self.public), self.public)
 
     @contextmanager
     def processes(self, multiplications: int) -> Iterator[tuple[Executor | None, int]]:
-        """Processes for so much work, and how many; None where starting them would take longer.
+        """Processes for this much work, and their number; None if starting them would take longer.
 
         Args:
-            multiplications: mod n², about.
+            multiplications: the approximate number of multiplications mod n².
         """
         seconds = multiplications / _MULTIPLICATIONS_A_SECOND * (self.modulus.bit_length() / 3072) ** 2
         workers = min(core_count(), int(seconds))

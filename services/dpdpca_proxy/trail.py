@@ -1,7 +1,7 @@
-"""All that is stored of a study, in one view, each part read when it is first asked for.
+"""Everything that is stored of a study, in one view.
 
-What cannot be read fails whoever asks for it and nobody else, so that an audit of damaged rows still says
-what holds.
+Each part is read when it is first needed. A part that cannot be read fails only the checks that need it, so
+an audit of damaged rows still reports the other checks.
 """
 
 from collections.abc import Mapping
@@ -57,9 +57,9 @@ class Trail:
     """A study as the proxy has stored it.
 
     Args:
-        proxy: whose study.
-        connection: of the view.
-        study: which.
+        proxy: the proxy.
+        connection: the view.
+        study: the study.
     """
 
     def __init__(self, proxy: Proxy, connection: Connection, study: StudyId) -> None:
@@ -77,7 +77,7 @@ class Trail:
 
     @cached_property
     def signed_manifest(self) -> SignedManifest:
-        """The manifest with its signature and its figures verified."""
+        """The manifest, with verified signature and figures."""
         encoded = self.blob("manifest") or b""
         return open_manifest(encoded, key_rules=self.proxy.key_rules)
 
@@ -87,11 +87,11 @@ class Trail:
 
     @cached_property
     def signer(self) -> bytes:
-        """The proxy's key that the manifest names, which need not be its present one."""
+        """The proxy's key in the manifest. It need not be the present key."""
         body = verify_statement("manifest", self.blob("manifest") or b"").body
         named = hex_bytes(body["proxy"]["ed25519"], 32, "ed25519")
         if self.proxy.keys.of(named) is None:
-            raise MessageError("audit-failed", "the manifest names no key of this proxy")
+            raise MessageError("audit-failed", "the manifest does not name a key of this proxy")
         return named
 
     @cached_property
@@ -100,7 +100,7 @@ class Trail:
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
-        """The transcript with its signatures and links verified."""
+        """The transcript, with verified signatures and links."""
         return verify_transcript([row.statement for row in self.event_rows], self.study, self.signer)
 
     def events_of(self, *kinds: str) -> list[Event]:
@@ -108,7 +108,7 @@ class Trail:
 
     @cached_property
     def stored(self) -> frozenset[str]:
-        """Names of the study's columns and of other tables that hold something of it."""
+        """The names of the study's filled columns and of other tables that have rows of it."""
         blobs = {name for name in _BLOBS if self.blob(name) is not None}
         columns = {name for name in _COLUMNS if getattr(self.row, name) is not None}
         return frozenset(blobs | columns | tables_with_rows(self.connection, self.study))
@@ -144,10 +144,13 @@ class Trail:
 
     @cached_property
     def log_begins(self) -> datetime | None:
-        """What happened before is of a version without a log; None where there is no entry."""
+        """The time of the first log entry; None if there is none.
+
+        Earlier events are from a version without a log.
+        """
         return self.log[0][0].time if self.log else None
 
     @cached_property
     def log(self) -> list[tuple[LogEntry, Digest]]:
-        """The proxy's whole log, of all studies."""
+        """The proxy's whole log, for all studies."""
         return list(entries(self.connection))

@@ -1,7 +1,7 @@
-"""News of studies for whoever listens: one task looks at the database, all streams are fed from it.
+"""Live updates of studies.
 
-A stream begins with the present state, so that nothing is missed between asking and listening, and says at
-least a comment every few seconds, so that dead connections are found.
+One task watches the database and feeds all streams. A stream begins with the present state, so that no change
+is missed. It sends at least a comment every few seconds, so that dead connections are detected.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Watch:
         self._opened = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Looks at the database while anybody listens, until `stopping` is set."""
+        """Watches the database while there are listeners, until `stopping` is set."""
         while not stopping.is_set():
             if self._open:
                 await self._look()
@@ -45,22 +45,26 @@ class Watch:
         self._tell()
 
     def wake(self) -> None:
-        """Lets `run` look at once whether it has to stop."""
+        """Makes `run` check at once whether it must stop."""
         self._opened.set()
 
     async def of_study(self, study: StudyId, stopping: asyncio.Event) -> AsyncIterator[bytes]:
         """The events of one study.
 
         Raises:
-            UnavailableError: `busy`, too many streams.
-            NotFoundError: no such study.
+            UnavailableError: `busy`, there are too many streams.
+            NotFoundError: there is no such study.
         """
         name = study.hex()
         self._enter()
         try:
             await self._look()
             if name not in self._present:
-                raise NotFoundError("not-found", "there is no study of this id here", "list the studies")
+                raise NotFoundError(
+                    "not-found",
+                    "there is no study of this id here",
+                    "check the id against the proxy's list of studies",
+                )
             told: dict[str, Any] | None = None
             told_progress: dict[str, Any] | None = None
             async for _ in self._moments(stopping):
@@ -102,7 +106,7 @@ class Watch:
         return listed
 
     async def _moments(self, stopping: asyncio.Event) -> AsyncIterator[None]:
-        """Now, then after every change and at least every heartbeat."""
+        """Yields now, then after every change, and at least at every heartbeat."""
         while not stopping.is_set():
             changed = self._changed
             yield
@@ -126,7 +130,7 @@ class Watch:
     def _enter(self) -> None:
         if self._open >= self._most:
             raise UnavailableError(
-                "busy", "the proxy has as many streams as it takes", "try again", retry_after_seconds=10
+                "busy", "the proxy has reached its limit of open streams", "try again", retry_after_seconds=10
             )
         self._open += 1
         self._opened.set()
@@ -137,7 +141,7 @@ def _event(kind: str, body: dict[str, Any]) -> bytes:
 
 
 async def _sleep(event: asyncio.Event, seconds: float) -> None:
-    """Until the event, at most `seconds`."""
+    """Waits for the event, at most `seconds`."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

@@ -1,7 +1,7 @@
-"""What runs in the worker process: big products, draws and releases, from files to files.
+"""The work of the worker process: large products, draws and releases, from files to files.
 
-The functions know neither database nor identity key. They read and write sealed files under the names they
-are given and return digests, which the caller commits; a crash in between leaves a file that nobody names.
+The functions do not use the database or the identity key. They read and write sealed files under given names
+and return digests, which the caller commits. A crash in between leaves an unused file.
 """
 
 import json
@@ -34,17 +34,17 @@ from dpdpca_proxy.study_files import StudyFiles
 Progress = Callable[[int, int], None]
 
 _GROUP_CHUNKS = 32
-"""Chunks that are multiplied at a time."""
+"""How many chunks are multiplied at a time."""
 COURTESY = 10
-"""Niceness of long work: requests come first."""
+"""The niceness of long work, so that requests come first."""
 
 
 def multiply_chunks(files: StudyFiles, wanted: list[tuple[int, list[str]]]) -> list[Digest]:
     """Stores products over the cohort.
 
     Args:
-        files: where.
-        wanted: a position of chunks, and the names of the files whose product belongs there.
+        files: the files of the study.
+        wanted: for each position of chunks, the names of the files to multiply.
 
     Returns:
         Digests of the products, in the order of `wanted`.
@@ -52,7 +52,7 @@ def multiply_chunks(files: StudyFiles, wanted: list[tuple[int, list[str]]]) -> l
     chunks = sum(len(names) for _, names in wanted)
     digests = []
     with files.processes(chunks * CHUNK_CIPHERTEXTS) as (executor, workers):
-        # few groups lose nothing: the products of groups are multiplied here
+        # this is also fast with few groups, because their products are multiplied here
         size = max(1, min(_GROUP_CHUNKS, -(-chunks // (4 * workers)))) if executor else chunks
         groups = [
             [names[start : start + size] for start in range(0, len(names), size)] for _, names in wanted
@@ -68,22 +68,22 @@ def multiply_chunks(files: StudyFiles, wanted: list[tuple[int, list[str]]]) -> l
 
 
 def rerandomized_count(files: StudyFiles, name: str) -> bytes:
-    """E[N] out of the first product, under a fresh uniform n-th residue, as its bytes on the wire."""
+    """E[N] from the first product, under a fresh uniform n-th residue, encoded as in messages."""
     return encode_chunk([rerandomize(files.public, files.read(name)[0], OS_RANDOMNESS)], files.public)
 
 
 def draw(files: StudyFiles, figures: Figures, records: int | None) -> str:
-    """Draws noise, and in a masked study the mask, and stores both sealed; returns the file's token.
+    """Draws noise and, in a masked study, the mask. Stores both sealed, and returns the token of the file.
 
     Args:
-        files: where.
-        figures: of the manifest.
+        files: the files of the study.
+        figures: the figures of the manifest.
         records: N in a masked study, else None.
     """
     mask: list[int] = []
     noise: list[int] = []
     if figures.noise_by is NoiseBy.OWNERS:
-        pass  # it is in the shares
+        pass  # the shares contain the noise
     elif not figures.rules.is_masked:
         noise = figures.mechanism.draw(1)
     else:
@@ -91,7 +91,7 @@ def draw(files: StudyFiles, figures: Figures, records: int | None) -> str:
         mask = draw_mask(figures.encoded_features, figures.mask_bits, OS_RANDOMNESS)
         noise = figures.mechanism.draw(records)
     token = secrets.token_hex(16)
-    # No sampler passes 64 bits; a large draw takes several times that as Python's integers.
+    # All samples fit 64 bits. As Python integers, a large draw would take several times the memory.
     drawn = np.array(noise, dtype="<i8")
     noise.clear()
     files.write(draw_name(files.study, token), json.dumps(mask).encode() + b"\n" + drawn.tobytes())
@@ -106,15 +106,15 @@ def make_release(
     token: str,
     progress: Progress = lambda done, total: None,
 ) -> tuple[str, tuple[Digest, ...]]:
-    """Computes the release and stores its chunks in a new folder, one as soon as it is done.
+    """Computes the release and stores each chunk in a new folder as soon as it is done.
 
     Args:
-        files: where.
-        figures: of the manifest.
+        files: the files of the study.
+        figures: the figures of the manifest.
         records: N in a masked study, else None.
-        products: names of the product files, in order.
-        token: of the draw that was committed.
-        progress: told (done, total) ciphertexts.
+        products: the names of the product files, in order.
+        token: the token of the committed draw.
+        progress: called with (done, total) ciphertexts.
 
     Returns:
         The folder's token and the digests of its chunks.
@@ -125,7 +125,8 @@ def make_release(
     folder, digests = secrets.token_hex(16), []
     with ExitStack() as stack:
         if figures.noise_by is NoiseBy.OWNERS:
-            # As it is: the randomness of the aggregate is a sum of the owners' and tells nothing of the data.
+            # No re-randomisation is needed: the aggregate's randomness is a sum of the owners' and reveals
+            # nothing about the data.
             released: Iterable[mpz] = aggregate
         elif not figures.rules.is_masked:
             suite = PaillierSuite(files.public, figures.slot_bits)
@@ -175,6 +176,6 @@ def _masked(
 
 
 def _integers(noise: NDArray[np.int64]) -> Iterator[int]:
-    """Python's integers, some at a time."""
+    """Python integers, some at a time."""
     for start in range(0, len(noise), 65536):
         yield from noise[start : start + 65536].tolist()

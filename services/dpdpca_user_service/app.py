@@ -1,4 +1,4 @@
-"""The ASGI application: routes behind a bearer token, problems, limits, health, and the driver beside."""
+"""The ASGI application: routes behind a bearer token, problems, limits, health, and the driver."""
 
 import hmac
 import time
@@ -28,7 +28,7 @@ _OPEN_PATHS = frozenset({"/healthz", "/readyz", *DOCS_PATHS})
 
 
 class BearerToken:
-    """Lets nobody in without the service's token; compared in constant time."""
+    """Refuses requests without the service's token. The comparison takes constant time."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
@@ -53,7 +53,7 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
 
     Args:
         service: closed when the application shuts down.
-        drive: whether studies are driven; off in tests that drive by hand.
+        drive: whether the driver runs; off in tests that advance studies themselves.
     """
     driver = Driver(service)
     service = replace(service, wake=driver.wake)
@@ -79,9 +79,9 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
     app = FastAPI(
         title="DPDPCA data user",
         version=version("dpdpca"),
-        summary="Makes studies of drafts, drives them to their models, and projects rows on them.",
-        description="Requests carry the bearer token of the data user's home; only health and these pages are"
-        " open. Errors are problem documents (RFC 9457).",
+        summary="Turns drafts into studies, runs them, and projects rows onto their models.",
+        description="Requests need the bearer token from the data user's home; only health and these pages"
+        " are open. Errors are problem documents (RFC 9457).",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,

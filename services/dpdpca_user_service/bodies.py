@@ -15,18 +15,18 @@ Matrix = list[Vector]
 
 
 class ProblemSummary(Body):
-    """Why something failed or waits; `type` is a problem's slug."""
+    """The reason why something failed or waits; `type` is the slug of a problem."""
 
     type: str | None
     detail: str
 
 
 class StudyBody(Body):
-    """A study; `state` is how far this service is, or the proxy's state where it tells more."""
+    """A study. `state` is this service's stage, or the proxy's state if that says more."""
 
     id: DraftId
-    draft: DraftId = Field(description="The same as id.")
-    study: Id | None = Field(description="Its id once the manifest is signed.")
+    draft: DraftId = Field(description="Same as id.")
+    study: Id | None = Field(description="The study's id, once the manifest is signed.")
     title: str
     release: ReleaseKind
     state: str
@@ -41,7 +41,7 @@ class StudyBody(Body):
     proxy: str
     created_at: Time
     updated_at: Time
-    seconds: dict[str, float] = Field(description="Step → seconds that it took here.")
+    seconds: dict[str, float] = Field(description="Seconds that each step took in this service.")
     failure: str | None
     problem: ProblemSummary | None
 
@@ -55,7 +55,7 @@ class ModelsBody(Body):
 
 
 class RoundBody(Body):
-    """One round of a chain, and why it was chosen."""
+    """One round of a chain, and the reasons for its choice."""
 
     draft: DraftId
     study: Id | None
@@ -74,8 +74,8 @@ class ChainBody(Body):
     title: str
     state: ChainState
     rounds: list[RoundBody]
-    spent_share: float = Field(description="The part of the chain's ρ that its studies spend.")
-    study: Id | None = Field(description="The last study, once the chain is done.")
+    spent_share: float = Field(description="Fraction of the chain's ρ that its studies spend.")
+    study: Id | None = Field(description="Id of the last study, once the chain is done.")
     proxy: str
     created_at: Time
     updated_at: Time
@@ -87,7 +87,7 @@ class ChainsBody(Body):
 
 
 class HistogramBody(Body):
-    """Noisy counts, with the upper edge of each bin and the deviation of the noise on each count."""
+    """Noisy counts, with the upper edge of each bin and the standard deviation of the noise on each count."""
 
     edges: Vector
     counts: list[int]
@@ -128,7 +128,7 @@ class ResultBody(Body):
 
 
 class LogEntryBody(Body):
-    """One link of this data user's log."""
+    """One entry of this data user's log."""
 
     kind: str
     position: int
@@ -146,7 +146,7 @@ class ReleaseBundleBody(Body):
 
 
 class EvidenceBody(Body):
-    """Every signed statement that this service holds of a study."""
+    """All signed statements of a study that this service has."""
 
     study: Id
     state: str
@@ -160,7 +160,7 @@ class EvidenceBody(Body):
 
 
 class DeltaPartsBody(Body):
-    """What δ is made of."""
+    """The parts of δ."""
 
     noise: float
     mask: float
@@ -168,7 +168,7 @@ class DeltaPartsBody(Body):
 
 
 class ContinuousBody(Body):
-    """What continuous noise of the same strength would give; shown, never used."""
+    """What continuous noise of the same strength would give; for comparison, never used."""
 
     epsilon: float
     noise_scale: float | None
@@ -184,7 +184,7 @@ class RoundPrivacyBody(Body):
 
 
 class PrivacyBody(Body):
-    """The privacy claim in facts."""
+    """The facts behind the privacy claim."""
 
     calibration: str
     delta: float | None
@@ -206,7 +206,7 @@ class PrivacyBody(Body):
 
 
 class ReliabilityBody(Body):
-    """What can be said beside the components, with intervals."""
+    """Quality figures for the components, with intervals."""
 
     draws: int
     total_variance_deviation: float
@@ -228,7 +228,7 @@ class CorrelationBody(Body):
 
 
 class ContributionBody(Body):
-    """An owner's share in a model."""
+    """One owner's contribution to a model."""
 
     owner: Id
     name: str
@@ -237,7 +237,7 @@ class ContributionBody(Body):
 
 
 class ModelBody(Body):
-    """Components with what can be said about each; variances in the units of `metric`."""
+    """Components with quality figures for each; variances are in the units of `metric`."""
 
     study: Id
     title: str
@@ -271,7 +271,7 @@ class ModelBody(Body):
 
 
 class Rows(Body):
-    """Rows to be projected: values by feature, or lists of the encoded numbers."""
+    """Rows to project: values by feature, or lists of the encoded numbers."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"rows": [{"age": 52, "systolic": 131.5}]}]}
@@ -288,7 +288,7 @@ class ScoresBody(Body):
 
 
 class LintBody(Body):
-    """What a valid draft comes to, and what could be better."""
+    """The consequences of a valid draft, and suggestions for it."""
 
     release: ReleaseKind
     encoded_features: int
@@ -297,7 +297,7 @@ class LintBody(Body):
 
 
 class OutlookBody(Body):
-    """One release of a draft at a number of records; variances in scaled units."""
+    """The forecast for one kind of release and a number of records; variances are in scaled units."""
 
     release: ReleaseKind
     privacy: list[str]
@@ -311,7 +311,7 @@ class OutlookBody(Body):
     relative_noise: float | None
     nu: float
     clip_quantile: float
-    least_records: dict[str, int] = Field(description="Share of a component → records that it takes.")
+    least_records: dict[str, int] = Field(description="Records needed for each share of a component.")
     components_above_noise: int | None
     ciphertexts_per_owner: int
     bytes_per_owner: int
@@ -319,7 +319,7 @@ class OutlookBody(Body):
 
 
 class OutlooksBody(Body):
-    """What a draft brings in every release that it can have."""
+    """The forecasts for all kinds of release of a draft."""
 
     records: int
     releases: list[OutlookBody]
@@ -341,4 +341,4 @@ class PlannedRoundBody(Body):
 
 
 class PlanBody(RootModel[OutlooksBody | PlannedRoundBody]):
-    """Outlooks, or the round that was asked for."""
+    """Forecasts, or the requested round."""

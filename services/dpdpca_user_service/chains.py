@@ -1,8 +1,9 @@
-"""A chain of studies from its base draft to a model: choose, write down, make, wait; again until it ends.
+"""A chain of studies from its base draft to a model.
 
-A round is written down with its draft and the id of its study before the study is made, and made only if no
-study has that id. So whatever is killed between two steps, the next start goes on with the same round: no
-round is chosen twice, and none is asked of the owners twice.
+Each round is chosen, stored, created and awaited, until the chain ends. A round is stored with its draft and
+the id of its study before the study is created. The study is created only if no study has that id. So after a
+crash between two steps, the next start continues with the same round: no round is chosen twice, and owners
+are never asked for the same round twice.
 """
 
 import json
@@ -45,18 +46,18 @@ def create_chain(
     scales: bool = False,
     again: bool = False,
 ) -> dict[str, Any]:
-    """Take the base draft of a chain in and let the driver go on with it.
+    """Stores the base draft of a chain for the driver.
 
-    The same draft with the same options is the same chain, so that asking twice does not spend twice.
+    The same draft with the same options is the same chain, so a repeated request does not spend budget twice.
 
     Args:
-        records: expected of all owners; max_records if not given.
-        scales: begin with a study of every feature's scale, if there are records enough.
-        again: a new chain even where there was one of this draft; it spends its own budget.
+        records: the expected number of records of all owners; default: max_records.
+        scales: begin with a study of every feature's scale, if there are enough records.
+        again: create a new chain even if this draft already has one. It spends its own budget.
 
     Raises:
-        MessageError, PolicyError: the draft can be the base of no chain.
-        ConflictError: `chain-differs`, there is one whose components are published otherwise.
+        MessageError, PolicyError: the draft cannot be the base of a chain.
+        ConflictError: `chain-differs`, this draft has a chain with other publication options.
     """
     proxy = service.home.proxy(proxy_url)
     base = plain_json(parse_draft(draft, media_type))
@@ -70,8 +71,9 @@ def create_chain(
             if (known.publish, known.in_clear) != (publish, in_clear):
                 raise ConflictError(
                     "chain-differs",
-                    "there is a chain of this draft whose components are to be published otherwise",
-                    f"go on with it as it is ({known.id}), or ask for a new one, which spends anew: --again",
+                    "this draft already has a chain with other publication options",
+                    f"use the existing chain ({known.id}), or create a new one, which spends its own "
+                    "budget, with --again",
                 )
             return chain_facts(service, known)
         attempt += 1
@@ -97,7 +99,7 @@ def create_chain(
 
 
 def chain_facts(service: UserService, chain: ChainRow) -> dict[str, Any]:
-    """A chain in plain JSON, with the state of each round's study."""
+    """A chain as JSON, with the state of each round's study."""
     rounds = []
     for each in chain.rounds:
         row = _row(service, each)
@@ -130,10 +132,10 @@ def chain_facts(service: UserService, chain: ChainRow) -> dict[str, Any]:
 
 
 def cancel_chain(service: UserService, chain_id: str) -> dict[str, Any]:
-    """End a chain and cancel the study that is under way; what was released is spent.
+    """Ends a chain and cancels its current study. The budget of earlier releases stays spent.
 
     Raises:
-        ConflictError: it has ended, or its study can no longer be cancelled.
+        ConflictError: the chain has ended, or its study can no longer be cancelled.
     """
     chain = service.chains.find(chain_id)
     _cancel_round(service, chain)
@@ -141,26 +143,28 @@ def cancel_chain(service: UserService, chain_id: str) -> dict[str, Any]:
         try:
             service.chains.end(chain, ChainState.CANCELLED, service.now())
         except ConflictError:
-            if service.chains.find(chain_id).state is not ChainState.CANCELLED:  # else the driver was first
+            if (
+                service.chains.find(chain_id).state is not ChainState.CANCELLED
+            ):  # otherwise the driver was first
                 raise
-        _cancel_round(service, chain)  # it may have been made in between
+        _cancel_round(service, chain)  # the study may have been created in between
     return chain_facts(service, service.chains.find(chain_id))
 
 
 def _cancel_round(service: UserService, chain: ChainRow) -> None:
-    """Cancels the study of a chain's last round, if there is one that goes on."""
+    """Cancels the study of a chain's last round, if it is still running."""
     if chain.rounds and (row := _row(service, chain.rounds[-1])) is not None and not _is_over(row):
         cancel_study(service, row.id)
 
 
 def advance_chain(service: UserService, chain: ChainRow) -> bool:
-    """Does the next thing for a chain.
+    """Does the next step of a chain.
 
     Returns:
-        Whether something moved; False means to look again later.
+        Whether something changed. False means: try again later.
 
     Raises:
-        ConflictError, UnavailableError: passing; try again.
+        ConflictError, UnavailableError: a temporary condition; try again.
     """
     try:
         return _advance(service, chain)
@@ -189,7 +193,7 @@ def _advance(service: UserService, chain: ChainRow) -> bool:
             in_clear=chain.in_clear and is_last,
         )
         if service.chains.find(chain.id).state is ChainState.CANCELLED:
-            _cancel_round(service, chain)  # by somebody who could not see the study yet
+            _cancel_round(service, chain)  # by a caller that could not see the study yet
         return True
     if row.stage in (Stage.FAILED, Stage.CANCELLED):
         state = ChainState.CANCELLED if row.stage is Stage.CANCELLED else ChainState.FAILED
@@ -244,7 +248,7 @@ def _is_over(row: StudyRow) -> bool:
 
 
 def _spellings(service: UserService, url: str) -> list[str]:
-    """The proxy's address, and the ways in which earlier versions kept it with chains."""
+    """The proxy's address, and the spellings with which earlier versions stored it."""
     kept = {chain.proxy_url for chain in service.chains.all()}
     return [url, *sorted(other for other in kept - {url} if normal_address(other) == url)]
 

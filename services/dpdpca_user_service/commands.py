@@ -12,19 +12,21 @@ app = typer.Typer(help="The data user's service.")
 
 @app.callback()
 def group() -> None:
-    """Keeps this a group of commands although it has one."""
+    """Makes this a group of commands, although it has only one command."""
 
 
 @app.command(epilog="Example: dpdpca user serve --port 8450")
 def serve(
     home: Home = None,
-    host: Annotated[str | None, typer.Option("--host", help="Listen here; default 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option("--port", help="Port; default 8450.")] = None,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Address to listen on; default: 127.0.0.1.")
+    ] = None,
+    port: Annotated[int | None, typer.Option("--port", help="Port to listen on; default: 8450.")] = None,
     tls_cert: TlsCert = None,
     tls_key: TlsKey = None,
     passphrase_file: Passphrase = None,
 ) -> None:
-    """Hold the secret keys, drive every study to its end, and serve models to applications."""
+    """Run the service: it holds the secret keys, runs every study to its end, and serves models."""
     from dpdpca_runtime.asgi.certificate import ServedCertificate
     from dpdpca_runtime.asgi.observe import configure_logging
     from dpdpca_runtime.asgi.serving import Listener, ignore_hangup
@@ -57,6 +59,8 @@ def serve(
                 certificate=certificate,
             )
         ],
-        on_listening=lambda: typer.echo(f"data user {service.party.name} serves on {url}", err=True),
+        on_listening=lambda: typer.echo(
+            f"the service of data user {service.party.name} listens on {url}", err=True
+        ),
         on_hangup=trusted_authorities.cache_clear,
     )

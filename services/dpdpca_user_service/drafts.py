@@ -1,4 +1,4 @@
-"""What a draft comes to, before anything is made of it. No state changes, and no proxy is asked."""
+"""Checks and forecasts for a draft. They change no state and contact no proxy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from dpdpca_user_service.service import UserService
 
 
 def lint_draft(service: UserService, draft: bytes, media_type: str, records: int | None) -> dict[str, Any]:
-    """As the command `dpdpca user study lint`.
+    """Like the command `dpdpca user study lint`.
 
     Raises:
-        MessageError, PolicyError: the draft could not become a manifest.
+        MessageError, PolicyError: the draft cannot become a manifest.
     """
     return lint_facts(_complete(service)(parse_draft(draft, media_type)), records)
 
@@ -33,30 +33,34 @@ def plan_draft(
     scales: bool = False,
     pre_studies: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """As the command `dpdpca user plan`: an outlook on every release, or a chain's next round.
+    """Like the command `dpdpca user plan`: a forecast for every kind of release, or a chain's next round.
 
     Args:
-        records: of all owners together; may be left out only where pre-studies are named.
+        records: the records of all owners together. They may only be omitted if pre-studies are named.
         spectrum: see `forecast`.
         anyway: see `forecast`.
-        begin: the first round of a chain.
+        begin: plan the first round of a chain.
         scales: begin with the scale of every feature.
-        pre_studies: rounds that came before, oldest first.
+        pre_studies: the earlier rounds, oldest first.
 
     Raises:
-        MessageError, PolicyError: the draft could not become a manifest, or a parameter is missing.
-        NotFoundError, ConflictError: a pre-study that is not here, or has no result yet.
+        MessageError, PolicyError: the draft cannot become a manifest, or a parameter is missing.
+        NotFoundError, ConflictError: a pre-study is not known here, or has no result yet.
     """
     base, complete = parse_draft(draft, media_type), _complete(service)
     if pre_studies:
         results = [PreStudyResult.parse(result_of(service, name)) for name in pre_studies]
         return following_round(base, complete, results, records).facts()
     if records is None:
-        raise MessageError("malformed", "records is missing", "say how many records the owners have together")
+        raise MessageError(
+            "malformed", "records is missing", "give the number of records that all owners have together"
+        )
     if begin:
         return first_of_chain(base, complete, records, scales).facts()
     if spectrum and sum(spectrum) <= 0:
-        raise MessageError("malformed", "the spectrum has no variance", "leave it out")
+        raise MessageError(
+            "malformed", "the total variance of the spectrum is 0", "omit it, or give variances above 0"
+        )
     return forecast(base, complete, records, spectrum, anyway=anyway).facts()
 
 

@@ -1,4 +1,4 @@
-"""Looks at every unfinished study again and again, a few at a time, until each has come to its end."""
+"""Advances all unfinished studies repeatedly, a few at a time, until each has ended."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ _logger = logging.getLogger("dpdpca.user")
 
 
 class Driver:
-    """One background thread that hands each study's next step to a small pool."""
+    """A background thread that passes the next step of each study to a small pool of threads."""
 
     def __init__(self, service: UserService) -> None:
         self._service = service
@@ -36,12 +36,12 @@ class Driver:
         self._thread.start()
 
     def wake(self) -> None:
-        """There may be something to do now."""
+        """Wakes the driver, because there may be something to do."""
         self._due.clear()
         self._wake.set()
 
     def stop(self) -> None:
-        """Ends the thread; a step that is under way ends as if the machine had stopped."""
+        """Ends the thread. A running step is interrupted, as in a crash."""
         self._stop.set()
         self._wake.set()
         self._service.workers.close()
@@ -74,7 +74,7 @@ class Driver:
             self._wake.wait(min(self._poll, 0.5))
 
     def forget(self) -> None:
-        """Tries again to take a deleted secret key out of the database's log. Never raises."""
+        """Tries again to remove a deleted secret key from the database's log. Never raises."""
         database = self._service.store.database
         try:
             if database.has_to_forget and database.forget_deleted():
@@ -83,7 +83,7 @@ class Driver:
             _logger.warning("store", extra={"slug": error.slug})
 
     def advance(self, row: StudyRow) -> None:
-        """Takes one study as far as it goes now. Never raises."""
+        """Advances one study as far as possible now. Never raises."""
         try:
             while step(self._service, row) and not self._stop.is_set():
                 row = self._service.store.find(row.id)
@@ -97,7 +97,8 @@ class Driver:
         except RefusedError as refused:
             self._fail(row.id, refused.reason)
         except ConflictError as error:
-            # Either another act (a cancellation) moved the study meanwhile, or the proxy is not there yet.
+            # Either another operation (a cancellation) changed the study meanwhile, or the proxy is not that
+            # far yet.
             self._retry(row, error)
         except DpdpcaError as error:
             self._retry(row, error)
@@ -106,7 +107,7 @@ class Driver:
             self._due[row.id] = time.monotonic() + _LONGEST_WAIT_SECONDS
 
     def advance_chain(self, chain: ChainRow) -> None:
-        """Takes one chain as far as it goes now. Never raises."""
+        """Advances one chain as far as possible now. Never raises."""
         try:
             while advance_chain(self._service, chain) and not self._stop.is_set():
                 chain = self._service.chains.find(chain.id)

@@ -1,4 +1,4 @@
-"""Study keys at rest: sealed under the service's passphrase where one is set, else in a 0600 database."""
+"""Storage of study keys: sealed under the service's passphrase if set; the database has mode 0600."""
 
 from dpdpca_protocol.errors import AuthenticationError
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -9,7 +9,7 @@ _PLAIN, _SEALED = b"\x00", b"\x01"
 
 
 class Keyring:
-    """Puts secret keys into the form in which they are stored, and back. Its repr shows nothing."""
+    """Converts secret keys to their stored form and back. Its repr shows nothing."""
 
     def __init__(self, passphrase: bytes | None) -> None:
         self._passphrase = passphrase
@@ -18,13 +18,13 @@ class Keyring:
         return "Keyring(…)"
 
     def close(self, secret: bytes, study: StudyId) -> bytes:
-        """`secret` as it is stored."""
+        """The stored form of `secret`."""
         if self._passphrase is None:
             return _PLAIN + secret
         return _SEALED + seal_with_passphrase(secret, self._passphrase, _context(study), OS_RANDOMNESS)
 
     def open(self, stored: bytes, study: StudyId) -> bytes:
-        """The secret of `study`.
+        """The secret key of `study` from its stored form.
 
         Raises:
             AuthenticationError: the passphrase is wrong or missing.
@@ -35,7 +35,7 @@ class Keyring:
             raise AuthenticationError(
                 "wrong-passphrase",
                 "the key of this study is sealed under a passphrase",
-                "start the service with DPDPCA_USER_PASSPHRASE_FILE",
+                "start the service with the passphrase's file in DPDPCA_USER_PASSPHRASE_FILE",
             )
         return open_with_passphrase(stored[1:], self._passphrase, _context(study))
 

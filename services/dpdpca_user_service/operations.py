@@ -1,4 +1,4 @@
-"""What the service does when asked: the rules behind its routes."""
+"""The operations of the service: the rules behind its routes."""
 
 import json
 from datetime import datetime
@@ -30,11 +30,11 @@ def create_study(
     *,
     in_clear: bool = False,
 ) -> dict[str, Any]:
-    """Take a draft in and let the driver go on with it; `in_clear` if its components shall be publishable so.
+    """Stores a draft for the driver. With `in_clear` its components may be published in clear.
 
     Raises:
-        MessageError, PolicyError: the draft could not become a manifest.
-        NotFoundError, PolicyError: no proxy is known, or several and none is named.
+        MessageError, PolicyError: the draft cannot become a manifest.
+        NotFoundError, PolicyError: no proxy is known, or several are known and none is named.
     """
     proxy = service.home.proxy(proxy_url)
     settings, now = service.settings, service.now()
@@ -56,7 +56,7 @@ def create_study(
 
 
 def study_facts(row: StudyRow) -> dict[str, Any]:
-    """A study in plain JSON. `state` is how far this service is, or the proxy's state where it tells more."""
+    """A study as JSON. `state` is this service's stage, or the proxy's state if that says more."""
     told = row.facts
     state = str(row.stage)
     if row.stage in _ANY_TIME and told.get("state"):
@@ -89,14 +89,16 @@ def study_facts(row: StudyRow) -> dict[str, Any]:
 
 
 def close_study(service: UserService, name: str) -> dict[str, Any]:
-    """Close a study before its time.
+    """Closes a study early.
 
     Raises:
-        ConflictError: it is not open, or the proxy says no.
+        ConflictError: it is not open, or the proxy refuses.
     """
     row = service.store.find(name)
     if row.stage is not Stage.OPEN:
-        raise ConflictError("wrong-state", f"the study is {row.stage}, not open", "read its state")
+        raise ConflictError(
+            "wrong-state", f"the study is {row.stage}, so it cannot be closed", "read its state"
+        )
     with service.client(row) as proxy:
         proxy.close_study(row.known_study, StudyAct("close", row.known_study).sign(service.key_of(row)))
     service.wake()
@@ -104,10 +106,10 @@ def close_study(service: UserService, name: str) -> dict[str, Any]:
 
 
 def cancel_study(service: UserService, name: str) -> dict[str, Any]:
-    """Cancel a study; doing it again changes nothing.
+    """Cancels a study. Cancelling it again changes nothing.
 
     Raises:
-        ConflictError: its noise is drawn or its release is here.
+        ConflictError: its noise was drawn, or its release has arrived.
     """
     row = service.store.find(name)
     if row.stage is Stage.CANCELLED:
@@ -120,25 +122,27 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
             try:
                 proxy.cancel_study(row.study, act)
             except NotFoundError:
-                # Signed but not yet sent: the proxy will never hear of it.
+                # Signed but not yet sent: the proxy never learns of it.
                 if row.stage is not Stage.SIGNED:
                     raise
     try:
         service.store.move(row, Stage.CANCELLED, service.now())
     except ConflictError:
-        if service.store.find(row.id).stage is not Stage.CANCELLED:  # else the driver has heard of it first
+        if (
+            service.store.find(row.id).stage is not Stage.CANCELLED
+        ):  # otherwise the driver learned of it first
             raise
     service.wake()
     return study_facts(service.store.find(row.id))
 
 
 def publish_study(service: UserService, name: str) -> dict[str, Any]:
-    """Have the components sent to the owners, now or as soon as there are some."""
+    """Sends the components to the owners, now or as soon as they exist."""
     row = service.store.find(name)
     if row.is_pre_study:
-        raise ConflictError("no-components", "a pre-study has no components", "there is nothing to publish")
+        raise ConflictError("no-components", "a pre-study gives no components", "there is nothing to publish")
     if row.stage in (Stage.CANCELLED, Stage.FAILED):
-        raise ConflictError("wrong-state", f"the study is {row.stage}: it has no components")
+        raise ConflictError("wrong-state", f"the study is {row.stage}, so it has no components")
     if not row.publish:
         service.store.note(row, publish=True)
         service.wake()
@@ -146,20 +150,23 @@ def publish_study(service: UserService, name: str) -> dict[str, Any]:
 
 
 def evidence_of(service: UserService, name: str) -> bytes:
-    """Every signed statement that this service holds of a study, as one JSON object.
+    """All signed statements of a study that this service has, as one JSON object.
 
-    What is stored is JSON already and is not parsed for this: a large cohort says megabytes.
+    The stored statements are already JSON and are not parsed here, because those of a large cohort can be
+    megabytes.
     """
     row = service.store.find(name)
     if row.study is None:
-        raise ConflictError("not-ready", "the study has no manifest yet", "wait until its key is made")
+        raise ConflictError(
+            "not-ready", "the study has no manifest yet", "wait until the study's key was made"
+        )
     bundle = service.store.blob(row.id, "bundle")
     ours = {"manifest": "manifest", "challenge": "challenge", "answer": "answer", "components": "published"}
     stored = {kind: service.store.blob(row.id, column) for kind, column in ours.items()} | {"release": bundle}
     chunks = 0 if bundle is None else chunk_count(released_count(signed_manifest(service, row).manifest))
     log = service.store.log_entries()
     if service.store.find(row.id).stage is not row.stage:
-        return evidence_of(service, name)  # it moved meanwhile; it does so a few times in all
+        return evidence_of(service, name)  # the study changed meanwhile; that happens only a few times
     facts = {
         "study": row.study.hex(),
         "state": str(row.stage),
@@ -171,12 +178,12 @@ def evidence_of(service: UserService, name: str) -> bytes:
 
 
 def model_file(service: UserService, name: str) -> bytes:
-    """Raises ConflictError `not-ready` until there is a model."""
+    """The model file. Raises ConflictError `not-ready` until there is a model."""
     return service.store.need(_modelled(service, name).id, "model")
 
 
 def model_of(service: UserService, name: str) -> Model:
-    """Raises as `model_file`."""
+    """The model. Raises like `model_file`."""
     return service.model_of(_modelled(service, name).id)
 
 
@@ -185,18 +192,20 @@ def model_facts(service: UserService, name: str) -> dict[str, Any]:
 
 
 def result_of(service: UserService, name: str) -> dict[str, Any]:
-    """The released numbers of a pre-study, in plain JSON.
+    """The released numbers of a pre-study, as JSON.
 
     Raises:
-        ConflictError: `not-ready` until they are here, `has-components` for any other study.
+        ConflictError: `not-ready` until they have arrived, `has-components` for any other study.
     """
     row = service.store.find(name)
     if not row.is_pre_study:
         raise ConflictError(
-            "has-components", f"a {row.release} study has components", "read its model: /v1/models/STUDY"
+            "has-components",
+            f"a {row.release} study gives components instead of numbers",
+            "read its model at /v1/models/STUDY",
         )
     if not row.has_result:
-        raise ConflictError("not-ready", f"the study is {row.stage}: it has no result", "read its state")
+        raise ConflictError("not-ready", f"the study is {row.stage}, so it has no result", "read its state")
     numbers: dict[str, Any] = json.loads(service.store.need(row.id, "model"))
     manifest = signed_manifest(service, row).manifest
     return numbers | {
@@ -214,10 +223,12 @@ def _modelled(service: UserService, name: str) -> StudyRow:
     row = service.store.find(name)
     if row.is_pre_study:
         raise ConflictError(
-            "no-components", "a pre-study has no components", "read its numbers: dpdpca user result STUDY"
+            "no-components",
+            "a pre-study gives no components",
+            "read its numbers with: dpdpca user result STUDY",
         )
     if not row.has_model:
-        raise ConflictError("not-ready", f"the study is {row.stage}: it has no model", "read its state")
+        raise ConflictError("not-ready", f"the study is {row.stage}, so it has no model", "read its state")
     return row
 
 

@@ -1,4 +1,4 @@
-"""Where a model comes from: the signed statements of its release, put together for whoever reads it."""
+"""The provenance of a model: facts from the signed statements of its release."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,7 @@
-"""The service as one value: settings, keys, store and workers, handed to every act.
+"""The service as one value: settings, keys, store and workers.
 
-Clock and key size enter here; what tests may change is an argument of `open_service`, never a setting.
+All operations take it as an argument. Clock and key size enter the program only here. Whatever tests may
+change is an argument of `open_service`, never a setting.
 """
 
 from collections.abc import Callable
@@ -36,7 +37,7 @@ Connect = Callable[[EnrolledProxy, IdentityKey], ProxyClient]
 
 @dataclass(frozen=True)
 class UserService:
-    """Everything that an act of the service stands on."""
+    """Everything that an operation of the service needs."""
 
     settings: Settings
     home: UserHome
@@ -51,45 +52,45 @@ class UserService:
     now: Clock
     key_rules: KeyRules
     model_of: Callable[[str], Model]
-    """The model of a row that has one; the last few are remembered."""
+    """Returns the model of a row that has one. The last few are cached."""
     wake: Callable[[], None] = field(default=lambda: None)
-    """Told after a change that there may be something to do."""
+    """Called after a change, when there may be something to do."""
 
     @property
     def key(self) -> IdentityKey:
-        """The key in use, for a study that has no manifest yet."""
+        """The key in use, for studies without a manifest."""
         return self.keys.current
 
     def key_of(self, row: StudyRow) -> IdentityKey:
-        """The key that signed a study's manifest: a study keeps the keys that it started with.
+        """The key that signed a study's manifest. A study keeps the keys that it started with.
 
         Raises:
-            IntegrityError: `state-corrupt`, that key is not in the home.
+            IntegrityError: `state-corrupt`, this key is not in the home.
         """
         if row.study is None:
             return self.key
         return self._key_and_proxy(row)[0]
 
     def secret(self, row: StudyRow) -> bytes:
-        """The secret key of a study, which must be that of the modulus in its manifest.
+        """The secret key of a study. It must match the modulus in the manifest.
 
         Raises:
             AuthenticationError: the passphrase is wrong or missing.
-            IntegrityError: `state-corrupt`, it is another study's key.
+            IntegrityError: `state-corrupt`, the key belongs to another study.
         """
         secret = self.keyring.open(self.store.need(row.id, "secret"), row.known_study)
         named = verify_statement("manifest", self.store.need(row.id, "manifest")).body["key"]["modulus"]
         if SecretKey.from_bytes(secret).public.modulus != int(named, 16):
             raise IntegrityError(
                 "state-corrupt",
-                "the stored secret key is not that of the study's manifest",
-                "put the whole home back from one backup",
+                "the stored secret key does not match the study's manifest",
+                "restore the whole home from one backup",
                 place=str(self.settings.home),
             )
         return secret
 
     def client(self, row: StudyRow) -> ProxyClient:
-        """A client of a study's proxy that signs with, and expects, the keys of the study."""
+        """A client for a study's proxy. It signs with, and expects, the keys of the study."""
         proxy = self.home.proxy(row.proxy_url)
         if row.study is None:
             return self.connect(proxy, self.key)
@@ -102,8 +103,8 @@ class UserService:
         if key is None:
             raise IntegrityError(
                 "state-corrupt",
-                "the key that this study began with is missing",
-                "put the whole home back from one backup",
+                "the key with which this study began is missing",
+                "restore the whole home from one backup",
                 place=str(self.settings.home),
             )
         return key, statement.body["proxy"]["ed25519"]
@@ -122,14 +123,14 @@ def open_service(
     key_rules: KeyRules = PRODUCT_KEYS,
     wake: Callable[[], None] = lambda: None,
 ) -> UserService:
-    """The service of the data user that lives in `settings.home`, its database brought up to date.
+    """Opens the data user's service in `settings.home` and upgrades its database.
 
     Args:
-        settings: of whoever runs it.
+        settings: the settings of the service.
         now: the clock.
-        connect: makes the client of a proxy; tests put their own in.
-        workers: where long work runs; a fresh process for each call, outside tests.
-        key_rules: which keys it makes and takes.
+        connect: makes the client for a proxy; tests pass their own.
+        workers: where long work runs: a fresh process for each call, except in tests.
+        key_rules: which keys it makes and accepts.
         wake: see `UserService.wake`.
 
     Raises:

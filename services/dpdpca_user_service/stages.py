@@ -1,7 +1,7 @@
-"""How far the service has brought a study, as one table. Monotone: no stage is entered twice.
+"""The stages of a study in this service, as one transition table.
 
-The proxy's own states are for all parties (`dpdpca_protocol.study`); these are what this service has done and
-stored, so that it goes on from here after any crash.
+No stage is entered twice. The proxy's states are the same for all parties (`dpdpca_protocol.study`). The
+stages say what this service has done and stored, so that it can continue after any crash.
 """
 
 from enum import StrEnum
@@ -13,15 +13,15 @@ class Stage(StrEnum):
     DRAFTED = "drafted"
     """The draft is stored; the key is being made."""
     SIGNED = "signed"
-    """Secret key and signed manifest are stored; the proxy may or may not have the manifest."""
+    """The secret key and the signed manifest are stored. The proxy may or may not have the manifest."""
     OPEN = "open"
     """The proxy has the manifest."""
     ANSWERED = "counted"
-    """Masked: the one answer to the count challenge is stored; the proxy may or may not have it."""
+    """Masked: the only answer to the count challenge is stored. The proxy may or may not have it."""
     FETCHED = "released"
     """The verified release and its chunks are stored."""
     FITTED = "fitted"
-    """The model is stored, and the secret key is deleted."""
+    """The model is stored, and the secret key was deleted."""
     PUBLISHED = "published"
     """The proxy has the components, sealed to the owners."""
     CANCELLED = "cancelled"
@@ -46,6 +46,6 @@ MODELLED = frozenset({_S.FITTED, _S.PUBLISHED})
 
 
 def check_move(stage: Stage, following: Stage) -> None:
-    """Raises ConflictError unless the table has this move."""
+    """Raises ConflictError unless the table has this transition."""
     if following not in STAGES[stage]:
-        raise ConflictError("wrong-state", f"a study that is {stage} does not become {following}")
+        raise ConflictError("wrong-state", f"a study in stage {stage} cannot change to {following}")

@@ -1,7 +1,8 @@
-"""The steps that bring a study from a draft to published components, one stage at a time.
+"""The steps that take a study from a draft to published components, one stage at a time.
 
-A step looks at the stage, does one thing, stores its outcome, and then speaks. What was stored before it was
-sent is sent again as it was. `RefusedError` ends a study; every other DpdpcaError is passing and tried again.
+A step checks the stage, does one thing, stores the outcome, and only then sends messages. A message that was
+stored before it was sent is sent again unchanged. `RefusedError` ends a study. Every other DpdpcaError is
+temporary, and the step is repeated.
 """
 
 import json
@@ -58,16 +59,19 @@ from dpdpca_user_service.store.studies import StudyRow
 from dpdpca_user_service.work import FittedModel, MadeKey, make_key, open_count, open_pre_study, open_release
 
 MOST_OWNERS_TOLD = 2000
-"""Of whom a study's row keeps what the proxy says of each: rows are read often, and many together."""
+"""Up to this many owners, a study's row stores what the proxy says about each owner.
+
+Rows are read often, and many at a time.
+"""
 
 _OWNER_BYTES, _DIGEST_BYTES = 2048, 80
-"""In a release: what stands in it of an owner, and of each chunk of its share."""
+"""The bytes in a release for each owner, and for each chunk of its share."""
 
 _PROGRESS_STEP = 0.02
 
 
 class RefusedError(Exception):
-    """What a peer said does not hold, or a rule says no: trying again will not help."""
+    """A peer's message is invalid, or a rule forbids it. Trying again does not help."""
 
     def __init__(self, reason: DpdpcaError) -> None:
         super().__init__(reason.slug)
@@ -76,7 +80,7 @@ class RefusedError(Exception):
 
 @contextmanager
 def _final() -> Iterator[None]:
-    """Whatever is refused in here ends the study; trouble of our own does not."""
+    """A refusal inside this block ends the study. Failures on our side do not."""
     try:
         yield
     except (IntegrityError, UnavailableError):
@@ -87,7 +91,7 @@ def _final() -> Iterator[None]:
 
 @contextmanager
 def _ours(service: UserService) -> Iterator[None]:
-    """What was verified when it came and does not hold any more was damaged here: no peer is to blame."""
+    """Data that were valid on arrival and are invalid now were damaged here. No peer is to blame."""
     try:
         yield
     except (IntegrityError, UnavailableError):
@@ -95,21 +99,21 @@ def _ours(service: UserService) -> Iterator[None]:
     except (DpdpcaError, AttributeError, TypeError, ValueError) as error:
         raise IntegrityError(
             "state-corrupt",
-            "the stored release does not hold any more",
+            "the stored release was valid on arrival, but is damaged now",
             "restore the whole home folder from a backup",
             place=str(service.store.database.path),
         ) from error
 
 
 def step(service: UserService, row: StudyRow) -> bool:
-    """Does the next thing for a study.
+    """Does the next step of a study.
 
     Returns:
-        Whether something moved; False means to look again later.
+        Whether something changed. False means: try again later.
 
     Raises:
         RefusedError: the study cannot go on.
-        DpdpcaError: passing; try again.
+        DpdpcaError: a temporary condition; try again.
     """
     with service.client(row) as proxy:
         return _STEPS[row.stage](service, row, proxy)
@@ -128,7 +132,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     closes_at = closing_time(created, settings.closes_after_days)
     with _final():
         draft = parse_draft(service.store.need(row.id, "draft"), row.media_type)
-        # Everything but the key is judged before seconds go into one.
+        # Everything except the key is checked before seconds are spent on making one.
         lint(draft, user, pinned.party, closes_at, settings.key_bits, participants)
     written = [0.0]
 
@@ -175,7 +179,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
 
 def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     manifest = service.store.need(row.id, "manifest")
-    service.secret(row)  # before any owner encrypts to a key that nobody here has
+    service.secret(row)  # before any owner encrypts with a key that this service does not have
     try:
         study = proxy.create_study(manifest)
     except (AuthenticationError, UnavailableError):
@@ -183,7 +187,9 @@ def _post_manifest(service: UserService, row: StudyRow, proxy: ProxyClient) -> b
     except DpdpcaError as error:
         raise RefusedError(error) from error
     if study != row.study:
-        raise RefusedError(CryptographicError("wrong-study", "the proxy names another study than was sent"))
+        raise RefusedError(
+            CryptographicError("wrong-study", "the proxy answered with the id of another study")
+        )
     service.store.move(row, Stage.OPEN, service.now())
     return True
 
@@ -209,7 +215,7 @@ def _follow_answered(service: UserService, row: StudyRow, proxy: ProxyClient) ->
 
 
 def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
-    """Proves N, once: the answer is stored before it leaves, and there will be no other."""
+    """Proves N, once. The answer is stored before it is sent, and there is never another one."""
     study, manifest = row.known_study, signed.manifest
     try:
         challenge = proxy.count_challenge(study)
@@ -222,18 +228,19 @@ def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sig
         asked, statement = verify_challenge(challenge.encoded, signed)
         if asked.cohort != verify_closing(transcript, signed):
             raise CryptographicError(
-                "cohort-differs", "the count is asked about another cohort than the study closed with"
+                "cohort-differs", "the count challenge is about another cohort than the closed study's"
             )
     secret = service.secret(row)
     with _timed(service, row, "count"), _final():
         records, randomizer = service.workers.call(open_count, secret, asked.ciphertext)
         if not manifest.min_records <= records <= manifest.max_records:
-            # Not answered: whatever the proxy had put there, it would have learnt it.
+            # There is no answer: it would tell the proxy the content of whatever ciphertext it sent.
             _cancel_quietly(service, row, proxy)
             raise PolicyError(
                 "count-out-of-range",
-                f"the study's records are not between {manifest.min_records} and {manifest.max_records}",
-                "start a new study with other limits, or with more owners",
+                f"the number of records in the study is not between {manifest.min_records} and "
+                f"{manifest.max_records}",
+                "start a new study with other limits or with more owners",
             )
     head = service.store.log_head()
     answer = CountAnswer(study, statement.digest, records, randomizer, head).sign(service.key_of(row))
@@ -263,7 +270,10 @@ def _cancel_quietly(service: UserService, row: StudyRow, proxy: ProxyClient) -> 
 
 
 def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
-    """The release with everything that proves it; chunks that arrived before are not asked for again."""
+    """Fetches the release and the statements that prove it.
+
+    Chunks that already arrived are not requested again.
+    """
     study = row.known_study
     with _timed(service, row, "fetch"):
         bundle = proxy.release(study, release_limit(signed.manifest))
@@ -277,7 +287,7 @@ def _fetch(service: UserService, row: StudyRow, proxy: ProxyClient, signed: Sign
 
 
 def release_limit(manifest: Manifest) -> int:
-    """Bytes of a release without its chunks, if as many owners take part as may."""
+    """The size of a release without its chunks, in bytes, for the largest possible cohort."""
     of_an_owner = _OWNER_BYTES + _DIGEST_BYTES * manifest.figures.chunk_count
     return max(RELEASE_LIMIT_BYTES, manifest.max_owners * of_an_owner)
 
@@ -290,7 +300,7 @@ def _chunk(
     release: ReleaseStatement,
     index: int,
 ) -> bytes:
-    """A chunk of the release; fetched and stored where what is stored is not the one that was signed."""
+    """A chunk of the release. It is fetched and stored unless the signed chunk is already stored."""
     stored = service.store.chunk(row, index)
     if stored is not None and Digest.of(stored) == release.chunk_digests[index]:
         return stored
@@ -303,7 +313,7 @@ def _chunk(
 
 
 def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
-    """Decrypts and fits. When the result is stored, the secret key has done its work and is deleted."""
+    """Decrypts the release and computes the components. Deletes the secret key when the result is stored."""
     signed = signed_manifest(service, row)
     with _ours(service):
         verified = _verify(service, row, signed, decode_bundle(service.store.need(row.id, "bundle")))
@@ -335,7 +345,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
 def _read_pre_study(
     service: UserService, row: StudyRow, signed: SignedManifest, secret: bytes, chunks: list[bytes]
 ) -> bool:
-    """Decrypts the numbers of a pre-study, which are its result."""
+    """Decrypts the numbers of a pre-study. They are its result."""
     body = signed.manifest.to_body()
     with _final():
         result, seconds = service.workers.call(open_pre_study, secret, body, chunks)
@@ -347,7 +357,7 @@ def _read_pre_study(
 
 
 def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
-    """The components to every owner of the cohort, each copy sealed to the key in its share statement."""
+    """Publishes the components to every owner of the cohort, sealed to the key in its share statement."""
     encoded = service.store.blob(row.id, "published")
     if encoded is None:
         signed = signed_manifest(service, row)
@@ -367,18 +377,20 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
 
 
 def publishable(study: StudyId, components: Components, owners: int) -> bytes:
-    """The encoded components of which every owner gets a copy: the leading ones, if they are too many.
+    """The encoded components for the owners. If all are too large, only the leading ones.
 
     Raises:
-        LimitError: not even one has room.
+        LimitError: not even one component fits.
     """
-    # A copy is sealed, in hex, and named by its owner; beside the copies stand the members of a statement.
+    # Each copy is sealed, in hex, and has its owner's id as key. The statement has further members.
     room = (COMPONENTS_LIMIT_BYTES - 4096) // owners // 2 - SEALING_OVERHEAD_BYTES - 100
     plain = encode_components(study, components)
     while len(plain) > room:
         count = components.component_count
         if count == 1:
-            raise LimitError("too-large", "components of so many features for so many owners have no room")
+            raise LimitError(
+                "too-large", "not even one component fits: there are too many features or too many owners"
+            )
         components = components.leading(max(1, min(count - 1, count * room // len(plain))))
         plain = encode_components(study, components)
     return plain
@@ -422,9 +434,9 @@ def _read_facts(service: UserService, row: StudyRow, proxy: ProxyClient) -> Stud
     if told != row.facts:
         service.store.note(row, facts=json.dumps(told))
     if facts.state in (StudyState.CANCELLED, StudyState.FAILED):
-        reason = facts.failure or "no reason was given"
+        reason = facts.failure or "no reason given"
         raise RefusedError(
-            PolicyError(f"study-{facts.state}", f"the proxy has {facts.state} the study: {reason}")
+            PolicyError(f"study-{facts.state}", f"the study is {facts.state} at the proxy: {reason}")
         )
     return facts
 

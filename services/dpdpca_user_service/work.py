@@ -1,7 +1,7 @@
-"""What runs in a process of its own: making keys, answering the count, opening releases.
+"""Work that runs in a separate process: making keys, answering the count, opening releases.
 
 The functions take and return plain values. Secrets reach a worker through its pipe, stay in its memory, and
-are gone with it; a worker that dies is started again from what is stored.
+vanish with it. If a worker dies, the work is repeated from stored data.
 """
 
 import time
@@ -32,14 +32,14 @@ from dpdpca_user.results.reliability import Reliability, assess_release
 from dpdpca_user.results.second_noise import own_samplers, with_second_noise
 
 MAX_COMPONENTS = 256
-"""Components that a model keeps; a table of more features has its leading ones."""
+"""The most components in a model. With more features it has only the leading ones."""
 
 Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A fresh study key. Its repr shows nothing."""
+    """A new study key. Its repr shows nothing."""
 
     secret: bytes
     roots: tuple[int, ...]
@@ -49,13 +49,13 @@ class MadeKey:
 
 
 def make_key(bits: int, identity: bytes, rules: KeyRules, *, progress: Progress | None = None) -> MadeKey:
-    """A secret key with its proof, bound to the data user's raw Ed25519 key `identity`."""
+    """A new secret key and its proof, which is bound to the data user's raw Ed25519 key `identity`."""
     secret = generate_secret_key(bits, OS_RANDOMNESS, progress, rules)
     return MadeKey(secret.to_bytes(), tuple(int(root) for root in prove_key(secret, identity).roots))
 
 
 def open_count(secret: bytes, ciphertext: bytes) -> tuple[int, bytes]:
-    """N in E[N], and its proof, big-endian in the length of the modulus."""
+    """N from E[N], and its proof, big-endian, with the length of the modulus."""
     key = SecretKey.from_bytes(secret)
     count, root = answer_count(key, mpz(int.from_bytes(ciphertext, "big")))
     return count, int(root).to_bytes(key.public.modulus_bytes, "big")
@@ -63,7 +63,7 @@ def open_count(secret: bytes, ciphertext: bytes) -> tuple[int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class FittedModel:
-    """Components in their one encoding, how far to trust them, and what their making took."""
+    """Encoded components, their reliability, and the seconds for opening and fitting."""
 
     components: bytes
     reliability: Reliability
@@ -79,20 +79,20 @@ def open_release(
     owners: int,
     in_clear: bool,
 ) -> FittedModel:
-    """Decrypts a verified release, refuses what honest records cannot have made, and fits.
+    """Decrypts a verified release, refuses one that honest records cannot give, and computes components.
 
     Args:
         secret: the study's key.
-        manifest_body: of the verified manifest.
-        chunks: of the verified release, in order.
+        manifest_body: the body of the verified manifest.
+        chunks: the chunks of the verified release, in order.
         records: N as answered in a masked study, else None.
-        owners: of the cohort.
-        in_clear: whether the components are to be publishable in clear; where the proxy drew the noise that
-            takes a draw of ours, and nothing leaves this process without it.
+        owners: how many are in the cohort.
+        in_clear: whether the components may be published in clear. If the proxy drew the noise, this needs a
+            second draw of our own, and nothing leaves this process without it.
 
     Raises:
         CryptographicError: it does not decrypt to a symmetric matrix within its slots; `release-implausible`.
-        PolicyError: `cohort-too-small`; a joint study shows N only now.
+        PolicyError: `cohort-too-small`. N of a joint study is known only now.
     """
     begin = time.monotonic()
     key = SecretKey.from_bytes(secret)
@@ -103,7 +103,7 @@ def open_release(
         assert records is not None
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
         layout = BlockLayout(d, figures.slot_bits, figures.slots)
-        # Threads, since the secret key stays in this process and its powers let others run.
+        # Threads, because the secret key stays in this process and other threads can run during its powers.
         with WorkerThreads(core_count()) as threads:
             noisy = open_masked_release(key, layout, ciphertexts, records, threads)
     else:
@@ -123,10 +123,10 @@ def open_release(
 def open_pre_study(
     secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes]
 ) -> tuple[PreStudyResult, float]:
-    """Decrypts the verified release of a pre-study; its numbers, and the seconds that it took.
+    """Decrypts the verified release of a pre-study. Returns its numbers and the seconds that it took.
 
     Args:
-        secret, manifest_body, chunks: as for `open_release`.
+        secret, manifest_body, chunks: like in `open_release`.
 
     Raises:
         CryptographicError: it does not decrypt to numbers within their slots; `release-implausible`.
@@ -154,7 +154,7 @@ def _check_records(manifest: Manifest, records: int) -> None:
     if records < manifest.min_records:
         raise PolicyError(
             "cohort-too-small",
-            f"the study holds {records} records, fewer than min_records, {manifest.min_records}",
-            "its result is not served; this rule is kept by the data user's own software and protects nobody"
-            " from the data user",
+            f"the study holds {records} records, fewer than min_records ({manifest.min_records})",
+            "the result is not shown; note that only the data user's own software enforces this rule, so "
+            "it does not protect against the data user",
         )

@@ -159,8 +159,8 @@ def a_former_key_of_another(acted: Acted, role: str) -> None:
 EXCHANGES: dict[Callable[[Acted, str], None], str] = {
     a_key_file_of_another: "not the key of this home",
     key_files_of_another: "not the key of this home",
-    key_files_of_another_and_its_memory: "studies are under another key",
-    an_older_key_file: "has given up",
+    key_files_of_another_and_its_memory: "studies use another key",
+    an_older_key_file: "was replaced by a newer key",
     older_key_files: "not the key of this home",
     rotations_of_two: "do not lead to the key",
     a_former_key_of_another: "do not lead to the key",
@@ -210,7 +210,7 @@ def test_a_home_from_before_takes_its_own_key_only(acted: Acted, role: str) -> N
     shutil.copytree(home, kept)
     (home / MEMORY).unlink()
     a_key_file_of_another(acted, role)
-    with pytest.raises(IntegrityError, match="studies are under another key"):
+    with pytest.raises(IntegrityError, match="studies use another key"):
         acted.files(role).load(None)
     assert not (home / MEMORY).exists()
     put(kept, home, "identity.pem")
@@ -247,7 +247,7 @@ def test_the_ledger_alone_says_whose_a_home_is(acted: Acted) -> None:
     shutil.rmtree(home / "studies")
     (home / MEMORY).unlink()
     a_key_file_of_another(acted, "owner")
-    with pytest.raises(IntegrityError, match="studies are under another key"):
+    with pytest.raises(IntegrityError, match="studies use another key"):
         acted.files("owner").load(None)
 
 

@@ -218,7 +218,7 @@ def test_a_full_disk(world: World, role: str, promise: Promise) -> None:
         for command in WRITING[role]:
             refused = world.run(role, command, study)
             assert refused.status == 1, command
-            assert "No space left on device" in refused.err or "no room left" in refused.err, refused.err
+            assert "No space left on device" in refused.err or "disk is full" in refused.err, refused.err
         if place.server is not None:
             assert readiness(place.server) == 503
     assert place.kept() == before

@@ -271,7 +271,7 @@ def test_servers_end_well_and_say_when_their_port_is_taken(own_federation: Feder
     for machine, words in ((federation.proxy_machine, ("proxy", "serve")), (user, ("user", "serve"))):
         refused = machine.run(*words, "--port", str(federation.port))
         assert refused.status == 1
-        taken = f"cannot listen on 127.0.0.1:{federation.port}: another program listens there; choose a free"
+        taken = f"cannot listen on 127.0.0.1:{federation.port}: another program is already listening"
         assert taken in refused.err
         assert "Traceback" not in refused.err
     user.service.stop()  # checks the exit status

@@ -10,12 +10,12 @@ OTHERS = ["relay.internal:8440", "bücher.example"]
 RELAY = KnownAddresses(parse_address("https://relay.example:8443"), OTHERS)
 SHOWN = "relay.example:8443, relay.internal:8440, xn--bcher-kva.example"
 REMEDY = (
-    "if another address was asked for, a reverse proxy changed it and must keep it"
+    "if you used another address, a reverse proxy changed the Host header; configure it to keep the header"
     " (nginx: proxy_set_header Host $http_host)"
 )
 OTHER_REMEDY = (
-    "; if {arrived} was asked for, ask for https://relay.example:8443"
-    " instead, or let the operator add {arrived} to also_known_as (DPDPCA_PROXY_ALSO_KNOWN_AS)"
+    "; if you used {arrived}, use https://relay.example:8443"
+    " instead, or ask the operator to add {arrived} to also_known_as (DPDPCA_PROXY_ALSO_KNOWN_AS)"
 )
 
 
@@ -36,11 +36,11 @@ def test_what_is_ours(host: str, authority: str) -> None:
 @pytest.mark.parametrize(
     ("host", "difference"),
     [
-        ("relay.example", ": the same host, but its port 8443 is missing"),
-        ("RELAY.example", ": the same host, but its port 8443 is missing"),
-        ("relay.example:443", ": the same host, with another port than 8443"),
-        ("relay.example:8080", ": the same host, with another port than 8443"),
-        ("xn--bcher-kva.example:8443", ": the same host, with another port than 443"),
+        ("relay.example", ": the host is right, but its port 8443 is missing"),
+        ("RELAY.example", ": the host is right, but its port 8443 is missing"),
+        ("relay.example:443", ": the host is right, but the port is not 8443"),
+        ("relay.example:8080", ": the host is right, but the port is not 8443"),
+        ("xn--bcher-kva.example:8443", ": the host is right, but the port is not 443"),
         ("127.0.0.1:8440", ""),
         ("elsewhere.example:8443", ""),
         ("dpdpca_upstream", ""),  # what nginx sends of its own accord, where it is told nothing
@@ -53,7 +53,7 @@ def test_what_is_not_names_what_arrived_and_the_remedies(host: str, difference: 
         RELAY.arrived_at([host])
     assert refused.value.slug == "wrong-address"
     assert refused.value.problem == (
-        f"the request arrived for {host}, but this service is known as {SHOWN}{difference}"
+        f"the request is addressed to {host}, but this service is known as {SHOWN}{difference}"
     )
     nobody_asks = host in ("dpdpca_upstream", "127.1:8443", "a" * 99)  # no client takes them for addresses
     assert refused.value.next_step == REMEDY + ("" if nobody_asks else OTHER_REMEDY.format(arrived=host))
@@ -69,7 +69,7 @@ def test_a_long_host_is_cut() -> None:
     "hosts", [[], ["a", "a"], ["u@relay.example:8443"], ["a b"], ["bücher.example"], [""]]
 )
 def test_a_host_that_is_none_is_not_shown(hosts: list[str]) -> None:
-    with pytest.raises(MessageError, match="one plain host header"):
+    with pytest.raises(MessageError, match="one plain Host header"):
         RELAY.arrived_at(hosts)
 
 

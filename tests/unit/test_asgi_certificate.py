@@ -46,15 +46,15 @@ BREAKS: dict[str, tuple[Callable[[Issued, Issued], object], str]] = {
     ),
     "an empty key": (
         lambda issued, _: issued.key_file.write_bytes(b""),
-        r"the TLS key \(tls_key\) is no private key in PEM form without a passphrase",
+        r"the TLS key \(tls_key\) is not a private key in PEM format without a passphrase",
     ),
     "a key under a passphrase": (
         lambda issued, _: issued.key_file.write_bytes(encrypted(issued)),
-        r"the TLS key \(tls_key\) is no private key in PEM form without a passphrase",
+        r"the TLS key \(tls_key\) is not a private key in PEM format without a passphrase",
     ),
     "another key": (
         lambda issued, other: issued.key_file.write_bytes(other.key_file.read_bytes()),
-        r"the TLS key \(tls_key\) is not the one of the certificate",
+        r"the TLS key \(tls_key\) does not belong to the certificate",
     ),
 }
 
@@ -105,12 +105,12 @@ def test_handshakes_take_what_was_loaded_last(ca: Issued, tmp_path: Path) -> Non
     ("begins", "ends", "said"),
     [
         (-80, 14.1, []),
-        (-80, 13.9, ["certificate expires soon: replace it and send SIGHUP"]),
-        (-80, 0.001, ["certificate expires soon: replace it and send SIGHUP"]),
-        (-80, -0.001, ["certificate has expired: clients refuse it"]),
+        (-80, 13.9, ["certificate expires soon; replace it and send SIGHUP"]),
+        (-80, 0.001, ["certificate expires soon; replace it and send SIGHUP"]),
+        (-80, -0.001, ["certificate has expired; clients refuse it"]),
         (-3.9, 2.1, []),  # of six days
-        (-4.1, 1.9, ["certificate expires soon: replace it and send SIGHUP"]),
-        (0.1, 90, ["certificate is not valid yet: set the clock, or wait"]),
+        (-4.1, 1.9, ["certificate expires soon; replace it and send SIGHUP"]),
+        (0.1, 90, ["certificate is not valid yet; correct the clock, or wait"]),
     ],
 )
 def test_the_end_is_told_in_time(

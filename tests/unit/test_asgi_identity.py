@@ -132,7 +132,7 @@ def test_five_minutes_either_way_are_fine(seconds: int) -> None:
 def test_a_request_to_another_proxy_is_refused_though_its_signature_holds() -> None:
     error = refusal(head_of(signed(url="https://elsewhere.example/v1/x?version=1")))
     assert error.slug == "wrong-address"
-    assert "arrived for elsewhere.example, but this service is known as proxy.example:8440" in error.problem
+    assert "addressed to elsewhere.example, but this service is known as proxy.example:8440" in error.problem
 
 
 @pytest.mark.parametrize("hosts", [[], ["a", "b"], ["proxy.example:8440@evil"], ["exa mple"], ["é"]])
@@ -148,7 +148,7 @@ def test_a_host_header_that_was_changed_to_another_of_our_names_is_explained() -
     head = _line(head_of(signed()), "host", "other.example:8440")
     error = refusal(head)
     assert error.slug == "wrong-address"
-    assert "was signed for proxy.example:8440 and arrived for other.example:8440" in error.problem
+    assert "was signed for proxy.example:8440 but arrived for other.example:8440" in error.problem
     assert "proxy_set_header Host $http_host" in error.next_step
     for change in (CHANGES["path"], CHANGES["garbage signature"]):
         assert refusal(change(head)).slug == "bad-signature"

@@ -56,7 +56,7 @@ def test_a_taken_port(free_port: int) -> None:
     with socket.create_server(("127.0.0.1", free_port)):
         said = refusal("127.0.0.1", free_port)
     assert said == (
-        f"the service cannot listen on 127.0.0.1:{free_port}: another program listens there;"
+        f"the service cannot listen on 127.0.0.1:{free_port}: another program is already listening there;"
         " choose a free port with --port, or stop that program"
     )
     with listen("the service", "127.0.0.1", free_port, "--port")[0]:
@@ -81,8 +81,8 @@ def test_an_address_of_another_machine(host: str) -> None:
 def test_a_name_that_is_not_known(host: str) -> None:
     said = refusal(host)
     begin = f"the service cannot listen on {host}:8440: "
-    unknown = "this machine knows no such name; give an IP address, or a name that this machine knows"
-    without_dns = "this name cannot be looked up now; give an IP address, or repair this machine's DNS"
+    unknown = "the name is unknown; give an IP address, or a name that this machine can resolve"
+    without_dns = "the name cannot be resolved now; give an IP address, or repair this machine's DNS"
     assert said in (begin + unknown, begin + without_dns)
 
 
@@ -100,7 +100,7 @@ def test_a_machine_without_ipv6(free_port: int, error: str) -> None:
 @pytest.mark.parametrize("error", ["EACCES", "EPERM"])
 def test_a_port_that_needs_a_privilege(error: str) -> None:
     assert listening_without(f"bind={error}", "127.0.0.1", 443) == (
-        "the service cannot listen on 127.0.0.1:443: this user may not use port 443;"
+        "the service cannot listen on 127.0.0.1:443: this user is not allowed to use port 443;"
         " choose one from 1024 up with --port, or give the process CAP_NET_BIND_SERVICE"
     )
 
@@ -109,5 +109,5 @@ def test_any_other_reason_is_the_systems(free_port: int) -> None:
     said = listening_without("socket:AF_INET=EMFILE", "127.0.0.1", free_port)
     assert said == (
         f"the service cannot listen on 127.0.0.1:{free_port}: Too many open files;"
-        " repair what the operating system complains about"
+        " fix the problem that the operating system reports"
     )

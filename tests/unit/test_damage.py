@@ -57,12 +57,12 @@ def become_another_role_s(path: Path) -> None:
 
 
 DAMAGES: list[tuple[Damage, str, str]] = [
-    (overwrite(0, 16, b"x"), "is no database any more", "newest backup"),
-    (overwrite(0, 4096, b"\0"), "is no database any more", "newest backup"),
+    (overwrite(0, 16, b"x"), "is no longer a database", "newest backup"),
+    (overwrite(0, 4096, b"\0"), "is no longer a database", "newest backup"),
     (overwrite(0.3, 10**9, b"\xff"), "is damaged", "newest backup"),
-    (lambda path: path.write_bytes(b"age,size\n1,2\n" * 900), "is no database any more", "newest backup"),
+    (lambda path: path.write_bytes(b"age,size\n1,2\n" * 900), "is no longer a database", "newest backup"),
     (become_a_folder, "cannot be opened", "owner and mode"),
-    (become_another_role_s, "refused a statement", "this role's own and whole"),
+    (become_another_role_s, "refused a statement", "belongs to this role"),
 ]
 
 
@@ -154,7 +154,7 @@ def test_what_is_damaged_is_no_fault_of_the_client_and_names_no_place_to_it(
     damage_rows(world.home / "proxy.sqlite3", statement)
     answer = world.request(world.user, "GET", study.path)
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:dpdpca:problem:state-corrupt")
-    assert answer.json()["detail"] == "a stored row is not what this program wrote"
+    assert answer.json()["detail"] == "a stored row is damaged: this program did not write its content"
     assert answer.json()["next_step"] == "ask the operator of this service to look into it"
     assert str(tmp_path) not in answer.text
     shown = [json.loads(AllowListFormatter().format(record)) for record in caplog.records]
@@ -228,14 +228,14 @@ def enrol_here(world: ProxyWorld) -> None:
         (
             be_open_to_others,
             503,
-            "the generation file cannot be read: others may read or change a private file",
+            "the generation file cannot be read: other users may read or change a private file",
         ),
         (
             have_an_open_folder,
             503,
-            "the generation file cannot be written: others may write into a private folder",
+            "the generation file cannot be written: other users may write into a private folder",
         ),
-        (hold_something_else, 409, "the generation file holds something else than a generation"),
+        (hold_something_else, 409, "the generation file does not contain a generation"),
     ],
 )
 def test_a_generation_file_that_cannot_be_used_is_called_so(
@@ -294,18 +294,18 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
             lambda home: (home / "proxies.json").write_text("{"),
             "a file of the home is damaged, or was not written by this program",
         ),
-        (lambda home: (home / "proxies.json").chmod(0o644), "others may read or change a private file"),
+        (lambda home: (home / "proxies.json").chmod(0o644), "other users may read or change a private file"),
         (
             lambda home: damage_rows(home / "user.sqlite3", "UPDATE studies SET study = 'no digest'"),
-            "a stored row is not what this program wrote",
+            "a stored row is damaged: this program did not write its content",
         ),
         (
             lambda home: damage_rows(home / "user.sqlite3", "UPDATE studies SET facts = '{'"),
-            "a stored row is not what this program wrote",
+            "a stored row is damaged: this program did not write its content",
         ),
         (
             lambda home: damage_rows(home / "user.sqlite3", "UPDATE log SET digest = 'no digest'"),
-            "a stored row is not what this program wrote",
+            "a stored row is damaged: this program did not write its content",
         ),
         (
             lambda home: damage_rows(home / "user.sqlite3", "UPDATE studies SET manifest = NULL"),

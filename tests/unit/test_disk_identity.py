@@ -51,7 +51,7 @@ def test_a_chain_of_keys_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     files.create(None)
     for _ in range(2):
         keys = files.rotate("owner", None, NOW, unheard)
-    with pytest.raises(ConflictError, match="as often as"):
+    with pytest.raises(ConflictError, match="which is the limit"):
         files.rotate("owner", None, NOW, unheard)
     assert files.load(None).current.public == keys.current.public
 
@@ -150,7 +150,7 @@ def test_a_rotation_goes_on_with_the_key_that_it_has_announced(tmp_path: Path) -
     with pytest.raises(IntegrityError, match="do not lead"):
         files.rotate("owner", None, NOW, unheard)
     (tmp_path / "next.pem").unlink()
-    with pytest.raises(IntegrityError, match="given up"):
+    with pytest.raises(IntegrityError, match="was replaced"):
         files.rotate("owner", None, NOW, unheard)
     write_private(tmp_path / "next.pem", announced)
     assert files.load(None).current.public == first.public
@@ -186,8 +186,10 @@ def test_a_sealing_key_counts_as_much_as_a_signing_key(tmp_path: Path) -> None:
 def test_a_passphrase_for_keys_without_one_is_no_damage(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path)
     files.create(None)
-    with pytest.raises(AuthenticationError, match=r"under no passphrase \(.*identity.pem\); leave it out"):
+    with pytest.raises(
+        AuthenticationError, match=r"have no passphrase \(.*identity.pem\); omit the passphrase"
+    ):
         files.load(b"correct horse")
     (tmp_path / "identity.pem").write_text("-----BEGIN PRIVATE KEY-----")
-    with pytest.raises(IntegrityError, match="does not hold its two keys"):
+    with pytest.raises(IntegrityError, match="does not contain its two keys"):
         files.load(b"correct horse")

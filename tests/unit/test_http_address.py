@@ -42,7 +42,9 @@ def test_anything_else_is_wrong_usage_and_not_echoed(text: str) -> None:
 
 
 def test_a_path_prefix_is_refused_in_words() -> None:
-    with pytest.raises(UsageError, match="no path, and this one has /dpdpca; a proxy is served at the root"):
+    with pytest.raises(
+        UsageError, match="path, but this one has /dpdpca; a proxy is always served at the root"
+    ):
         parse_study_address(f"https://proxy.example/dpdpca/{STUDY}")
 
 
@@ -50,7 +52,7 @@ def test_a_proxy_that_announces_another_address_is_noted() -> None:
     assert address_note("https://Relay.example:443/", "https://relay.example") is None
     note = address_note("https://relay.example:8443", "https://relay.example")
     assert note == (
-        "this proxy announces the address https://relay.example:8443; it is reached at https://relay.example,"
-        " too, and that is used here"
+        "this proxy announces the address https://relay.example:8443, but it also answers at"
+        " https://relay.example, which is used here"
     )
     assert (address_note("https://b\x1b[31mad", "https://relay.example") or "").isprintable()

@@ -136,9 +136,9 @@ def test_a_problem_document_becomes_the_class_that_was_raised(
         (408, UnavailableError, "client_body_timeout"),
         (413, LimitError, "client_max_body_size"),
         (429, UnavailableError, "limit_req"),
-        (500, MessageError, "something else than a proxy"),
+        (500, MessageError, "is not a proxy"),
         (502, UnavailableError, "proxy_pass"),
-        (503, UnavailableError, "takes no more requests"),
+        (503, UnavailableError, "accepts no more requests"),
         (504, UnavailableError, "proxy_read_timeout"),
     ],
 )

@@ -98,7 +98,8 @@ def test_an_expired_certificate_names_its_end_and_this_clock(
     today = datetime.now(UTC)
     assert said.startswith(f"expired at {time_text(ends)}, and this machine's clock says {today:%Y-%m-%dT%H}")
     assert said.endswith(
-        "(OpenSSL: certificate has expired); its operator must renew it; if this clock is wrong, set it"
+        "(OpenSSL: certificate has expired); its operator must renew it;"
+        " if the clock of this machine is wrong, correct it"
     )
 
 
@@ -110,7 +111,7 @@ def test_a_certificate_from_the_future_names_its_beginning_and_this_clock(
     said = refused_certificate(ask, slept, issued)
     assert said.startswith(f"is valid from {time_text(begins)}, and this machine's clock says 2")
     assert said.endswith(
-        "(OpenSSL: certificate is not yet valid); set this machine's clock if it is wrong;"
+        "(OpenSSL: certificate is not yet valid); correct this machine's clock if it is wrong;"
         " otherwise ask the operator"
     )
 
@@ -122,7 +123,9 @@ def test_an_expired_authority_is_told_from_an_expired_certificate(
     old = issue(tmp_path, "Old CA", is_authority=True, begins=now - 2 * DAY, ends=now - DAY)
     monkeypatch.setenv("DPDPCA_CA_FILE", str(old.certificate_file))
     said = refused_certificate(ask, slept, issue(tmp_path, "fine", issuer=old))
-    assert said.startswith("is from a CA whose own has expired, and this machine's clock says 2")
+    assert said.startswith(
+        "comes from a CA whose own certificate has expired, and this machine's clock says 2"
+    )
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
@@ -131,14 +134,18 @@ def test_a_certificate_for_other_hosts_names_them(
 ) -> None:
     names = ("relay.example", "192.0.2.7", "x\x1b[31m.example")
     said = refused_certificate(ask, slept, issue(tmp_path, "other", names, issuer=ca), host)
-    assert said.startswith(f"is not for {host}, but for relay.example, x [31m.example, 192.0.2.7 (OpenSSL: ")
+    assert said.startswith(
+        f"is valid for relay.example, x [31m.example, 192.0.2.7, not for {host} (OpenSSL: "
+    )
     assert "ismatch, certificate is not valid for" in said
-    assert said.endswith(f"use an address that it is for, or ask its operator for a certificate for {host}")
+    assert said.endswith(
+        f"use an address for which it is valid, or ask its operator for a certificate for {host}"
+    )
 
 
 def test_a_self_signed_certificate(ask: Ask, slept: list[float], ca: Issued, tmp_path: Path) -> None:
     said = refused_certificate(ask, slept, issue(tmp_path, "self"))
-    assert said.startswith("is self-signed: no authority vouches for it (OpenSSL: self-signed certificate)")
+    assert said.startswith("is self-signed, so no authority confirms it (OpenSSL: self-signed certificate)")
     assert "DPDPCA_CA_FILE" in said
     assert ("--ca-file" in said) == (name_of(ask) == "the proxy")
 
@@ -147,7 +154,7 @@ def test_an_unknown_authority_is_named(ask: Ask, slept: list[float], ca: Issued,
     other = issue(tmp_path, "Other CA", is_authority=True)
     said = refused_certificate(ask, slept, issue(tmp_path, "foreign", issuer=other))
     assert said.startswith(
-        "is from an authority that this machine does not trust: CN=Other CA"
+        "comes from an authority that this machine does not trust: CN=Other CA"
         " (OpenSSL: unable to get local issuer certificate); name the CA with "
     )
 
@@ -158,7 +165,7 @@ def test_a_ca_file_that_is_none(ask: Ask, tmp_path: Path, monkeypatch: pytest.Mo
         if content is not None:
             path.write_bytes(content)
         monkeypatch.setenv("DPDPCA_CA_FILE", str(path))
-        with pytest.raises(UsageError, match="does not hold certificates in PEM form"):
+        with pytest.raises(UsageError, match="does not contain certificates in PEM format"):
             ask("https://localhost:1")
 
 
@@ -184,7 +191,7 @@ def test_tls_to_a_port_without(ask: Ask, slept: list[float]) -> None:
         error = ask(f"https://localhost:{server.port}")
     assert (type(error), error.slug, slept) == (AuthenticationError, "no-tls", [])
     assert str(error) == (
-        f"{name_of(ask)} at https://localhost:{server.port} does not speak TLS: it answers in plain text;"
+        f"{name_of(ask)} at https://localhost:{server.port} does not use TLS: it answers in plain text;"
         f" check the port, or give http://localhost:{server.port}"
     )
 
@@ -206,7 +213,7 @@ def test_plain_http_to_a_port_with_tls(
         error = ask(f"http://localhost:{server.port}")
     assert (type(error), error.slug, slept) == (AuthenticationError, "tls-expected", [])
     assert str(error) == (
-        f"{name_of(ask)} at http://localhost:{server.port} speaks TLS, and plain http was sent to it;"
+        f"{name_of(ask)} at http://localhost:{server.port} requires TLS, but plain http was used;"
         f" give https://localhost:{server.port}"
     )
 
@@ -219,7 +226,7 @@ def test_something_else_than_http(ask: Ask, slept: list[float]) -> None:
     with answering(act) as server:
         error = ask(f"http://localhost:{server.port}")
     assert (type(error), error.slug, slept) == (AuthenticationError, "not-http", [])
-    assert "answers with something else than HTTP; check the port" in str(error)
+    assert "does not answer with HTTP; check the port" in str(error)
 
 
 # Nobody there, or not for long
@@ -239,8 +246,8 @@ def test_nobody_listens(ask: Ask, slept: list[float]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     said = unavailable(ask, slept, f"http://127.0.0.1:{port}")
-    assert said.startswith("cannot be reached: nobody listens there (connection refused); ")
-    remedies = {"the proxy": "check that it runs there, and the port"}
+    assert said.startswith("cannot be reached: no program listens there (connection refused); ")
+    remedies = {"the proxy": "check that it is running, and check the port"}
     assert said.endswith(remedies.get(name_of(ask), "start it with: dpdpca user serve"))
 
 
@@ -250,9 +257,9 @@ def test_an_unknown_name(ask: Ask, slept: list[float]) -> None:
         socket.getaddrinfo(host, 443)
     said = unavailable(ask, slept, f"https://{host}")
     if looked_up.value.errno == socket.EAI_AGAIN:  # on a machine without DNS
-        assert said.startswith(f"cannot be reached: the name {host} cannot be looked up now; check this")
+        assert said.startswith(f"cannot be reached: the name {host} cannot be resolved now; check this")
     else:
-        assert said.startswith(f"cannot be reached: no machine is known by the name {host}; check the")
+        assert said.startswith(f"cannot be reached: the host name {host} is unknown; check the")
 
 
 @pytest.fixture
@@ -265,11 +272,11 @@ def test_silence(ask: Ask, slept: list[float]) -> None:
     silent = threading.Event()
     with answering(lambda _link: silent.wait(30)) as server:
         said = unavailable(ask, slept, f"http://127.0.0.1:{server.port}")
-        assert said == "is connected, but does not answer in time; try again later"
+        assert said == "accepted the connection, but does not answer in time; try again later"
         slept.clear()
         said = unavailable(ask, slept, f"https://localhost:{server.port}")
         assert said.startswith(
-            "does not answer: no connection within 10 s; check the address, and for a fire"
+            "does not answer: no connection within 10 s; check the address, and look for a fire"
         )
         silent.set()
 

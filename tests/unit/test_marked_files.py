@@ -143,12 +143,12 @@ def test_what_is_no_text_is_named(
     path = tmp_path / "file.toml"
     path.write_bytes(content)
     for read in (load_text, load_policy, read_draft, read_terms):
-        with pytest.raises(UsageError, match="no text") as refused:
+        with pytest.raises(UsageError, match="is not text") as refused:
             read(path)
         assert str(path) in str(refused.value)
     with pytest.raises(InputError, match=r"file\.toml is (not CSV|compressed with gzip)"):
         draft_from_sample(path)
-    with pytest.raises(UsageError, match="standard input is no text"):
+    with pytest.raises(UsageError, match="standard input is not text"):
         load_line(io.BytesIO(content))
     monkeypatch.setenv("DPDPCA_USER_HOME", str(tmp_path / "user"))
     monkeypatch.setenv("DPDPCA_OWNER_HOME", str(tmp_path / "owner"))

@@ -109,7 +109,7 @@ def test_a_pin_that_followed_a_rotation_covers_one_that_did_not(tmp_path: Path, 
     pins = Pins(tmp_path)
     assert pins.proxy_identities(CANONICAL) == (KEYS[1].public, KEYS[0].public)
     assert pins.first_key(KEYS[1].public.ed25519) == KEYS[0].public.ed25519
-    with pytest.raises(AuthenticationError, match="given up"):
+    with pytest.raises(AuthenticationError, match="already replaced"):
         pins.check_proxy(behind, ProxyCard.parse(card(KEYS[0])))
     assert pins.follow_proxy(behind, card(KEYS[2]), [rotation(1, 2)])
     assert pins.proxy_identities(CANONICAL) == tuple(KEYS[at].public for at in (2, 1, 0))

@@ -25,7 +25,7 @@ from dpdpca_protocol.wire.fields import time_text
 COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
 WITHOUT_CALLS = Path(__file__).parents[1] / "support" / "without_calls.py"
 WAIT_SECONDS = 90.0
-SOON = "certificate expires soon: replace it and send SIGHUP"
+SOON = "certificate expires soon; replace it and send SIGHUP"
 
 
 @dataclass
@@ -146,7 +146,7 @@ def test_a_certificate_is_replaced_while_the_service_runs(
     service.hang_up()
     (said,) = service.wait_events("certificate not replaced", 1)
     assert said["slug"] == "bad-certificate"
-    assert said["reason"] == "the TLS key (tls_key) is not the one of the certificate (tls_cert)"
+    assert said["reason"] == "the TLS key (tls_key) does not belong to the certificate (tls_cert)"
     assert str(tmp_path) not in service.log.read_text()
     assert [shown_serial(service.port, ca) for _ in range(3)] == [issued.serial] * 3
     assert len(service.wait_events(SOON, 2)) == 2
@@ -159,7 +159,7 @@ def test_a_certificate_is_replaced_while_the_service_runs(
     assert is_healthy(kept)
     assert kept.sock is first_socket
     kept.close()
-    (said,) = service.wait_events("certificate read again", 1)
+    (said,) = service.wait_events("certificate reloaded", 1)
     assert said["expires_at"] == time_text(now + 90 * DAY)
     assert [shown_serial(service.port, ca) for _ in range(3)] == [other.serial] * 3
     assert len(service.events(SOON)) == 2
@@ -193,7 +193,7 @@ def test_a_pair_that_does_not_fit_is_refused_at_the_start(
     issued = issue(tmp_path, "first", issuer=ca)
     issued.key_file.write_bytes(ca.key_file.read_bytes())
     said = service.refusal(*tls_options(issued), status=2)
-    assert said.startswith("dpdpca: the TLS key (tls_key) is not the one of the certificate (tls_cert); ")
+    assert said.startswith("dpdpca: the TLS key (tls_key) does not belong to the certificate (tls_cert); ")
 
 
 # What cannot be listened on
@@ -206,8 +206,8 @@ def listener_of(service: Service) -> str:
 def test_a_taken_port_is_named_with_its_option(service: Service) -> None:
     with socket.create_server(("127.0.0.1", service.port)):
         assert service.refusal("--port", str(service.port)) == (
-            f"dpdpca: {listener_of(service)} cannot listen on 127.0.0.1:{service.port}:"
-            " another program listens there; choose a free port with --port, or stop that program"
+            f"dpdpca: {listener_of(service)} cannot listen on 127.0.0.1:{service.port}: another program"
+            " is already listening there; choose a free port with --port, or stop that program"
         )
 
 
@@ -215,8 +215,8 @@ def test_a_taken_port_is_named_with_its_option(service: Service) -> None:
 def test_the_operators_port_is_told_from_the_public_one(service: Service) -> None:
     with socket.create_server(("127.0.0.1", service.operator_port)):
         assert service.refusal("--port", str(service.port)) == (
-            f"dpdpca: the operator's page cannot listen on 127.0.0.1:{service.operator_port}:"
-            " another program listens there; choose a free port with --operator-port, or stop that program"
+            f"dpdpca: the operator's page cannot listen on 127.0.0.1:{service.operator_port}: another program"
+            " is already listening there; choose a free port with --operator-port, or stop that program"
         )
 
 

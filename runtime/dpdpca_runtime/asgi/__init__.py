@@ -1,1 +1,1 @@
-"""The HTTP edge that both services share: errors, limits, request signatures, logs and metrics."""
+"""The HTTP edge of both services: errors, limits, request signatures, logs and metrics."""

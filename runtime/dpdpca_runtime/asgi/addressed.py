@@ -1,7 +1,7 @@
-"""Whether a request was meant for this service: the host and port that arrived, held against its own.
+"""Checks that a request is addressed to this service: its host and port are compared with our own.
 
-A reverse proxy that does not pass the Host header on as it came breaks every signature. What it did is said
-in words, to unsigned requests too: the first request of a client must not succeed where no later one can.
+A reverse proxy that changes the Host header breaks every signature. The error explains what it did, for
+unsigned requests too: the first request of a client must not succeed if all later ones would fail.
 """
 
 import re
@@ -16,18 +16,18 @@ _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _SHOWN_CHARACTERS = 100
 
 _KEEP_HOST = "nginx: proxy_set_header Host $http_host"
-"""How a reverse proxy passes on what was asked for; `$host` leaves out the port."""
+"""The nginx setting that passes the Host header on unchanged; `$host` would omit the port."""
 
 
 class KnownAddresses:
     """The addresses under which clients know a service.
 
     Args:
-        public: the one that it announces; on this machine, all names of this machine are meant.
+        public: the announced address. If it is on this machine, all names of this machine count.
         others: further host[:port].
 
     Raises:
-        UsageError: one of the others is no host[:port].
+        UsageError: one of the others is not host[:port].
     """
 
     def __init__(self, public: Address, others: Iterable[str] = ()) -> None:
@@ -38,7 +38,7 @@ class KnownAddresses:
 
     @cached_property
     def shown(self) -> str:
-        """All of them for people, the public one first."""
+        """All addresses, for people, with the public one first."""
         others = sorted(known.authority for known in self._known - {self.public})
         return ", ".join([self.public.authority, *others])
 
@@ -46,18 +46,18 @@ class KnownAddresses:
         return sorted(self._known - {arrived}, key=str)
 
     def arrived_at(self, hosts: Sequence[str]) -> Address:
-        """Which of these addresses a request was sent to.
+        """The one of these addresses to which a request was sent.
 
         Args:
             hosts: the Host headers of the request, untrusted.
 
         Raises:
-            MessageError: `malformed`, no usable host.
-            AuthenticationError: `wrong-address`, it arrived for another host or port.
+            MessageError: `malformed`, there is no usable host.
+            AuthenticationError: `wrong-address`, the request is for another host or port.
         """
         plain = _PLAIN_HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if plain is None:
-            raise MessageError("malformed", "the request needs one plain host header")
+            raise MessageError("malformed", "the request must have exactly one plain Host header")
         try:
             address = parse_authority(hosts[0], self.public.scheme)
         except UsageError:
@@ -72,29 +72,30 @@ class KnownAddresses:
         difference = ""
         if ports:
             port = " or ".join(sorted(ports))
-            difference = f": the same host, with another port than {port}"
+            difference = f": the host is right, but the port is not {port}"
             if not has_port:
-                difference = f": the same host, but its port {port} is missing"
+                difference = f": the host is right, but its port {port} is missing"
         remedy = (
-            f"if another address was asked for, a reverse proxy changed it and must keep it ({_KEEP_HOST})"
+            "if you used another address, a reverse proxy changed the Host header; configure it to keep "
+            f"the header ({_KEEP_HOST})"
         )
         if address is not None:
             remedy += (
-                f"; if {arrived} was asked for, ask for {self.public} instead, or let the operator add"
-                f" {arrived} to also_known_as (DPDPCA_PROXY_ALSO_KNOWN_AS)"
+                f"; if you used {arrived}, use {self.public} instead, or ask the operator to add "
+                f"{arrived} to also_known_as (DPDPCA_PROXY_ALSO_KNOWN_AS)"
             )
         return AuthenticationError(
             "wrong-address",
-            f"the request arrived for {arrived}, but this service is known as {self.shown}{difference}",
+            f"the request is addressed to {arrived}, but this service is known as {self.shown}{difference}",
             remedy,
         )
 
 
 def host_header_changed(signed: Address, arrived: Address) -> AuthenticationError:
-    """The refusal of a request that was signed for another of our addresses than it arrived for."""
+    """The refusal of a request that was signed for one of our addresses and arrived for another."""
     return AuthenticationError(
         "wrong-address",
-        f"the request was signed for {signed.authority} and arrived for {arrived.authority}:"
-        " something on the way has changed its Host header",
-        f"let the reverse proxy pass on what was asked for ({_KEEP_HOST})",
+        f"the request was signed for {signed.authority} but arrived for {arrived.authority}: a reverse "
+        "proxy changed its Host header",
+        f"configure the reverse proxy to pass the Host header on unchanged ({_KEEP_HOST})",
     )

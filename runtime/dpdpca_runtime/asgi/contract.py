@@ -1,6 +1,6 @@
-"""What the OpenAPI document says of routes that read raw bytes and answer raw bytes.
+"""The OpenAPI document for routes that read and write raw bytes.
 
-A route passes `**operation(...)` to its decorator; `describe` makes one document of all of them.
+A route passes `**operation(...)` to its decorator. `describe` combines all routes in one document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,28 +31,28 @@ Content = Mapping[str, Any]
 
 PROBLEM_SCHEMA: Final[Mapping[str, Any]] = {
     "title": "Problem",
-    "description": "A problem document (RFC 9457). `type` says which problem it is, for good.",
+    "description": "A problem document (RFC 9457). `type` identifies the problem and never changes.",
     "type": "object",
     "properties": {
         "type": {"type": "string", "pattern": f"^{PROBLEM_TYPE_PREFIX}[a-z0-9-]+$"},
         "title": {"type": "string"},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
-        "detail": {"type": "string", "description": "What is wrong, with which value."},
-        "next_step": {"type": "string", "description": "What to do about it; may be empty."},
+        "detail": {"type": "string", "description": "What is wrong, and with which value."},
+        "next_step": {"type": "string", "description": "What to do about it. May be empty."},
         "retry_after_seconds": {"type": "integer", "minimum": 0},
-        "incident": {"type": "string", "description": "Names one unexpected error in the service's log."},
+        "incident": {"type": "string", "description": "Id of an unexpected error in the service's log."},
     },
     "required": ["detail", "next_step", "status", "title", "type"],
 }
 
 
 def signed(kind: str) -> Content:
-    """A body that is a signed statement."""
+    """A body that consists of a signed statement."""
     return {JSON_MEDIA_TYPE: {"schema": {STATEMENT_MARK: kind}}}
 
 
 def json_body(kind: type[BaseModel]) -> Content:
-    """A JSON body that `kind` describes; its route reads it itself."""
+    """A JSON body that `kind` describes. The route parses it itself."""
     schema = kind.model_json_schema(ref_template=_REFERENCE)
     name = str(schema["title"])
     reference = {"$ref": _REFERENCE.format(model=name), "$defs": {name: schema}}
@@ -68,7 +68,7 @@ def text(media_type: str) -> Content:
 
 
 def events(**kinds: type[BaseModel]) -> Content:
-    """A stream of server-sent events: name of an event → what its data is, as JSON."""
+    """A stream of server-sent events. `kinds` maps the name of an event to the JSON model of its data."""
     return {
         EVENTS_MEDIA_TYPE: {"schema": {"oneOf": [_event(name, kind) for name, kind in kinds.items()]}},
     }
@@ -103,15 +103,15 @@ def operation(
     """Arguments for a route's decorator.
 
     Args:
-        answer: what a success answers; None for an empty body.
+        answer: the body of a success; None for an empty body.
         problems: slugs of `PROBLEMS` that the route can give.
-        status: of a success.
-        described: what a success means.
-        also: further statuses of a success with the same answer, and what they mean.
-        body: what the route reads.
-        body_described: what it is.
-        is_open: whether anybody may ask.
-        otherwise: answers of a failure that are no problem documents.
+        status: the status of a success.
+        described: the meaning of a success.
+        also: further statuses of a success with the same answer, and their meanings.
+        body: the body that the route reads.
+        body_described: the description of that body.
+        is_open: whether the route needs no credentials.
+        otherwise: answers of a failure that are not problem documents.
     """
     responses: dict[int | str, dict[str, Any]] = {}
     for code, meaning in {status: described, **(also or {})}.items():
@@ -152,11 +152,11 @@ def _problem_response(slugs: Sequence[str]) -> dict[str, Any]:
 def describe(
     app: FastAPI, security_schemes: Mapping[str, Any], schemas: Mapping[str, Any] | None = None
 ) -> None:
-    """Makes `app.openapi` say what its routes declare with `operation`, and nothing that never comes.
+    """Makes `app.openapi` describe exactly what its routes declare with `operation`.
 
     Args:
-        app: with all of its routes.
-        security_schemes: what a request needs, all of them together, unless its route is open.
+        app: the application with all of its routes.
+        security_schemes: the schemes that a request needs, all together, unless its route is open.
         schemas: further components that routes refer to.
     """
 
@@ -183,7 +183,9 @@ def _completed(
         for described in operations.values():
             responses = described["responses"]
             if JSON_MEDIA_TYPE in responses.get("422", {}).get("content", {}):
-                del responses["422"]  # FastAPI's own: what does not validate gets 400 here
+                del responses[
+                    "422"
+                ]  # FastAPI's own answer, which we do not use: invalid requests get status 400
             for response in responses.values():
                 for media in response.get("content", {}).values():
                     examples |= media.get("examples", {}).keys() & PROBLEMS.keys()
@@ -215,7 +217,7 @@ def _add_examples(document: dict[str, Any]) -> None:
 
 
 def example(slug: str) -> dict[str, Any]:
-    """A problem document as a client may see it."""
+    """An example of a problem document."""
     known = PROBLEMS[slug]
     return {
         "type": PROBLEM_TYPE_PREFIX + slug,
@@ -227,7 +229,10 @@ def example(slug: str) -> dict[str, Any]:
 
 
 def _with_references(part: Any, found: dict[str, Any]) -> Any:
-    """`part` with references in place of marked statements and of definitions, which go to `found`."""
+    """`part` with references in place of marked statements and definitions.
+
+    These are collected in `found`.
+    """
     if isinstance(part, list):
         return [_with_references(each, found) for each in part]
     if not isinstance(part, dict):
@@ -251,11 +256,11 @@ def _name(kind: str) -> str:
 
 
 def component(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A whole JSON Schema document as a part of another one, where it has a name: its title describes it."""
+    """Embeds a complete JSON Schema document in another one. Its title becomes its description."""
     part = {name: value for name, value in schema.items() if name not in ("$schema", "title")}
     return {"description": schema["title"], **part}
 
 
 def operation_id(route: APIRoute) -> str:
-    """The function behind a route names its operation."""
+    """The id of an operation: the name of its route function."""
     return route.name

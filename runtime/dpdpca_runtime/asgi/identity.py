@@ -1,9 +1,9 @@
-"""Who sends a request: HTTP Message Signatures (RFC 9421) with everything that we demand of them.
+"""Authenticates requests: HTTP Message Signatures (RFC 9421) with our requirements.
 
-The library's own defaults are laxer (five seconds of skew, a day of age, no digest demanded, any authority),
-so this module states the rule: label `sig1`, tag `dpdpca`, alg `ed25519`, keyid = the party id, a 128-bit
-nonce, the components of `dpdpca_protocol.wire.http` and, with a body, its digest and type; created within ±5
-minutes of our clock; addressed to us; and never seen before. The time comes from the caller.
+The library's defaults are weaker (five seconds of skew, a day of age, no required digest, any authority). So
+this module requires label `sig1`, tag `dpdpca`, alg `ed25519`, keyid = the party id, a 128-bit nonce, the
+components of `dpdpca_protocol.wire.http` and, with a body, its digest and type. The request must be created
+within ±5 minutes of our clock, addressed to us, and never seen before. The caller passes the time.
 """
 
 import re
@@ -42,14 +42,14 @@ FindKey = Callable[[PartyId], bytes | None]
 """The raw Ed25519 key of an enrolled party, or None."""
 
 RememberNonce = Callable[[PartyId, str, datetime], bool]
-"""Stores (party, nonce) durably; False if it was there already."""
+"""Stores (party, nonce) durably. Returns False if it was already stored."""
 
 _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class ReceivedHead:
-    """The head of a request as it came over the wire: all untrusted."""
+    """The head of a request as it was received. Everything in it is untrusted."""
 
     method: str
     raw_path: bytes
@@ -78,7 +78,7 @@ class ReceivedHead:
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """A head whose signature holds. Its body, if any, must still pass `check_body`."""
+    """A head with a verified signature. Its body, if any, must still pass `check_body`."""
 
     party: PartyId
     nonce: str
@@ -91,8 +91,8 @@ class SignatureVerifier:
     """Verifies heads that are addressed to us.
 
     Args:
-        addresses: under which clients know this service.
-        find_key: looked up by the keyid that the request claims.
+        addresses: the addresses under which clients know this service.
+        find_key: finds a key by the keyid in the request.
     """
 
     def __init__(self, addresses: KnownAddresses, find_key: FindKey) -> None:
@@ -100,10 +100,10 @@ class SignatureVerifier:
         self._find_key = find_key
 
     def verify_head(self, head: ReceivedHead, now: datetime) -> SignedHead:
-        """Who sent this head.
+        """The sender of this head.
 
         Raises:
-            MessageError: `malformed`, no usable host.
+            MessageError: `malformed`, there is no usable host.
             AuthenticationError: `wrong-address`, `bad-signature`, `stale-request`, `unknown-key`.
         """
         arrived = self._addresses.arrived_at(head.lines("host"))
@@ -113,7 +113,7 @@ class SignatureVerifier:
         except (HTTPMessageSignaturesException, ValueError) as error:
             if keys.unknown:
                 raise AuthenticationError(
-                    "unknown-key", "no party is enrolled here under this key", "enrol first"
+                    "unknown-key", "no party is enrolled with this key", "enrol first"
                 ) from error
             for other in self._addresses.others_than(arrived):
                 with suppress(HTTPMessageSignaturesException, ValueError):
@@ -121,9 +121,9 @@ class SignatureVerifier:
                     raise host_header_changed(other, arrived) from error
             raise _bad_signature() from error
         if result.parameters.get("alg") != SIGNATURE_ALGORITHM:
-            raise _bad_signature("the parameter alg must say ed25519")
+            raise _bad_signature("the parameter alg must be ed25519")
         if result.nonce is None or not _NONCE.fullmatch(result.nonce):
-            raise _bad_signature("the nonce must be 128 bits as 32 lower-case hex digits")
+            raise _bad_signature("the nonce must have 128 bits, written as 32 lower-case hex digits")
         assert keys.party is not None
         created = datetime.fromtimestamp(int(result.parameters["created"]), UTC)
         return SignedHead(keys.party, result.nonce, created, result, message)
@@ -133,15 +133,15 @@ class SignatureVerifier:
         try:
             _WindowedVerifier(None, head.created).verify_body(head.message, [head.result], body)
         except HTTPMessageSignaturesException as error:
-            raise _bad_signature("the body is not the one that was signed") from error
+            raise _bad_signature("the body differs from the signed one") from error
 
     def check_unseen(self, head: SignedHead, remember: RememberNonce, now: datetime) -> None:
-        """Raises AuthenticationError `replayed-request` unless this is the first sight of the nonce."""
+        """Raises AuthenticationError `replayed-request` if the nonce was seen before."""
         if not remember(head.party, head.nonce, now):
             raise AuthenticationError(
                 "replayed-request",
-                "this request was received before",
-                "sign the request anew and send it again",
+                "this request was already received",
+                "sign the request again and resend it",
             )
 
 
@@ -154,7 +154,7 @@ def _verify(head: ReceivedHead, message: "_Message", keys: "_KeyResolver", now: 
 
 
 class _Message:
-    """What the library asks of a request: method, absolute URL, header lines."""
+    """The interface that the library needs: method, absolute URL, header lines."""
 
     def __init__(self, head: ReceivedHead, address: Address) -> None:
         self.method = head.method
@@ -188,7 +188,7 @@ class _KeyResolver(HTTPSignatureKeyResolver):
 
 
 class _WindowedVerifier(HTTPMessageVerifier):
-    """The library's verifier with our window and our clock in place of its own."""
+    """The library's verifier with our time window and our clock."""
 
     def __init__(self, keys: HTTPSignatureKeyResolver | None, now: datetime) -> None:
         super().__init__(signature_algorithm=algorithms.ED25519, key_resolver=keys)
@@ -197,23 +197,23 @@ class _WindowedVerifier(HTTPMessageVerifier):
     def validate_created_and_expires(self, sig_input: Any, max_age: Any = None) -> None:
         created = sig_input.params.get("created")
         if type(created) is not int or not 0 <= created < 2**34:
-            raise InvalidSignature("created is missing or no time")
+            raise InvalidSignature("created is missing or is not a time")
         difference = created - int(self._now.timestamp())
         if abs(difference) > WINDOW_SECONDS:
             then = datetime.fromtimestamp(created, UTC)
             raise AuthenticationError(
                 "stale-request",
-                f"the request was signed at {_text(then)}, here it is {_text(self._now)}:"
-                f" {abs(difference)} seconds {'ahead' if difference > 0 else 'ago'},"
-                f" more than the {WINDOW_SECONDS} allowed",
-                "set the clock of the machine that signs, then send it again",
+                f"the request was signed at {_text(then)}, but the time here is {_text(self._now)}: "
+                f"{abs(difference)} seconds {'ahead' if difference > 0 else 'ago'}, more than the allowed "
+                f"{WINDOW_SECONDS}",
+                "correct the clock of the signing machine, then sign and send the request again",
             )
         expires = sig_input.params.get("expires")
         if expires is not None and (type(expires) is not int or expires < int(self._now.timestamp())):
             raise InvalidSignature("expired")
 
 
-def _bad_signature(reason: str = "the signature of the request does not hold") -> AuthenticationError:
+def _bad_signature(reason: str = "the signature of the request is invalid") -> AuthenticationError:
     return AuthenticationError(
         "bad-signature", reason, "see the section on signed requests in the documentation"
     )

@@ -1,7 +1,7 @@
-"""How much and how long: body size by route, requests at once, and an absolute deadline for each request.
+"""Limits of size and time: body sizes, concurrent requests, and an absolute deadline for each request.
 
-The web stack has none of these by itself: a 50 MB body is taken, and a client that trickles one byte a second
-holds its connection for ever.
+The web framework has none of these: it accepts a body of 50 MB, and a client that sends one byte a second
+could keep its connection forever.
 """
 
 import asyncio
@@ -23,11 +23,14 @@ from dpdpca_runtime.asgi.problems import problem_response
 from dpdpca_runtime.asgi.rate import network_of
 
 HEAD_SECONDS = 10.0
-"""From the first byte of a request (or the opening of the connection) to the end of its head."""
+"""The time from the first byte of a request (or the opening of the connection) to the end of its head."""
 
 BODY_GRACE_SECONDS = 10.0
 BODY_BYTES_PER_SECOND = 16 * 1024
-"""A body may take the grace and its declared length at this rate; the same holds for reading a response."""
+"""A body may take the grace time plus its declared length at this rate.
+
+The same applies to reading a response.
+"""
 
 UNDECLARED_BODY_SECONDS = 30.0
 MOST_BODY_SECONDS = 600.0
@@ -39,25 +42,27 @@ _T = TypeVar("_T")
 
 
 async def read_body(request: Request, media_type: str, max_bytes: int) -> bytes:
-    """The raw body, once it is whole; see `read_large_body`."""
+    """The complete raw body; see `read_large_body`."""
     return bytes(await read_large_body(request, media_type, max_bytes))
 
 
 async def read_large_body(request: Request, media_type: str, max_bytes: int) -> bytearray:
-    """The raw body, once it is whole, never in memory twice.
+    """The complete raw body. It is never in memory twice.
 
     Args:
         request: untrusted.
-        media_type: what the content type must be, parameters aside.
-        max_bytes: limit of this route.
+        media_type: the required content type, without parameters.
+        max_bytes: the limit of this route.
 
     Raises:
         MessageError: `unsupported-media-type`.
-        LimitError: `too-large`, by declared length or by bytes received.
+        LimitError: `too-large`, by declared length or by received bytes.
     """
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != media_type:
-        raise MessageError("unsupported-media-type", f"this route takes {media_type}", f"send {media_type}")
+        raise MessageError(
+            "unsupported-media-type", f"this route only accepts {media_type}", f"send {media_type}"
+        )
     if declared_length(request) > max_bytes:
         raise _too_large(max_bytes)
     body = bytearray()
@@ -69,10 +74,10 @@ async def read_large_body(request: Request, media_type: str, max_bytes: int) -> 
 
 
 def declared_length(request: Request) -> int:
-    """The length that the head gives to the body; 0 if none, or if each of its pieces has its own.
+    """The declared length of the body; 0 if there is none, or if the body is chunked.
 
     Raises:
-        MessageError: it is no number.
+        MessageError: it is not a number.
     """
     if "transfer-encoding" in request.headers:  # which wins
         return 0
@@ -83,13 +88,13 @@ def declared_length(request: Request) -> int:
 
 
 class LargeBodies:
-    """Room for large bodies, so many bytes at a time.
+    """A limit on the memory for large bodies.
 
-    Whoever finds no room is refused at once, before a byte of its body is read.
+    A request that would exceed it is refused at once, before a byte of its body is read.
 
     Args:
-        most_bytes: that all callers together reserve.
-        of_one_bytes: that one caller reserves of them.
+        most_bytes: the limit for all callers together.
+        of_one_bytes: the limit for one caller.
     """
 
     def __init__(self, most_bytes: int, of_one_bytes: int) -> None:
@@ -106,7 +111,7 @@ class LargeBodies:
         theirs = sum(taken for other, taken in self._reserved if other == caller)
         if theirs + size > self._of_one or sum(taken for _, taken in self._reserved) + size > self._most:
             raise UnavailableError(
-                "busy", "other large bodies are on their way here", "try again", retry_after_seconds=2
+                "busy", "the service is receiving other large bodies", "try again", retry_after_seconds=2
             )
         self._reserved.append((caller, size))
         try:
@@ -116,11 +121,11 @@ class LargeBodies:
 
 
 class ConcurrencyLimit:
-    """Room for a few pieces of heavy work at a time; the others wait a little and are then refused.
+    """Limits how many heavy tasks run at a time. Others wait a little and are then refused.
 
     Args:
         count: how many run at a time.
-        wait_seconds: how long one more may wait for its place.
+        wait_seconds: how long a task may wait for its turn.
     """
 
     def __init__(self, count: int, wait_seconds: float) -> None:
@@ -129,7 +134,7 @@ class ConcurrencyLimit:
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[None]:
-        """Holds a place while the context lasts.
+        """Holds one slot while the context lasts.
 
         Raises:
             UnavailableError: `busy`.
@@ -139,7 +144,10 @@ class ConcurrencyLimit:
                 await self._free.acquire()
         except TimeoutError as error:
             raise UnavailableError(
-                "busy", "the service has as much of this work as it takes", "try again", retry_after_seconds=2
+                "busy",
+                "the service is busy with as many such requests as it accepts",
+                "try again",
+                retry_after_seconds=2,
             ) from error
         try:
             yield
@@ -148,7 +156,7 @@ class ConcurrencyLimit:
 
 
 class CancellationToken:
-    """Tells work in a thread that its result is of no use any more."""
+    """Tells work in a thread that its result is no longer needed."""
 
     def __init__(self) -> None:
         self._reason: Exception | None = None
@@ -157,7 +165,7 @@ class CancellationToken:
         self._reason = reason
 
     def check(self) -> None:
-        """Raises the reason to stop, if there is one; called often by the work."""
+        """Raises the reason to stop, if there is one. The work calls it often."""
         if self._reason is not None:
             raise self._reason
 
@@ -165,15 +173,15 @@ class CancellationToken:
 async def run_until_cancelled(
     request: Request, work: Callable[[CancellationToken], _T], most_seconds: float
 ) -> _T:
-    """The outcome of `work` in a thread; it stops once the client has gone or the time is over.
+    """Runs `work` in a thread. It stops if the client disconnects or the time is over.
 
     Args:
         request: its body must have been read.
-        work: asks its `CancellationToken` often.
+        work: checks its `CancellationToken` often.
         most_seconds: how long it may take.
 
     Raises:
-        ClientDisconnect: nobody waits for the outcome.
+        ClientDisconnect: the client is gone.
         LimitError: `deadline`.
     """
     stop = CancellationToken()
@@ -184,7 +192,11 @@ async def run_until_cancelled(
                 pass
             stop.now(ClientDisconnect())
             return
-        stop.now(LimitError("deadline", f"this takes longer than {most_seconds:g} s", "send less at once"))
+        stop.now(
+            LimitError(
+                "deadline", f"this request takes longer than {most_seconds:g} s", "send less data at once"
+            )
+        )
 
     watching = asyncio.create_task(watch())
     try:
@@ -194,7 +206,10 @@ async def run_until_cancelled(
 
 
 class BoundedStream(StreamingResponse):
-    """A response in pieces that are made as the client reads them; cut off where it reads too slowly."""
+    """A response in pieces, which are produced while the client reads.
+
+    A client that reads too slowly is cut off.
+    """
 
     async def stream_response(self, send: Send) -> None:
         with anyio.move_on_after(MOST_BODY_SECONDS):
@@ -202,21 +217,22 @@ class BoundedStream(StreamingResponse):
 
 
 async def in_pieces(*parts: bytes) -> AsyncIterator[bytes]:
-    """What is sent after each other, so that no more than a piece of it waits in the connection's buffer."""
+    """Sends the pieces one after the other, so that only one piece waits in the connection's buffer."""
     for part in parts:
         for start in range(0, len(part), _PIECE_BYTES):
             yield part[start : start + _PIECE_BYTES]
 
 
 class InFlightLimit:
-    """At most `most` requests at once, a quarter of them from one address; more are refused with 503.
+    """At most `most` requests at once, and at most a quarter of them from one address.
 
-    Without the second rule a stranger who sends slowly has all places. Addresses count as in `AddressLimit`.
+    More are refused with status 503. Without the second rule, one slow client could use all of them.
+    Addresses count as in `AddressLimit`.
 
     Args:
-        app: what stands below.
-        most: requests that may be under way together.
-        exempt: paths that are always served (health), and streams, which have a limit of their own.
+        app: the inner application.
+        most: how many requests may run at the same time.
+        exempt: paths that are always served (health), and streams, which have their own limit.
     """
 
     def __init__(self, app: ASGIApp, most: int, exempt: tuple[str, ...] = ()) -> None:
@@ -234,7 +250,10 @@ class InFlightLimit:
         address = network_of(scope)
         if self._under_way >= self._most or (address and self._by_address[address] >= self._most_of_one):
             refusal = UnavailableError(
-                "busy", "the service has as many requests as it takes", "try again", retry_after_seconds=1
+                "busy",
+                "the service has reached its limit of concurrent requests",
+                "try again",
+                retry_after_seconds=1,
             )
             await problem_response(refusal)(scope, receive, send)
             return
@@ -247,15 +266,16 @@ class InFlightLimit:
             self._under_way -= 1
             if address:
                 self._by_address[address] -= 1
-                self._by_address += Counter()  # forgets who has none
+                self._by_address += Counter()  # removes addresses without requests
 
 
 class DeadlineProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 protocol with an absolute deadline on what the peer still owes.
+    """uvicorn's HTTP/1.1 protocol with absolute deadlines for the peer.
 
-    Owed are: the head of a request (from the opening of the connection, or from its first byte), its body
-    (by its length), and the reading of a response that no longer fits the socket (by its length). A peer
-    that misses a deadline is cut off. Between requests uvicorn's own keep-alive timeout holds.
+    There is a deadline for the head of a request (from the opening of the connection, or from its first
+    byte), for its body (by its length), and for reading a response that no longer fits the socket (by its
+    length). A peer that misses a deadline is cut off. Between requests uvicorn's own keep-alive timeout
+    applies.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -302,7 +322,8 @@ class DeadlineProtocol(H11Protocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY:
-            # Answered before the body was whole: what is left of it is thrown away, and soon enough cut off.
+            # The answer came before the body was complete. The rest of the body is discarded, and soon cut
+            # off.
             self._await("body", BODY_GRACE_SECONDS)
         self._bound_closing()
 
@@ -311,7 +332,7 @@ class DeadlineProtocol(H11Protocol):
         self._bound_closing()
 
     def _bound_closing(self) -> None:
-        """A closing transport waits for its last bytes to be read; not for ever."""
+        """A closing transport waits for its last bytes to be read, but not forever."""
         if self.transport.is_closing() and self._write_timer is None:
             self._write_timer = self.loop.call_later(BODY_GRACE_SECONDS, self._cut_off)
 
@@ -335,4 +356,6 @@ class DeadlineProtocol(H11Protocol):
 
 
 def _too_large(max_bytes: int) -> LimitError:
-    return LimitError("too-large", f"the body is larger than {max_bytes} bytes", "send less")
+    return LimitError(
+        "too-large", f"the body is larger than the limit of {max_bytes} bytes", "send less data"
+    )

@@ -1,4 +1,4 @@
-"""Opens the sockets of a service; where that fails, the reason is the operating system's."""
+"""Opens the sockets of a service. If that fails, the error explains the operating system's reason."""
 
 import errno
 import os
@@ -11,13 +11,13 @@ _NO_SUCH_ADDRESS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPR
 
 
 def listen(name: str, host: str, port: int, port_option: str) -> list[socket.socket]:
-    """Sockets that listen on `port` of every address that `host` stands for on this machine.
+    """Sockets that listen on `port` of every address of `host` on this machine.
 
     Args:
-        name: of the listener, for people.
-        host: an IP address, or a name that this machine knows.
+        name: the name of the listener, for people.
+        host: an IP address, or a name that this machine can resolve.
         port: 1 to 65535.
-        port_option: the command's option for it.
+        port_option: the command's option for the port.
 
     Raises:
         UnavailableError: `cannot-listen`, with the reason and what to do about it.
@@ -48,13 +48,16 @@ def listen(name: str, host: str, port: int, port_option: str) -> list[socket.soc
 
 
 def _explain(error: OSError | UnicodeError, host: str, port: int, port_option: str) -> tuple[str, str]:
-    """The reason, and what to do."""
+    """The reason, and what to do about it."""
     if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
-        return "this name cannot be looked up now", "give an IP address, or repair this machine's DNS"
+        return "the name cannot be resolved now", "give an IP address, or repair this machine's DNS"
     if isinstance(error, socket.gaierror | UnicodeError):
-        return "this machine knows no such name", "give an IP address, or a name that this machine knows"
+        return "the name is unknown", "give an IP address, or a name that this machine can resolve"
     if error.errno == errno.EADDRINUSE:
-        return "another program listens there", f"choose a free port with {port_option}, or stop that program"
+        return (
+            "another program is already listening there",
+            f"choose a free port with {port_option}, or stop that program",
+        )
     if error.errno in _NO_SUCH_ADDRESS and ":" in host and not _has_ipv6():
         return "this machine has no IPv6", "give an IPv4 address, such as 127.0.0.1"
     if error.errno in _NO_SUCH_ADDRESS:
@@ -64,8 +67,8 @@ def _explain(error: OSError | UnicodeError, host: str, port: int, port_option: s
         )
     if error.errno in (errno.EACCES, errno.EPERM):
         remedy = f"choose one from 1024 up with {port_option}, or give the process CAP_NET_BIND_SERVICE"
-        return f"this user may not use port {port}", remedy
-    return os.strerror(error.errno or 0), "repair what the operating system complains about"
+        return f"this user is not allowed to use port {port}", remedy
+    return os.strerror(error.errno or 0), "fix the problem that the operating system reports"
 
 
 def _has_ipv6() -> bool:

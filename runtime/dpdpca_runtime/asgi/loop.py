@@ -1,4 +1,4 @@
-"""The event loop of a service: TLS handshakes end in time, and there are file handles for many peers."""
+"""The event loop of a service: it limits the time of TLS handshakes and raises the limit of open files."""
 
 import asyncio
 import signal
@@ -9,10 +9,10 @@ from typing import Any
 from dpdpca_runtime.system import optional_module
 
 HANDSHAKE_SECONDS = 10.0
-"""From the opening of a connection to the end of its TLS handshake; the loop's own default is a minute."""
+"""From the opening of a connection to the end of its TLS handshake; asyncio's default is a minute."""
 
 SHUTDOWN_SECONDS = 5.0
-"""For the peer's part in closing a TLS connection."""
+"""How long to wait for the peer when closing a TLS connection."""
 
 _MOST_FILES = 16_384
 
@@ -20,7 +20,7 @@ _resource = optional_module("resource")  # Windows has no such limits
 
 
 class EdgeLoop(asyncio.SelectorEventLoop):
-    """A loop whose servers cut off peers that do not end their TLS handshake."""
+    """An event loop whose servers cut off peers that do not finish their TLS handshake."""
 
     async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
         if options.get("ssl") is not None:
@@ -30,12 +30,12 @@ class EdgeLoop(asyncio.SelectorEventLoop):
 
 
 def raise_file_limit() -> int | None:
-    """Takes as many file handles as this process may have, within reason.
+    """Raises this process's limit of open files, within reason.
 
-    The usual soft limit of 1,024 is for programs that use `select`.
+    The usual soft limit of 1,024 is meant for programs that use `select`.
 
     Returns:
-        The number that it has then, or None where the system knows no such limit.
+        The new limit, or None if the system has no such limit.
     """
     if _resource is None:
         return None
@@ -48,7 +48,7 @@ def raise_file_limit() -> int | None:
 
 
 def on_stop_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Calls `stop` in the loop when SIGINT or SIGTERM comes. To be called in the main thread."""
+    """Calls `stop` in the loop when SIGINT or SIGTERM arrives. It must be called in the main thread."""
 
     def wake(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop)

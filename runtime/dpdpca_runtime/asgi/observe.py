@@ -1,8 +1,8 @@
-"""What an operator can see: log lines by allow-list, metrics without content, health and readiness.
+"""For operators: logs with an allow-list of fields, metrics without content, health and readiness.
 
-A log line is one JSON object. Only the fields named in `LOG_FIELDS` are printed, and of messages that other
-libraries log only the template, never the arguments: names, keys, bodies and what a request's path holds
-cannot get in by accident. `file` is one of the service's own, where it is damaged or cannot be written.
+A log line is one JSON object. Only the fields in `LOG_FIELDS` are printed. Of messages from other libraries
+only the template is printed, never the arguments. So names, keys, bodies and path parameters cannot be logged
+by accident. `file` is a file of the service that is damaged or cannot be written.
 """
 
 import json
@@ -50,7 +50,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class AllowListFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, event, and the fields of `LOG_FIELDS` that are there."""
+    """One JSON object for each line: time, level, logger, event, and the present fields of `LOG_FIELDS`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -70,21 +70,21 @@ class AllowListFormatter(logging.Formatter):
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Sends every log line of this process through the allow-list to stderr."""
+    """Sends all log lines of this process through the allow-list to stderr."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(AllowListFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(_OUR_LOGGERS).setLevel(level)
-    # The access log of uvicorn repeats paths; our own line has the route's template instead.
+    # uvicorn's access log would repeat paths. Our own line has the route's template instead.
     logging.getLogger("uvicorn.access").disabled = True
 
 
 class Metrics:
-    """Counters, gauges and histograms, and their text form for Prometheus.
+    """Counters, gauges and histograms, and their text format for Prometheus.
 
-    Labels come from closed sets (route templates, states, slugs), never from requests.
+    Labels come from fixed sets (route templates, states, slugs), never from requests.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Metrics:
             self._sums[name][key] += seconds
 
     def gauge(self, name: str, read: Callable[[], Mapping[Labels, float]]) -> None:
-        """`read` is called when the metrics are asked for."""
+        """Adds a gauge. `read` is called when the metrics are requested."""
         self._gauges[name] = read
 
     def text(self) -> str:
@@ -127,7 +127,7 @@ class Metrics:
 
 
 class ObserveMiddleware:
-    """One log line and one measurement a request, by the route's template."""
+    """One log line and one measurement for each request, by the route's template."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, clock: Callable[[], float]) -> None:
         self._app = app
@@ -171,19 +171,19 @@ _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "HEAD", "OPTIONS", "PATCH"
 
 
 def install_health(app: FastAPI, ready: Callable[[], str | None], problems: Sequence[str] = ()) -> None:
-    """`/healthz`: the process answers. `/readyz`: it can do its work.
+    """Adds `/healthz` (the process answers) and `/readyz` (it can do its work).
 
     Args:
-        app: where the two routes go.
-        ready: called in a thread; None when all is well, else the reason in words that hold no secret.
-        problems: that both can give besides `internal`.
+        app: the application.
+        ready: called in a thread. It returns None if all is well, else the reason, without secrets.
+        problems: the problems that both routes can give besides `internal`.
     """
 
     @app.get(
         "/healthz",
         tags=["health"],
-        summary="The process answers",
-        **operation(Health, ["internal", *problems], described="It does.", is_open=True),
+        summary="Check that the process answers",
+        **operation(Health, ["internal", *problems], described="The process answers.", is_open=True),
     )
     async def healthz() -> Response:
         return JSONResponse({"status": "ok"})
@@ -191,9 +191,13 @@ def install_health(app: FastAPI, ready: Callable[[], str | None], problems: Sequ
     @app.get(
         "/readyz",
         tags=["health"],
-        summary="The service can do its work",
+        summary="Check that the service can do its work",
         **operation(
-            Readiness, ["internal", *problems], described="It can.", is_open=True, otherwise={503: NotReady}
+            Readiness,
+            ["internal", *problems],
+            described="The service can do its work.",
+            is_open=True,
+            otherwise={503: NotReady},
         ),
     )
     async def readyz(_request: Request) -> Response:

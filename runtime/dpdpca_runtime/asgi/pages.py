@@ -1,4 +1,4 @@
-"""Pages that a service serves from its package. They load nothing from elsewhere; nobody may frame them."""
+"""Pages from the package of a service. They load nothing from other sites and cannot be framed."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 
 DOCS_PATHS: Final = ("/docs", "/docs.js", "/page.css", "/openapi.json")
-"""What `install_docs` serves."""
+"""The paths that `install_docs` serves."""
 
 _PAGE: Final = Path(__file__).parent / "page"
 _TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
@@ -26,21 +26,21 @@ _HEADERS: Final = {
 
 
 def install_files(app: FastAPI, files: Mapping[str, Path]) -> None:
-    """Serves files of a package by path; they are read once."""
+    """Serves files of a package by path. Each file is read once."""
     for path, file in files.items():
         app.add_route(path, _file_route(file.read_bytes(), _TYPES[file.suffix]))
 
 
 def install_style(app: FastAPI) -> None:
-    """Serves `/page.css`, which all pages share."""
+    """Serves `/page.css`, the style of all pages."""
     install_files(app, {"/page.css": _PAGE / "page.css"})
 
 
 def install_docs(app: FastAPI) -> None:
-    """Serves `/docs` and the document that it shows, `/openapi.json`; call it when all routes are there."""
+    """Serves `/docs` and the document that it shows, `/openapi.json`. Call it after all routes were added."""
     install_style(app)
     install_files(app, {"/docs": _PAGE / "docs.html", "/docs.js": _PAGE / "docs.js"})
-    # Encoded once: strangers may ask for it as often as they like.
+    # Encoded once, because strangers may request it as often as they like.
     app.add_route("/openapi.json", _file_route(json.dumps(app.openapi()).encode(), JSON_MEDIA_TYPE))
 
 

@@ -1,8 +1,8 @@
-"""The only place where an error becomes a status and a problem document (RFC 9457).
+"""The only place that turns an error into a status and a problem document (RFC 9457).
 
-`ProblemMiddleware` stands outermost: whatever happens below it, the client gets a problem document with a
-stable `type`, and the log gets one line. Rejected input is never repeated, in neither; an exception that
-nobody planned becomes `internal` with an opaque id and nothing else.
+`ProblemMiddleware` is the outermost layer. Whatever happens inside, the client gets a problem document with a
+stable `type`, and the log gets one line. Neither ever repeats rejected input. An unexpected exception becomes
+`internal` with an opaque id and no details.
 """
 
 import errno
@@ -40,21 +40,25 @@ _STATUS_BY_SLUG = {
     "too-many": 429,
     "storage-full": 507,
 }
-"""Slugs whose status is finer than that of their class."""
+"""Slugs with a more specific status than their class."""
 
 _FRAMEWORK_PROBLEMS = {
-    400: ("malformed", "the request is not valid HTTP for this route", "compare it with /docs"),
-    404: ("not-found", "there is nothing at this path", "compare it with /docs"),
-    405: ("method-not-allowed", "this path does not take this method", "compare it with /docs"),
-    406: ("not-acceptable", "this representation is not offered", "compare it with /docs"),
-    413: ("too-large", "the request is larger than this route takes", ""),
-    415: ("unsupported-media-type", "the content type is not one this route takes", "compare it with /docs"),
+    400: ("malformed", "the request is not valid for this route", "compare the request with /docs"),
+    404: ("not-found", "there is nothing at this path", "compare the request with /docs"),
+    405: ("method-not-allowed", "this path does not support this method", "compare the request with /docs"),
+    406: ("not-acceptable", "this representation is not available", "compare the request with /docs"),
+    413: ("too-large", "the request is larger than this route accepts", ""),
+    415: (
+        "unsupported-media-type",
+        "this route does not accept this content type",
+        "compare the request with /docs",
+    ),
 }
 
 _PREFIXED_PATH = re.compile(r"/(?!v1/).+/v1/")
 _PREFIX_PROBLEM = (
-    "there is nothing at this path: it has a prefix before /v1/, and this service is served without one",
-    "give it a host name or a port of its own (nginx: location /), and an address without a path",
+    "there is nothing at this path: it has a prefix before /v1/, but this service has no prefix",
+    "give the service its own host name or port (nginx: location /), and use an address without a path",
 )
 
 _logger = logging.getLogger("dpdpca.problems")
@@ -64,12 +68,12 @@ Observer = Callable[[str], None]
 
 def status_of(error: DpdpcaError) -> int:
     if error.place is not None and isinstance(error, NotFoundError | PolicyError):
-        return IntegrityError.status  # our own files are missing, or open to others: no fault of the peer
+        return IntegrityError.status  # our own files are missing or open to others; the peer is not at fault
     return _STATUS_BY_SLUG.get(error.slug, error.status)
 
 
 def problem_document(error: DpdpcaError) -> dict[str, Any]:
-    """What the client reads. The error's own texts are made by us and hold no input."""
+    """The problem document for the client. The error's texts are our own and contain no input."""
     document: dict[str, Any] = {
         "type": PROBLEM_TYPE_PREFIX + error.slug,
         "title": error.slug.replace("-", " "),
@@ -83,7 +87,10 @@ def problem_document(error: DpdpcaError) -> dict[str, Any]:
 
 
 def problem_response(error: DpdpcaError, headers: Mapping[str, str] | None = None) -> Response:
-    """The problem document of `error` as a response. A `UsageError` is our own bug and shows nothing."""
+    """The problem document of `error` as a response.
+
+    A `UsageError` is a bug of ours, so it shows no details.
+    """
     if isinstance(error, UsageError):
         return internal_response(error)
     if status_of(error) == IntegrityError.status:
@@ -97,7 +104,10 @@ def problem_response(error: DpdpcaError, headers: Mapping[str, str] | None = Non
 
 
 def internal_response(error: BaseException) -> Response:
-    """`internal` with an opaque id; the log gets the id, the class and the place, never the message."""
+    """`internal` with an opaque id.
+
+    The log gets the id, the class and the code location, never the message.
+    """
     incident = secrets.token_hex(8)
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     _logger.error(
@@ -114,34 +124,37 @@ def internal_response(error: BaseException) -> Response:
             "type": PROBLEM_TYPE_PREFIX + "internal",
             "title": "internal",
             "status": 500,
-            "detail": "an error that nobody planned for",
-            "next_step": f"give the operator this id: {incident}",
+            "detail": "unexpected internal error",
+            "next_step": f"tell the operator this id: {incident}",
             "incident": incident,
         },
     )
 
 
 def as_dpdpca_error(error: BaseException) -> DpdpcaError | None:
-    """The taxonomy's word for `error`, if it has one: our own errors, and a full or failing disk."""
+    """`error` as a `DpdpcaError`, if possible: our own errors, and a full or failing disk. Otherwise None."""
     if isinstance(error, DpdpcaError):
         return None if isinstance(error, UsageError) else error
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return UnavailableError(
-            "storage-full", "the service has no room left", "try again later", retry_after_seconds=60
+            "storage-full", "the service's disk is full", "try again later", retry_after_seconds=60
         )
     if isinstance(error, OSError) and error.errno in (errno.EIO, errno.EROFS):
         return UnavailableError(
-            "storage-failing", "the storage refuses to work", "try again later", retry_after_seconds=60
+            "storage-failing", "the storage of the service fails", "try again later", retry_after_seconds=60
         )
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return UnavailableError(
-            "busy", "the service is out of file handles", "try again", retry_after_seconds=2
+            "busy", "the service has too many open files", "try again", retry_after_seconds=2
         )
     return None
 
 
 def install_problem_handlers(app: FastAPI, observe: Observer = lambda slug: None) -> None:
-    """Maps what the framework raises, and puts `ProblemMiddleware` outermost; call it last."""
+    """Converts the framework's exceptions and adds `ProblemMiddleware` as the outermost layer.
+
+    Call it last.
+    """
 
     async def on_http_exception(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -192,7 +205,7 @@ def install_problem_handlers(app: FastAPI, observe: Observer = lambda slug: None
 
 
 class ProblemMiddleware:
-    """Answers for whatever was raised below, unless a response has already begun."""
+    """Answers with a problem document for every exception inside, unless a response has already begun."""
 
     def __init__(self, app: ASGIApp, observe: Observer = lambda slug: None) -> None:
         self._app = app
@@ -212,7 +225,8 @@ class ProblemMiddleware:
         try:
             await self._app(scope, receive, watching_send)
         except ClientDisconnect:
-            # The peer went away in the middle of its own request: counted, not logged, nobody to answer.
+            # The peer disconnected during its own request. This is counted but not logged, and there is
+            # nobody to answer.
             self._observe("disconnected")
         except Exception as error:
             planned = as_dpdpca_error(error)
@@ -238,8 +252,11 @@ def _methods_at(request: Request) -> list[str]:
 
 
 def _known_field(item: Mapping[str, Any]) -> str:
-    """Where the error is, in our words: no deeper than our models' own members, so that nothing the client
-    invented (an extra member, the key of a mapping) is repeated."""
+    """The place of the error in our own words.
+
+    It only names members of our models, so nothing that the client invented (an extra member, the key of a
+    mapping) is repeated.
+    """
     location = [str(part) for part in item.get("loc", ())][:2]
     if item.get("type") in ("extra_forbidden", "json_invalid", "invalid_key", "union_tag_invalid"):
         location = location[:1]

@@ -1,7 +1,7 @@
-"""How often: requests of one party, and of one address, within a time.
+"""Rate limits for requests of one party and of one address.
 
-A bucket holds as many requests as may come at once and fills at a steady rate; whoever finds it empty is told
-when the next one fits. Only the latest callers are remembered, so that memory stays bounded.
+A bucket holds as many requests as may come at once, and fills at a steady rate. A caller with an empty bucket
+is told when the next request is possible. Only the latest callers are remembered, so memory is bounded.
 """
 
 import ipaddress
@@ -14,18 +14,19 @@ from dpdpca_protocol.errors import LimitError
 from dpdpca_runtime.asgi.problems import problem_response
 
 BURST_SECONDS = 20
-"""A full bucket holds what the rate gives in this time."""
+"""A full bucket holds the requests of this many seconds."""
 
 _MOST_CALLERS = 10_000
 
 
 class RateLimit:
-    """Buckets of callers. Not for several threads at once.
+    """The buckets of all callers. It is not thread-safe.
 
     Args:
-        per_second: requests of one caller in the long run.
-        clock: seconds that only rise.
-        most_callers: remembered; the one that was quiet longest is forgotten first, its bucket full again.
+        per_second: the average rate of one caller.
+        clock: a monotonic clock in seconds.
+        most_callers: how many are remembered. The caller that was idle longest is forgotten first; its bucket
+            is then full again.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class RateLimit:
         """Counts one request.
 
         Raises:
-            LimitError: `too-many`, with the time when to come again.
+            LimitError: `too-many`, with the time to wait.
         """
         now = self._clock()
         tokens, then = self._buckets.pop(caller, (self._most_tokens, now))
@@ -52,17 +53,17 @@ class RateLimit:
         if tokens < 1:
             raise LimitError(
                 "too-many",
-                f"more than {self._per_second} requests a second come from you",
-                "wait, and send fewer",
+                f"you send more than {self._per_second} requests a second",
+                "wait, and send fewer requests",
                 retry_after_seconds=1,
             )
 
 
 class AddressLimit:
-    """A rate limit by the peer's address, before anything of a request is looked at.
+    """A rate limit by the peer's address, before a request is examined.
 
-    Addresses of this machine are left out: behind a reverse proxy all peers have one of them, and it is that
-    proxy's part to tell them apart.
+    Addresses of this machine are exempt: behind a reverse proxy all peers have such an address, and the
+    reverse proxy must limit them.
     """
 
     def __init__(self, app: ASGIApp, limit: RateLimit) -> None:
@@ -80,8 +81,10 @@ class AddressLimit:
 
 
 def network_of(scope: Scope) -> str | None:
-    """The peer's IPv4 address or IPv6 /64, which one peer has whole; None for this machine and for sockets
-    without addresses."""
+    """The peer's IPv4 address or IPv6 /64, because one peer usually has a whole /64.
+
+    None for this machine and for sockets without addresses.
+    """
     try:
         address = ipaddress.ip_address((scope.get("client") or ("",))[0])
     except ValueError:

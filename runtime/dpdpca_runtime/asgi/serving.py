@@ -1,6 +1,6 @@
-"""Runs the listeners of a service in one loop until a signal comes.
+"""Runs the listeners of a service in one event loop until a signal arrives.
 
-SIGINT and SIGTERM end it; SIGHUP has it read its certificate again.
+SIGINT and SIGTERM stop it. SIGHUP makes it reload its certificate.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from dpdpca_runtime.asgi.loop import EdgeLoop, on_stop_signal, raise_file_limit
 _KEEP_ALIVE_SECONDS = 15
 _SHUTDOWN_SECONDS = 10
 _CERTIFICATE_SECONDS = 24 * 3600.0
-"""Between two looks at how long the certificate still lives."""
+"""The time between two checks of the certificate's expiry."""
 
 _logger = logging.getLogger("dpdpca.serve")
 
@@ -47,7 +47,7 @@ class Listener:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to `_run_all`, which minds several servers, and says when it listens."""
+    """A server that leaves signals to `_run_all`, which runs several servers, and reports when it listens."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -59,7 +59,7 @@ class _Server(uvicorn.Server):
 
 
 class _Config(uvicorn.Config):
-    """A configuration whose certificate can be replaced."""
+    """A server configuration whose certificate can be replaced."""
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(
@@ -87,7 +87,7 @@ class _Config(uvicorn.Config):
 
 
 def ignore_hangup() -> None:
-    """A SIGHUP that comes before there is anything to read again is not the end; call it first."""
+    """Ignores SIGHUP until the service can handle it. Call it first."""
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
@@ -99,16 +99,16 @@ def serve(
     on_hangup: Callable[[], object] = lambda: None,
     on_stop: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serves until SIGINT or SIGTERM; all listeners stop together.
+    """Runs until SIGINT or SIGTERM. All listeners stop together.
 
     Args:
         listeners: opened in this order.
         on_listening: called when all are open.
         on_hangup: called at SIGHUP.
-        on_stop: called when the end begins.
+        on_stop: called when the shutdown begins.
 
     Raises:
-        UnavailableError: `cannot-listen`, or `not-started` where an application fails.
+        UnavailableError: `cannot-listen`, or `not-started` if an application fails to start.
     """
     raise_file_limit()
     with contextlib.ExitStack() as opened:
@@ -164,9 +164,9 @@ async def _run_all(
 
 
 async def _run(server: _Server, sockets: list[socket.socket], stop: Callable[[], None]) -> None:
-    """One server; where it cannot start or dies, the others stop too."""
+    """Runs one server. If it cannot start or dies, the others stop too."""
     try:
-        with contextlib.suppress(SystemExit):  # uvicorn leaves so where an application does not start
+        with contextlib.suppress(SystemExit):  # uvicorn exits like this if an application does not start
             await server.serve(sockets)
     finally:
         stop()
@@ -175,7 +175,7 @@ async def _run(server: _Server, sockets: list[socket.socket], stop: Callable[[],
 
 
 async def _watch(certificates: set[ServedCertificate], ended: asyncio.Event) -> None:
-    """Warns now and daily of a certificate that expires."""
+    """Warns now and daily if a certificate is about to expire."""
     while not ended.is_set():
         for certificate in certificates:
             certificate.warn()

@@ -1,4 +1,4 @@
-"""How long an event loop was kept from its work: the first sign that something long runs in it."""
+"""Measures how long an event loop was blocked. A long block means that slow code runs in the loop."""
 
 import asyncio
 
@@ -7,14 +7,14 @@ _WINDOW_TICKS = 3000
 
 
 class StallWatch:
-    """Sleeps for a hundredth of a second, over and over, and sees how much later it wakes."""
+    """Sleeps for a hundredth of a second repeatedly, and measures how much later it wakes up."""
 
     def __init__(self) -> None:
         self._present = self._past = 0.0
 
     @property
     def longest_seconds(self) -> float:
-        """The longest stall of the last half minute to minute."""
+        """The longest stall in the last half minute to minute."""
         return max(self._present, self._past)
 
     async def run(self, stopping: asyncio.Event) -> None:

@@ -1,1 +1,1 @@
-"""The signed client to a proxy, used by owners and by the data user."""
+"""The HTTP client for a proxy, with signed requests. Owners and the data user use it."""

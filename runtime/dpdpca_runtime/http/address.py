@@ -1,4 +1,4 @@
-"""Addresses of studies, and what a proxy says of its own address."""
+"""Addresses of studies, and the address that a proxy announces."""
 
 import re
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ class StudyAddress:
 
 
 def parse_study_address(text: str) -> StudyAddress:
-    """`text` as PROXY/STUDY: https://HOST:PORT/ and 64 hex digits, with or without /v1/studies between.
+    """Parses `text` as PROXY/STUDY: https://HOST:PORT/ and 64 hex digits, perhaps with /v1/studies between.
 
     Raises:
-        UsageError: anything else.
+        UsageError: it is anything else.
     """
     address, path = split_address(text)
     match = _STUDY_PATH.fullmatch(path)
     if match is None:
         raise UsageError(
             "bad-address",
-            "this is not the address of a study",
+            "this value is not the address of a study",
             "give https://HOST:PORT/STUDY, where STUDY is 64 hex digits",
         )
     if match["prefix"]:
@@ -46,10 +46,8 @@ def parse_study_address(text: str) -> StudyAddress:
 
 
 def address_note(announced: str, used: str) -> str | None:
-    """What a person should know where a proxy announces another address than the one that reaches it."""
+    """A note for people if a proxy announces another address than the one that was used to reach it."""
     if normal_address(announced) == used:
         return None
     announced = printable(announced, 200)
-    return (
-        f"this proxy announces the address {announced}; it is reached at {used}, too, and that is used here"
-    )
+    return f"this proxy announces the address {announced}, but it also answers at {used}, which is used here"

@@ -1,7 +1,7 @@
-"""What a proxy's routes answer, as typed values.
+"""The answers of a proxy's routes as typed values.
 
-These JSON bodies are unsigned: they inform; what a signed statement can decide is not decided on them.
-Unknown members are ignored, so that a newer proxy can say more.
+These JSON bodies are unsigned and only informative: a decision that a signed statement can support must not
+rest on them. Unknown members are ignored, so that a newer proxy can add members.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ _T = TypeVar("_T", str, int, list[Any], dict[str, Any])
 
 
 def member(answer: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
-    """`answer[name]`, if it is exactly of this kind (a boolean is no integer)."""
+    """`answer[name]`, if it has exactly this type (a boolean is not an integer)."""
     value = answer.get(name)
     if type(value) is not kind:
-        raise MessageError("malformed", f"the proxy's answer lacks a valid member {name}")
+        raise MessageError("malformed", f"the proxy's answer has no valid member {name}")
     return value
 
 
@@ -30,21 +30,21 @@ def optional(answer: Mapping[str, Any], name: str, kind: type[_T]) -> _T | None:
 
 
 def statement_bytes(untrusted: Any) -> bytes:
-    """A statement that arrived as a member of a JSON body, in its canonical bytes; not yet verified."""
+    """A statement in a JSON body, as canonical bytes. It is not verified yet."""
     if not isinstance(untrusted, dict):
-        raise MessageError("malformed", "the proxy's answer holds something else where a statement belongs")
+        raise MessageError("malformed", "the proxy's answer does not contain a statement where it should")
     return canonical_json(untrusted)
 
 
 @dataclass(frozen=True, slots=True)
 class PartyFacts:
-    """An enrolled party, as the proxy names it."""
+    """An enrolled party, with the name that the proxy gives it."""
 
     name: str
     role: str
     identity: Identity
     successor: PartyId | None = None
-    """The same party under the key that this one gave way to."""
+    """The same party under the key that replaced this one."""
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
@@ -62,7 +62,7 @@ class PartyFacts:
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """Where one owner stands in a study."""
+    """The state of one owner in a study."""
 
     owner: PartyId
     name: str
@@ -81,7 +81,7 @@ class OwnerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ProgressFacts:
-    """How far the proxy's long work has come: `done` of `total` steps of `phase`."""
+    """The progress of the proxy's long work: `done` of `total` steps of `phase`."""
 
     phase: str
     done: int
@@ -95,13 +95,14 @@ class ProgressFacts:
 
 @dataclass(frozen=True, slots=True)
 class StudyFacts:
-    """A study, as the proxy tells it. From `owners` on, members come in the answer about one study alone.
+    """A study as the proxy describes it. The members from `owners` on are only in answers about one study.
 
     Attributes:
-        cohort: digest of the frozen cohort; the signed transcript says the same.
-        cohort_members: whose digest it is.
-        failure, failure_detail: why a study failed, as a slug and in words.
-        mark: statement of the proxy's generation, not yet verified; None in lists and of older proxies.
+        cohort: the digest of the frozen cohort, which is also in the signed transcript.
+        cohort_members: the members behind this digest.
+        failure, failure_detail: the reason of a failure, as a slug and in words.
+        mark: the statement about the proxy's generation, not verified yet; None in lists and from older
+            proxies.
     """
 
     study: StudyId
@@ -142,7 +143,7 @@ class StudyFacts:
         )
 
     def to_body(self) -> dict[str, Any]:
-        """What `parse` makes the same of again, but for who is where and how far long work is."""
+        """A body from which `parse` gives the same value, except the states of owners and the progress."""
         return {
             "closes_at": self.closes_at,
             "cohort": self.cohort.hex() if self.cohort else None,
@@ -164,13 +165,13 @@ class StudyFacts:
 
 @dataclass(frozen=True, slots=True)
 class ShareFacts:
-    """What the proxy holds of the caller's share.
+    """What the proxy has of the caller's share.
 
     Attributes:
-        version: the version that is arriving or arrived; None before the first chunk.
-        chunks: indices of its chunks that arrived.
+        version: the version that is being uploaded or was uploaded; None before the first chunk.
+        chunks: the indices of its chunks that have arrived.
         state: absent, partial, complete or withdrawn.
-        receipt: bytes of the receipt statement, not yet verified; None before there is one.
+        receipt: the bytes of the receipt statement, not verified yet; None if there is none.
     """
 
     version: int | None
@@ -182,7 +183,7 @@ class ShareFacts:
     def parse(cls, answer: Mapping[str, Any]) -> Self:
         chunks = member(answer, "chunks", list)
         if any(type(index) is not int for index in chunks):
-            raise MessageError("malformed", "the proxy's answer lacks a valid member chunks")
+            raise MessageError("malformed", "the proxy's answer has no valid member chunks")
         receipt = answer.get("receipt")
         return cls(
             optional(answer, "version", int),
@@ -194,7 +195,7 @@ class ShareFacts:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseBundle:
-    """A finished release without its chunks: statements as bytes, not yet verified.
+    """A finished release without its chunks. The statements are bytes and not verified yet.
 
     Attributes:
         release: the release statement, signed by the proxy.
@@ -226,5 +227,5 @@ class StudyUpdate:
 def _objects(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     values = optional(answer, name, list) or []
     if any(type(value) is not dict for value in values):
-        raise MessageError("malformed", f"the proxy's answer lacks a valid member {name}")
+        raise MessageError("malformed", f"the proxy's answer has no valid member {name}")
     return values

@@ -1,4 +1,4 @@
-"""`ProxyClient`: one method per route of a proxy, for owners and for the data user."""
+"""`ProxyClient`: one method for each route of a proxy, for owners and for the data user."""
 
 import json
 from collections.abc import Iterator
@@ -37,27 +37,26 @@ from dpdpca_runtime.http.retry import Patience
 from dpdpca_runtime.http.signature import RequestSigner
 
 _LIST_LIMIT_BYTES = 16 * 1024 * 1024
-"""Answers that grow with the number of parties, studies or events."""
+"""The limit for answers that grow with the number of parties, studies or events."""
 _GROWTH_OF_A_RELEASE = 6
-"""Bytes as Python's objects for each byte of its text: mostly digests of 66 letters."""
+"""The bytes of memory as Python objects for each byte of such an answer, which mostly consists of digests."""
 
 
 class ProxyClient:
-    """A signed, patient conversation with one proxy. Safe to share between threads.
+    """A client for one proxy, which signs requests and retries them. It is thread-safe.
 
     Args:
         url: https://HOST:PORT; plain http for this machine only.
         key: the caller's identity key, which signs every request.
-        proxy: the proxy's raw Ed25519 key as pinned at enrolment. Without it only `card` and what needs no
-            proof can be asked.
+        proxy: the proxy's raw Ed25519 key as pinned at enrolment. Without it, only `card` and requests that
+            need no proof are possible.
         transport: for tests and in-process use.
-        patience: how long to try again what fails in passing.
-        marks: where the proxy's generations are remembered; what is asked of a study is held against them.
-        ca_file: PEM file of the authority that issued the proxy's certificate, instead of the system's;
-            default: the environment's DPDPCA_CA_FILE.
-
-    Every method raises the DpdpcaError that the proxy's problem document names, UnavailableError where nobody
-    answers, MessageError where the answer is not what the route promises.
+        patience: how long temporary failures are retried.
+        marks: stores the proxy's generations; answers about studies are compared with them.
+        ca_file: a PEM file with the authority that issued the proxy's certificate, instead of the system's
+            authorities; default: the environment's DPDPCA_CA_FILE. Every method raises the DpdpcaError that
+            the proxy's problem document names, UnavailableError if nobody answers, and MessageError if the
+            answer does not have the form of the route.
     """
 
     def __init__(
@@ -100,10 +99,10 @@ class ProxyClient:
     # Parties
 
     def card(self, *, of_any_key: bool = False) -> tuple[ProxyCard, Statement]:
-        """How the proxy introduces itself, and the statement that proves it.
+        """The proxy's card, and the statement that proves it.
 
         Raises:
-            AuthenticationError: it signs with another key than the pinned one, unless `of_any_key`.
+            AuthenticationError: the proxy signs with another key than the pinned one, unless `of_any_key`.
         """
         encoded = self._exchange.send(Call("GET", "/v1/proxy", is_open=True))
         statement = verify_statement("proxy", encoded)
@@ -111,15 +110,16 @@ class ProxyClient:
         if not of_any_key and self._proxy is not None and statement.signer != self._proxy:
             raise AuthenticationError(
                 "proxy-key-changed",
-                f"the proxy at {self.url} now signs with another key than the one that was pinned",
-                "do not go on; ask its operator, and enrol again only when the new key's words are confirmed",
+                f"the proxy at {self.url} now signs with another key than the pinned one",
+                "do not continue; ask its operator, and enrol again only after confirming the words of "
+                "the new key",
             )
         return card, statement
 
     def enrol(self, role: str, name: str, invitation: str) -> PartyId:
-        """Introduce the caller in `role` ("owner" or "user") with a single-use invitation.
+        """Enrols the caller in `role` ("owner" or "user") with a single-use invitation.
 
-        The same party with the same invitation again gets the same answer.
+        A repeated request with the same invitation gets the same answer.
         """
         enrolment = Enrolment(role, name, self._key.public, self._pinned()).sign(self._key)
         body = canonical_json({"enrolment": json.loads(enrolment.encoded), "invitation": invitation})
@@ -131,17 +131,17 @@ class ProxyClient:
         return tuple(PartyFacts.parse(party) for party in member(answer, "parties", list))
 
     def rotate(self, statement: Statement) -> PartyId:
-        """Put another key in the place of the caller's own; the same statement again is fine."""
+        """Replaces the caller's own key. The same statement may be sent again."""
         path = f"/v1/parties/{self._key.public.party_id.hex()}/rotations"
         answer = self._exchange.ask(Call("POST", path, statement.encoded))
         return PartyId.parse(member(answer, "party", str))
 
     def rotations(self) -> tuple[bytes, ...]:
-        """The rotation statements of all parties; not verified here."""
+        """The rotation statements of all parties. They are not verified here."""
         return self._rotations(Call("GET", "/v1/parties/rotations", limit_bytes=_LIST_LIMIT_BYTES))
 
     def proxy_rotations(self) -> tuple[bytes, ...]:
-        """The proxy's own; not verified here."""
+        """The proxy's own rotation statements. They are not verified here."""
         path = "/v1/proxy/rotations"
         return self._rotations(Call("GET", path, limit_bytes=_LIST_LIMIT_BYTES, is_open=True))
 
@@ -152,7 +152,7 @@ class ProxyClient:
     # Studies
 
     def create_study(self, manifest: bytes) -> StudyId:
-        """Put a signed manifest before the owners; the same bytes again give the same id."""
+        """Opens a study with a signed manifest. The same bytes give the same id again."""
         answer = self._exchange.ask(Call("POST", "/v1/studies", manifest))
         return StudyId.parse(member(answer, "study", str))
 
@@ -161,10 +161,11 @@ class ProxyClient:
         return StudyFacts.parse_list(answer)
 
     def study(self, study: StudyId) -> StudyFacts:
-        """Where a study stands.
+        """The present state of a study.
 
         Raises:
-            AuthenticationError: `generation-fell` or `history-differs`, the proxy is not what it was.
+            AuthenticationError: `generation-fell` or `history-differs`, the proxy contradicts its earlier
+                statements.
         """
         known = self._marks.known(self._pinned()) if self._marks else None
         answer = self._exchange.ask(Call("GET", _path(study), limit_bytes=_LIST_LIMIT_BYTES))
@@ -174,16 +175,19 @@ class ProxyClient:
         return facts
 
     def manifest(self, study: StudyId) -> bytes:
-        """The manifest statement as signed by the data user; not verified here."""
+        """The manifest statement, signed by the data user. It is not verified here."""
         return self._exchange.send(Call("GET", _path(study, "manifest"), limit_bytes=MANIFEST_LIMIT_BYTES))
 
     def transcript(self, study: StudyId) -> tuple[bytes, ...]:
-        """The signed events of a study; not verified here."""
+        """The signed events of a study. They are not verified here."""
         answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
         return tuple(statement_bytes(event) for event in member(answer, "events", list))
 
     def events(self, study: StudyId) -> Iterator[StudyUpdate]:
-        """Live news of a study until the proxy or the caller ends it; come back after UnavailableError."""
+        """Live updates of a study, until the proxy or the caller ends them.
+
+        Call again after UnavailableError.
+        """
         with self._exchange.stream(Call("GET", _path(study, "events"))) as lines:
             yield from parse_events(lines)
 
@@ -198,7 +202,7 @@ class ProxyClient:
     # An owner's share
 
     def put_chunk(self, study: StudyId, version: int, index: int, sealed: bytes) -> None:
-        """Send one sealed chunk; the same bytes again are fine."""
+        """Sends one sealed chunk. The same bytes may be sent again."""
         path = _path(study, f"share/chunks/{index}")
         self._exchange.send(Call("PUT", path, sealed, CHUNK_MEDIA_TYPE, f"version={version}"))
 
@@ -207,11 +211,11 @@ class ProxyClient:
         return ShareFacts.parse(answer)
 
     def complete_share(self, study: StudyId, statement: Statement) -> Statement:
-        """Claim the share whole; the proxy's receipt, its signature verified."""
+        """Completes the share. Returns the proxy's receipt, with verified signature."""
         return self._receipt(Call("POST", _path(study, "share/complete"), statement.encoded))
 
     def withdraw_share(self, study: StudyId, statement: Statement) -> Statement:
-        """Take the share back; the proxy's receipt, its signature verified."""
+        """Withdraws the share. Returns the proxy's receipt, with verified signature."""
         return self._receipt(Call("DELETE", _path(study, "share"), statement.encoded))
 
     # Release and components
@@ -227,7 +231,7 @@ class ProxyClient:
         """The release without its chunks.
 
         Args:
-            limit_bytes: more than the study's largest cohort can sign is not read.
+            limit_bytes: the most bytes to read, from the study's largest possible cohort.
         """
         answer = self._exchange.ask(
             Call("GET", _path(study, "release"), limit_bytes=limit_bytes), _GROWTH_OF_A_RELEASE * limit_bytes
@@ -235,7 +239,7 @@ class ProxyClient:
         return ReleaseBundle.parse(answer)
 
     def release_chunk(self, study: StudyId, index: int, length_bytes: int) -> bytes:
-        """Chunk `index` of the release, of at most `length_bytes`; its digest is the caller's to check."""
+        """Chunk `index` of the release, at most `length_bytes` long. The caller must check its digest."""
         return self._exchange.send(
             Call("GET", _path(study, f"release/chunks/{index}"), limit_bytes=length_bytes)
         )
@@ -244,7 +248,7 @@ class ProxyClient:
         self._exchange.send(Call("PUT", _path(study, "components"), statement.encoded))
 
     def components(self, study: StudyId) -> bytes:
-        """The components statement as signed by the data user; not verified here."""
+        """The components statement, signed by the data user. It is not verified here."""
         answer = self._exchange.ask(
             Call("GET", _path(study, "components"), limit_bytes=COMPONENTS_LIMIT_BYTES)
         )

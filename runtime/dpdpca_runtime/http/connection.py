@@ -1,6 +1,6 @@
-"""Connections to a service: which authorities are trusted, and why a connection failed, in words.
+"""Connections to a service: the trusted authorities, and explanations of failed connections.
 
-Where a failure leaves open what it was, one more connection finds out; it sends nothing and trusts nothing.
+If the cause of a failure is unclear, another connection finds out. It sends nothing and trusts nothing.
 """
 
 import os
@@ -31,7 +31,7 @@ CONNECT_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
 _MOST_NAMES = 5
 
-# What OpenSSL says of a certificate, by number (x509_vfy.h).
+# OpenSSL's numbers for certificate errors (x509_vfy.h).
 _NOT_YET_VALID = 9
 _EXPIRED = 10
 _SELF_SIGNED = 18
@@ -39,26 +39,26 @@ _UNKNOWN_ISSUER = frozenset({2, 19, 20, 21})
 _OTHER_HOST = frozenset({62, 64})
 
 _TLS_RECORDS = (b"\x15", b"\x16")
-"""How an alert or a handshake begins."""
+"""The first bytes of a TLS alert or handshake."""
 _PLAIN_TEXT = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
-"""What OpenSSL makes of bytes that are no TLS."""
+"""OpenSSL's errors for bytes that are not TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is asked.
+    """The other end of a connection.
 
     Attributes:
-        kind: what people call such a service.
-        address: where.
-        ca_option: how one names the CA of its certificate.
-        if_not_running: what to do where nobody listens.
+        kind: the kind of service, for people.
+        address: its address.
+        ca_option: the option that names the CA of its certificate.
+        if_not_running: what to do if nobody listens.
     """
 
     kind: str
     address: Address
     ca_option: str = CA_FILE_VARIABLE
-    if_not_running: str = "check that it runs there, and the port"
+    if_not_running: str = "check that it is running, and check the port"
 
     @property
     def name(self) -> str:
@@ -73,9 +73,9 @@ def ca_file_of_environment() -> Path | None:
     return Path(named) if named else None
 
 
-@lru_cache(maxsize=4)  # reading the authorities of a machine takes longer than a request
+@lru_cache(maxsize=4)  # reading the authorities of a machine takes longer than a request, so they are cached
 def trusted_authorities(ca_file: Path | None) -> ssl.SSLContext:
-    """The authorities in a PEM file, or those of this machine.
+    """The trusted authorities: those in a PEM file, or those of this machine.
 
     Raises:
         UsageError: `bad-ca-file`.
@@ -86,16 +86,18 @@ def trusted_authorities(ca_file: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:
         raise UsageError(
-            "bad-ca-file", f"{ca_file} does not hold certificates in PEM form", "name the CA's PEM file"
+            "bad-ca-file",
+            f"{ca_file} does not contain certificates in PEM format",
+            "give the PEM file of the CA",
         ) from error
 
 
 def explain_failure(error: httpx.TransportError, peer: Peer, now: datetime) -> DpdpcaError:
-    """Why `peer` could not be asked, and what to do about it.
+    """Explains why `peer` could not be reached, and what to do.
 
     Returns:
-        UnavailableError where another try may help; AuthenticationError where somebody else answers, or shows
-        a certificate that is not accepted.
+        UnavailableError if another try may help; AuthenticationError if another program answers or shows a
+            certificate that is not accepted.
     """
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -105,18 +107,16 @@ def explain_failure(error: httpx.TransportError, peer: Peer, now: datetime) -> D
         if isinstance(cause, socket.gaierror):
             return _unknown_name(cause, peer)
         if isinstance(cause, ConnectionRefusedError):
-            return _unreachable(peer, "nobody listens there (connection refused)", peer.if_not_running)
+            return _unreachable(peer, "no program listens there (connection refused)", peer.if_not_running)
     if isinstance(error, httpx.TimeoutException):
         return _too_slow(error, peer)
     if _is_tls_expected(peer):
         return _tls_expected(peer)
     if isinstance(error, httpx.RemoteProtocolError) and "illegal" in str(error):
-        return AuthenticationError(
-            "not-http", f"{peer} answers with something else than HTTP", "check the port"
-        )
+        return AuthenticationError("not-http", f"{peer} does not answer with HTTP", "check the port")
     if isinstance(error, httpx.ProxyError):
         return _unreachable(
-            peer, "the HTTP proxy that the environment names refuses", "look at HTTPS_PROXY and NO_PROXY"
+            peer, "the HTTP proxy in the environment refuses the connection", "check HTTPS_PROXY and NO_PROXY"
         )
     if isinstance(error, httpx.ReadError | httpx.WriteError | httpx.RemoteProtocolError):
         return UnavailableError(
@@ -124,16 +124,16 @@ def explain_failure(error: httpx.TransportError, peer: Peer, now: datetime) -> D
         )
     reasons = [cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror]
     reason = reasons[0] if reasons else type(error).__name__
-    return _unreachable(peer, reason, "check the address, and the network of this machine")
+    return _unreachable(peer, reason, "check the address and the network of this machine")
 
 
 def explain_answer(failure: DpdpcaError, peer: Peer) -> DpdpcaError:
-    """`failure`, or what lies behind it: web servers say in HTML that plain HTTP came to a port with TLS."""
+    """`failure`, or its real cause: web servers answer in HTML if plain HTTP arrives at a port with TLS."""
     return _tls_expected(peer) if failure.slug == "not-a-proxy" and _is_tls_expected(peer) else failure
 
 
 def _is_tls_expected(peer: Peer) -> bool:
-    """Whether plain http was sent to a port that greets in TLS."""
+    """Whether plain http was sent to a port that speaks TLS."""
     if peer.address.scheme != "http":
         return False
     outgoing = ssl.MemoryBIO()
@@ -142,7 +142,9 @@ def _is_tls_expected(peer: Peer) -> bool:
         greeting.do_handshake()
     where = (peer.address.host, peer.address.port)
     with suppress(OSError), socket.create_connection(where, _LOOK_SECONDS) as link:
-        link.sendall(outgoing.read() + b"\r\n\r\n")  # at the end of a line a server without TLS answers, too
+        link.sendall(
+            outgoing.read() + b"\r\n\r\n"
+        )  # a server without TLS would also answer at the end of a line
         return link.recv(1) in _TLS_RECORDS
     return False
 
@@ -150,7 +152,7 @@ def _is_tls_expected(peer: Peer) -> bool:
 def _tls_expected(peer: Peer) -> AuthenticationError:
     return AuthenticationError(
         "tls-expected",
-        f"{peer} speaks TLS, and plain http was sent to it",
+        f"{peer} requires TLS, but plain http was used",
         f"give https://{peer.address.authority}",
     )
 
@@ -158,7 +160,7 @@ def _tls_expected(peer: Peer) -> AuthenticationError:
 def _refused_certificate(
     error: ssl.SSLCertVerificationError, peer: Peer, now: datetime
 ) -> AuthenticationError:
-    """Says OpenSSL's reason with what it leaves out: dates, names, issuer."""
+    """OpenSSL's reason, with details that it omits: dates, names, issuer."""
     number: int = getattr(error, "verify_code", 0)
     reason = printable(getattr(error, "verify_message", "") or "certificate verify failed", 120).rstrip(".")
     shown = _peer_certificate(peer.address)
@@ -167,29 +169,40 @@ def _refused_certificate(
         what = "has expired"
         if shown is not None:
             ends = shown.not_valid_after_utc
-            what = f"expired at {time_text(ends)}" if ends < now else "is from a CA whose own has expired"
+            what = (
+                f"expired at {time_text(ends)}"
+                if ends < now
+                else "comes from a CA whose own certificate has expired"
+            )
         what += f", and {clock}"
-        next_step = "its operator must renew it; if this clock is wrong, set it"
+        next_step = "its operator must renew it; if the clock of this machine is wrong, correct it"
     elif number == _NOT_YET_VALID:
         what = "is not valid yet"
         if shown is not None:
             begins = shown.not_valid_before_utc
             what = (
-                f"is valid from {time_text(begins)}" if begins > now else "is from a CA whose own is not yet"
+                f"is valid from {time_text(begins)}"
+                if begins > now
+                else "comes from a CA whose own certificate is not valid yet"
             )
         what += f", and {clock}"
-        next_step = "set this machine's clock if it is wrong; otherwise ask the operator"
+        next_step = "correct this machine's clock if it is wrong; otherwise ask the operator"
     elif number in _OTHER_HOST:
-        what = f"is not for {host}, but for {_names(shown)}"
-        next_step = f"use an address that it is for, or ask its operator for a certificate for {host}"
+        what = f"is valid for {_names(shown)}, not for {host}"
+        next_step = f"use an address for which it is valid, or ask its operator for a certificate for {host}"
     elif number == _SELF_SIGNED:
-        what = "is self-signed: no authority vouches for it"
-        next_step = f"if it is the operator's own, get it from the operator and name it with {peer.ca_option}"
+        what = "is self-signed, so no authority confirms it"
+        next_step = (
+            "if the operator made it, get it from the operator over a safe channel and name it with "
+            f"{peer.ca_option}"
+        )
     elif number in _UNKNOWN_ISSUER:
-        what = f"is from an authority that this machine does not trust: {_issuer(shown)}"
-        next_step = f"name the CA with {peer.ca_option}, or let the operator send the intermediate ones along"
+        what = f"comes from an authority that this machine does not trust: {_issuer(shown)}"
+        next_step = (
+            f"name the CA with {peer.ca_option}, or ask the operator to include the intermediate certificates"
+        )
     else:
-        what, next_step = "is not accepted", "tell its operator"
+        what, next_step = "is not accepted", "report this to its operator"
     return AuthenticationError(
         "untrusted-certificate",
         f"the TLS certificate of {peer} {what} (OpenSSL: {reason})",
@@ -199,34 +212,42 @@ def _refused_certificate(
 
 def _failed_handshake(error: ssl.SSLError, peer: Peer) -> DpdpcaError:
     if error.reason in _PLAIN_TEXT:
-        remedy = "check the port, and that its operator has turned TLS on"
+        remedy = "check the port, and ask its operator whether TLS is on"
         if peer.address.is_loopback:
             remedy = f"check the port, or give http://{peer.address.bracketed_host}:{peer.address.port}"
-        return AuthenticationError("no-tls", f"{peer} does not speak TLS: it answers in plain text", remedy)
+        return AuthenticationError("no-tls", f"{peer} does not use TLS: it answers in plain text", remedy)
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return UnavailableError("cut-off", f"{peer} closed the connection in the TLS handshake", "try again")
     reason = (error.reason or "unknown reason").replace("_", " ").lower()
-    return _unreachable(peer, f"the TLS handshake failed ({printable(reason, 80)})", "tell its operator")
+    return _unreachable(
+        peer, f"the TLS handshake failed ({printable(reason, 80)})", "report this to its operator"
+    )
 
 
 def _unknown_name(error: socket.gaierror, peer: Peer) -> UnavailableError:
     if error.errno == socket.EAI_AGAIN:
         return _unreachable(
             peer,
-            f"the name {peer.address.host} cannot be looked up now",
+            f"the name {peer.address.host} cannot be resolved now",
             "check this machine's network and DNS",
         )
     return _unreachable(
-        peer, f"no machine is known by the name {peer.address.host}", "check the address, and the DNS"
+        peer, f"the host name {peer.address.host} is unknown", "check the address and the DNS"
     )
 
 
 def _too_slow(error: httpx.TimeoutException, peer: Peer) -> UnavailableError:
     if isinstance(error, httpx.ConnectTimeout):
         problem = f"{peer} does not answer: no connection within {CONNECT_SECONDS:.0f} s"
-        return UnavailableError("no-answer", problem, "check the address, and for a firewall on the way")
-    doing = "does not take what is sent to it" if isinstance(error, httpx.WriteTimeout) else "does not answer"
-    return UnavailableError("no-answer", f"{peer} is connected, but {doing} in time", "try again later")
+        return UnavailableError("no-answer", problem, "check the address, and look for a firewall in between")
+    doing = (
+        "does not accept the data that is sent"
+        if isinstance(error, httpx.WriteTimeout)
+        else "does not answer"
+    )
+    return UnavailableError(
+        "no-answer", f"{peer} accepted the connection, but {doing} in time", "try again later"
+    )
 
 
 def _unreachable(peer: Peer, reason: str, next_step: str) -> UnavailableError:
@@ -240,7 +261,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _peer_certificate(address: Address) -> x509.Certificate | None:
-    """What the peer shows of itself, unverified; None where there is no TLS."""
+    """The certificate that the peer shows, unverified; None if there is no TLS."""
     with (
         suppress(OSError, ValueError),
         socket.create_connection((address.host, address.port), _LOOK_SECONDS) as link,
@@ -258,7 +279,7 @@ def _unverified() -> ssl.SSLContext:
 
 
 def _names(certificate: x509.Certificate | None) -> str:
-    """The hosts that a certificate is for, as it says; only for people to read."""
+    """The hosts for which a certificate claims to be valid; for people only."""
     names: list[str] = []
     with suppress(ValueError, x509.ExtensionNotFound):
         if certificate is not None:
@@ -273,5 +294,5 @@ def _names(certificate: x509.Certificate | None) -> str:
 def _issuer(certificate: x509.Certificate | None) -> str:
     with suppress(ValueError):
         if certificate is not None:
-            return printable(certificate.issuer.rfc4514_string(), 120) or "an unnamed one"
-    return "an unknown one"
+            return printable(certificate.issuer.rfc4514_string(), 120) or "an unnamed authority"
+    return "an unknown authority"

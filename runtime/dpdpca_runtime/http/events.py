@@ -1,4 +1,4 @@
-"""Server-sent events as a proxy sends them: `event`, `data` with a JSON object, comments as heartbeat."""
+"""Server-sent events of a proxy: `event`, `data` with a JSON object, and comments as heartbeat."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from dpdpca_runtime.http.answers import StudyUpdate
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[StudyUpdate]:
-    """The events in a stream of lines; one that the stream cuts off is dropped, as the standard says.
+    """The events in a stream of lines. An incomplete event at the end is dropped, as the standard says.
 
     Raises:
         LimitError: an event is larger than any that a proxy sends.

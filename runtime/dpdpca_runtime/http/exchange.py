@@ -1,6 +1,7 @@
-"""One request and its answer: tried again, bounded, errors given their class.
+"""One request and its answer, with retries, size limits and typed errors.
 
-The only HTTP client of the product: what asks a proxy and what asks the data user's service both stand on it.
+This is the only HTTP client of the product. The clients for a proxy and for the data user's service both use
+it.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,10 +42,10 @@ _TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS)
 _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS, read=3 * HEARTBEAT_SECONDS)
 _PASSING = frozenset({408, 429, 502, 503, 504, 507})
 _NOT_DONE = frozenset({429, 503, 507})
-"""Of the passing ones, those that say that nothing was done."""
+"""The temporary errors which say that nothing was done."""
 
 Authorize = Callable[[httpx.Request, bytes | None, datetime], object]
-"""Puts into a request, whose body is the second argument, what shows who asks; the third is now."""
+"""Adds the caller's credentials to a request. The second argument is its body, the third is the time."""
 
 
 def _now() -> datetime:
@@ -56,11 +57,11 @@ class Call:
     """A request to make.
 
     Attributes:
-        limit_bytes: the largest body that is accepted in answer.
-        is_open: True for what anybody may ask, before there is an enrolment.
-        is_repeatable: whether a second arrival is treated like the first. Otherwise the call is tried again
-            only where the answer says that nothing was done.
-        takes_html: whether the answer is a page; any other answer in HTML is of another site.
+        limit_bytes: the largest accepted body of the answer.
+        is_open: True for requests that need no credentials.
+        is_repeatable: whether the route is idempotent. If not, the call is only retried if the answer says
+            that nothing was done.
+        takes_html: whether the answer is a page. Any other answer in HTML comes from another site.
     """
 
     method: str
@@ -75,13 +76,13 @@ class Call:
 
 
 class Exchange:
-    """Connections to one service, kept alive. Safe to share between threads.
+    """Persistent connections to one service. It is thread-safe.
 
     Args:
-        peer: who is asked.
+        peer: the service.
         authorize: applied to each call that is not open.
-        patience: how long to try again what fails in passing.
-        ca_file: PEM file of the authority that issued the peer's certificate, instead of the system's.
+        patience: how long to retry temporary failures.
+        ca_file: a PEM file with the authority that issued the peer's certificate, instead of the system's.
         transport, now: for tests.
     """
 
@@ -113,11 +114,11 @@ class Exchange:
         self._client.close()
 
     def ask(self, call: Call, most_growth_bytes: int = MOST_GROWTH_BYTES) -> dict[str, Any]:
-        """The JSON object that a 2xx answer holds; raises as `send`.
+        """The JSON object in a 2xx answer. Raises like `send`.
 
         Raises:
             LimitError: `too-large`, see `check_growth`.
-            MessageError: it is no JSON object that can be read.
+            MessageError: it is not a readable JSON object.
         """
         content = self.send(call)
         try:
@@ -130,12 +131,12 @@ class Exchange:
             ) from error
 
     def send(self, call: Call) -> bytes:
-        """The body of a 2xx answer.
+        """Sends a call and returns the body of a 2xx answer.
 
         Raises:
-            DpdpcaError: the class that the peer's problem document names.
+            DpdpcaError: the error that the peer's problem document names.
             UnavailableError: nobody answered within the caller's patience.
-            AuthenticationError: somebody else answers, or shows a certificate that is not accepted.
+            AuthenticationError: another program answers or shows a certificate that is not accepted.
             LimitError: the answer is larger than `call.limit_bytes`.
         """
         attempts = self._patience.begin()
@@ -157,7 +158,7 @@ class Exchange:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[Iterator[str]]:
-        """The lines of an answer that does not end by itself; tried once."""
+        """The lines of an answer that does not end by itself. It is not retried."""
         try:
             with self._open(call, _STREAM_TIMEOUT) as response:
                 yield _lines(response)
@@ -183,9 +184,10 @@ class Exchange:
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise MessageError(
-                    "malformed", f"the answer of {self._peer.name} is compressed, which was not asked for"
+                    "malformed", f"{self._peer.name}'s answer is compressed, although this was not requested"
                 )
-            # A page for people is of another site, or of a network that wants a login, whatever its status.
+            # An HTML page comes from another site, or from a network that requires a login, whatever its
+            # status.
             is_page = response.headers.get("content-type", "").startswith("text/html")
             if not response.is_success or (is_page and not call.takes_html):
                 raise self._failure(response)
@@ -205,15 +207,15 @@ class Exchange:
         if isinstance(failure, AuthenticationError) and failure.slug == "stale-request":
             failure = self._explain_clocks(failure, response.headers.get("date"))
         if failure.slug == "wrong-address":
-            asked = f"this machine asked for {self._peer.address.authority}"
+            asked = f"this machine used the address {self._peer.address.authority}"
             failure = AuthenticationError(
-                failure.slug, f"{asked}, and {self._peer.name} says: {failure.problem}", failure.next_step
+                failure.slug, f"{asked}; {self._peer.name} answered: {failure.problem}", failure.next_step
             )
         failure = explain_answer(failure, self._peer)
         return _PassingError(failure, response.status_code) if response.status_code in _PASSING else failure
 
     def _explain_clocks(self, failure: AuthenticationError, date: str | None) -> AuthenticationError:
-        """Both times and their difference, where the proxy told its own."""
+        """Adds both times and their difference, if the proxy sent its time."""
         try:
             theirs = parsedate_to_datetime(date or "").astimezone(UTC)
         except ValueError:
@@ -224,11 +226,10 @@ class Exchange:
             return failure
         return AuthenticationError(
             failure.slug,
-            f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'}"
-            f" that of {self._peer.name}"
-            f" (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} UTC),"
-            f" and {WINDOW_SECONDS} s are allowed",
-            "set the clock that is wrong, best by NTP, and try again",
+            f"this machine's clock is {abs(seconds)} s {'ahead of' if seconds > 0 else 'behind'} "
+            f"{self._peer.name}'s (here {ours:%Y-%m-%d %H:%M:%S} UTC, there {theirs:%Y-%m-%d %H:%M:%S} "
+            f"UTC), but at most {WINDOW_SECONDS} s are allowed",
+            "correct the wrong clock, preferably with NTP, and try again",
         )
 
     def _read(self, response: httpx.Response, limit_bytes: int) -> bytes:
@@ -238,30 +239,31 @@ class Exchange:
             if len(content) > limit_bytes:
                 raise LimitError(
                     "too-large",
-                    f"the answer of {self._peer.name} is larger than {limit_bytes} bytes",
+                    f"{self._peer.name}'s answer is larger than the limit of {limit_bytes} bytes",
                     "check the address",
                 )
         return bytes(content)
 
     def _without_events(self, error: httpx.TransportError) -> UnavailableError:
-        """Of a stream that is silent, or ends otherwise than by the proxy's will."""
+        """The error for a stream that is silent or that broke off."""
         if isinstance(error, httpx.ReadTimeout):
             return UnavailableError(
                 "no-events",
-                f"{self.url} is silent, where a proxy says something every {HEARTBEAT_SECONDS:.0f} s",
-                "something before the proxy holds events back: in nginx proxy_buffering must be off for them;"
-                " until then ask for the study itself",
+                f"{self.url} sends no events, although a proxy sends something every "
+                f"{HEARTBEAT_SECONDS:.0f} s",
+                "a reverse proxy delays the events; for nginx, the operator must set proxy_buffering "
+                "off; until then, poll the study instead",
             )
         return UnavailableError(
             "no-events",
-            f"{self.url} broke its events off",
-            "listen again; something before the proxy must bear a silence of"
-            f" {HEARTBEAT_SECONDS:.0f} s and more: in nginx proxy_read_timeout",
+            f"the event stream of {self.url} broke off",
+            "listen again; if this persists, a reverse proxy must allow a silence of more than "
+            f"{HEARTBEAT_SECONDS:.0f} s (nginx: proxy_read_timeout)",
         )
 
 
 class _PassingError(Exception):
-    """An answer that says to come back later; never leaves this file."""
+    """An answer that asks to try again later. It is only used in this file."""
 
     def __init__(self, failure: DpdpcaError, status: int) -> None:
         super().__init__(failure.slug)
@@ -269,7 +271,7 @@ class _PassingError(Exception):
 
 
 def _lines(response: httpx.Response) -> Iterator[str]:
-    """The lines of a stream, none longer than a statement may be (httpx itself would wait for ever)."""
+    """The lines of a stream. Lines longer than a statement are refused (httpx would wait forever)."""
     rest = b""
     for piece in response.iter_bytes():
         *whole, rest = (rest + piece).split(b"\n")

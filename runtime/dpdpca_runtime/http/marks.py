@@ -1,7 +1,7 @@
-"""The highest generation that a proxy has signed for this party, so that one that falls is noticed.
+"""Remembers the highest generation that a proxy has signed for this party, and detects if it falls.
 
-A proxy whose database was put back from an older copy would draw noise again, or hold shares that were taken
-back. Its own guard is a file on its machine; this is the other parties' memory of the same.
+A proxy with a database from an older copy would draw noise a second time, or have shares that were withdrawn.
+The proxy's own protection is a file on its machine. This module gives the other parties the same protection.
 """
 
 import json
@@ -16,8 +16,8 @@ from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.files import private_dir, read_private, write_private
 
 _NEXT_STEP = (
-    "do not go on; ask the proxy's operator whether an older copy of its database was put back, and tell the"
-    " others. Only when that is settled, delete the line of this proxy from this file"
+    "do not continue; ask the proxy's operator whether an older copy of its database was restored, and "
+    "tell the other parties. Only after that, delete the entry of this proxy from this file"
 )
 
 
@@ -25,9 +25,9 @@ class SeenMarks:
     """The file of marks, by the proxy's key.
 
     Args:
-        path: made with the first mark.
-        first_key: the raw Ed25519 key under which a proxy was met, of any of its keys: one that rotates its
-            keys goes on with its generations.
+        path: created with the first mark.
+        first_key: returns, for any key of a proxy, the raw Ed25519 key under which it was first met. So
+            generations continue when the proxy rotates its keys.
     """
 
     def __init__(self, path: Path, first_key: Callable[[bytes], bytes] = lambda key: key) -> None:
@@ -36,40 +36,43 @@ class SeenMarks:
         self._lock = threading.Lock()
 
     def known(self, proxy: bytes) -> tuple[int, str] | None:
-        """The highest (generation, head) that this proxy has signed; to be read before it is asked again."""
+        """The highest (generation, head) that this proxy has signed. Read it before the next request."""
         return self._read().get(self._first_key(proxy).hex())
 
     def check(
         self, proxy: bytes, study: StudyId, state: str, mark: bytes | None, known: tuple[int, str] | None
     ) -> None:
-        """Hold a proxy's mark against what it signed before, and remember the higher one.
+        """Compares a proxy's mark with the remembered one, and stores the higher one.
 
         Args:
-            proxy: raw Ed25519 key of the pinned proxy.
-            study, state: what the mark must speak of.
-            mark: the statement as received; None where there was none.
-            known: from before the mark was asked for.
+            proxy: the raw Ed25519 key of the pinned proxy.
+            study, state: the study and state that the mark must name.
+            mark: the statement as received; None if there was none.
+            known: the remembered mark, read before the request.
 
         Raises:
-            AuthenticationError: `generation-fell`, `history-differs`, or the mark is missing or of another
-                study or state than the answer that it came with.
+            AuthenticationError: `generation-fell`, `history-differs`, or the mark is missing or names another
+                study or state than the answer with which it came.
         """
         if mark is None:
             if known is not None:
-                raise self._alarm("generation-fell", "the proxy no longer says at which generation it stands")
+                raise self._alarm("generation-fell", "the proxy no longer states its generation")
             return
         said = StudyMark.parse(verify_statement("mark", mark, proxy))
         if (said.study, said.state) != (study, state):
-            raise self._alarm("history-differs", "the proxy has signed another state than it says")
+            raise self._alarm(
+                "history-differs", "the proxy has signed another state than the one in its answer"
+            )
         if known is not None and said.generation < known[0]:
             raise self._alarm(
                 "generation-fell",
-                f"the proxy stood at generation {known[0]} and now says {said.generation}:"
-                " an older copy of its database was put back",
+                f"the proxy was at generation {known[0]}, but now states {said.generation}: an older copy "
+                "of its database was restored",
             )
         if known is not None and said.generation == known[0] and said.head.hex() != known[1]:
             raise self._alarm(
-                "history-differs", f"the proxy has signed two histories up to generation {said.generation}"
+                "history-differs",
+                f"the proxy has signed two different histories up to generation {said.generation}",
             )
         if known is None or said.generation > known[0]:
             self._remember(proxy, said.generation, said.head)
@@ -91,8 +94,8 @@ class SeenMarks:
         except (ValueError, TypeError, AttributeError) as error:
             raise IntegrityError(
                 "state-corrupt",
-                "the file of the proxies' generations holds something else",
-                "put it back from a backup",
+                "the file of the proxies' generations is damaged",
+                "restore it from a backup",
                 place=str(self._path),
             ) from error
 

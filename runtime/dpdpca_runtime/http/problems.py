@@ -1,4 +1,4 @@
-"""A problem document (RFC 9457) turned back into the error class that the peer raised."""
+"""Turns a problem document (RFC 9457) back into the error class that the peer raised."""
 
 import json
 from collections.abc import Mapping
@@ -42,54 +42,57 @@ _BY_STATUS: dict[int, type[DpdpcaError]] = {
     507: UnavailableError,
 }
 _BY_SLUG: dict[tuple[int, str], type[DpdpcaError]] = {
-    # Classes that share a status with another one.
+    # Slugs of classes that share a status with another class.
     (403, "manifest-refused"): PolicyError,
     (403, "records-out-of-range"): PolicyError,
     (422, "malformed-rows"): InputError,
 }
 
 
-_BETWEEN = "something before {name}"
+_BETWEEN = "a server in front of {name}"
 _BY_SOMETHING_ELSE: dict[int, tuple[str, str]] = {
-    301: ("the address points elsewhere", "give the address of {name} itself: no redirect is followed"),
-    400: (f"{_BETWEEN} does not understand the request", "check the address, and https in it"),
+    301: ("the address points elsewhere", "give the address of {name} itself; redirects are not followed"),
+    400: (
+        f"{_BETWEEN} does not understand the request",
+        "check the address, and whether it begins with https",
+    ),
     404: (
-        "something else than a {kind} answers at this address",
-        "check the address; a {kind} needs a host name or a port of its own and cannot stand under a path",
+        "the program at this address is not a {kind}",
+        "check the address; a {kind} needs its own host name or port and cannot be under a path",
     ),
     408: (
         f"sending took longer than {_BETWEEN} allows",
-        "its operator can raise client_body_timeout (nginx)",
+        "the operator can raise client_body_timeout (nginx)",
     ),
     429: (
-        f"{_BETWEEN} takes no more requests now",
-        "try again later; its operator can raise limit_req (nginx)",
+        f"{_BETWEEN} accepts no more requests now",
+        "try again later; the operator can raise limit_req (nginx)",
     ),
     502: (
-        f"{_BETWEEN} does not reach it",
-        "its operator must see that {name} runs and listens where proxy_pass (nginx) points",
+        f"{_BETWEEN} cannot reach {{name}}",
+        "the operator must check that {name} is running and listens where proxy_pass (nginx) points",
     ),
-    503: (f"{_BETWEEN} takes no more requests now, or {{name}} is stopped", "try again later"),
+    503: (f"{_BETWEEN} accepts no more requests now, or {{name}} is stopped", "try again later"),
     504: (
-        f"{_BETWEEN} has waited in vain for its answer",
-        "try again later; its operator can raise proxy_read_timeout (nginx)",
+        f"{_BETWEEN} got no answer from {{name}} in time",
+        "try again later; the operator can raise proxy_read_timeout (nginx)",
     ),
 }
-"""Status of an answer that no service of ours gave → what it means, and what to do."""
+"""Status of an answer that did not come from one of our services → its meaning, and what to do."""
 
 
 def error_from_response(
     peer: Peer, status: int, media_type: str, content: bytes, retry_after: str | None, sent_bytes: int = 0
 ) -> DpdpcaError:
-    """The error that a response of `status` ≥ 300, or one that the peer did not give, stands for.
+    """The error for a response with `status` ≥ 300, or for one that did not come from the peer.
 
     Args:
-        peer: who was asked.
-        status: HTTP status.
-        media_type: of the Content-Type header, may be empty.
-        content: the body, untrusted; its text is made printable and cut.
-        retry_after: the Retry-After header; only its form in seconds is used.
-        sent_bytes: length of the request's body.
+        peer: the service.
+        status: the HTTP status.
+        media_type: from the Content-Type header; may be empty.
+        content: the body, untrusted. Its text is made printable and truncated.
+        retry_after: the Retry-After header. Only its form in seconds is used.
+        sent_bytes: the length of the request's body.
     """
     problem = _problem(content)
     wait = _seconds(problem.get("retry_after_seconds"), retry_after)
@@ -127,13 +130,13 @@ def _seconds(member: Any, header: str | None) -> int | None:
 
 
 def _foreign(peer: Peer, status: int, media_type: str, wait: int | None, sent_bytes: int) -> DpdpcaError:
-    """Something on the way answered, or it is no service of ours."""
+    """The error for an answer from a server in between, or from a program that is not one of our services."""
     answer = f"answer {status}, {printable(media_type, 60) or 'no media type'}"
     if status == 413:
         return LimitError(
             "too-large-on-the-way",
-            f"something before {peer.name} refuses a body of {sent_bytes:,} bytes ({answer})",
-            f"its operator must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB: client_max_body_size (nginx)",
+            f"a server in front of {peer.name} refuses a body of {sent_bytes:,} bytes ({answer})",
+            f"the operator must allow {COMPONENTS_LIMIT_BYTES >> 20} MiB (nginx: client_max_body_size)",
         )
     meaning, next_step = _BY_SOMETHING_ELSE.get(
         301 if 300 <= status < 400 else status, _BY_SOMETHING_ELSE[404]

@@ -1,4 +1,4 @@
-"""When a request is tried again: exponential backoff with full jitter, within the caller's patience."""
+"""Retries of requests: exponential backoff with full jitter, within the caller's patience."""
 
 import secrets
 import time
@@ -10,13 +10,13 @@ _JITTER = secrets.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a client keeps trying what failed in passing.
+    """How long a client retries temporary failures.
 
     Attributes:
         seconds: from the first failure to the last try; 0 tries once.
-        first_seconds: upper end of the first random wait; each later one doubles it.
-        longest_seconds: upper end of any wait, but for what the server asks in Retry-After.
-        on_wait: told the reason and the seconds before each wait, for a person who looks on.
+        first_seconds: the upper bound of the first random wait; each later wait doubles it.
+        longest_seconds: the upper bound of any wait, except one that the server asks for in Retry-After.
+        on_wait: called with the reason and the seconds before each wait, to inform a person.
         sleep, clock, jitter: for tests; jitter(limit) is uniform in [0, limit].
     """
 
@@ -41,13 +41,13 @@ class Attempts:
         self._deadline: float | None = None
 
     def wait(self, reason: str, retry_after_seconds: int | None) -> bool:
-        """Sleep before the next try; False, without sleeping, once patience would end before it."""
+        """Sleeps before the next try. Returns False without sleeping if the patience would end before it."""
         patience = self._patience
         now = patience.clock()
         if self._deadline is None:
             self._deadline = now + patience.seconds
         limit = min(patience.longest_seconds, patience.first_seconds * 2.0 ** min(self._failures, 16))
-        # Jitter also on top of Retry-After: a thousand owners are told the same number.
+        # Jitter is also added to Retry-After, because a thousand owners may get the same number.
         pause = (retry_after_seconds or 0) + patience.jitter(limit)
         if now + pause > self._deadline:
             return False

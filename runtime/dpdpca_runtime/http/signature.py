@@ -1,6 +1,6 @@
-"""HTTP Message Signatures (RFC 9421) on requests, with everything that the proxy demands.
+"""HTTP Message Signatures (RFC 9421) on requests, as the proxy requires them.
 
-The library would sign less by default; components, tag and nonce are those of dpdpca_protocol.wire.http.
+By default the library would sign less. Components, tag and nonce are those of dpdpca_protocol.wire.http.
 """
 
 import secrets
@@ -42,10 +42,10 @@ class RequestSigner:
         return self._key.public.party_id.hex()
 
     def sign(self, request: httpx.Request, body: bytes | None, created: datetime) -> None:
-        """Add Content-Digest (with a body), Signature-Input and Signature to `request`.
+        """Adds Content-Digest (if there is a body), Signature-Input and Signature to `request`.
 
         Args:
-            request: complete but for these headers; with a body it has a Content-Type.
+            request: complete except for these headers. With a body it has a Content-Type.
             body: its exact content, or None without one.
             created: now, with a time zone.
         """

@@ -1,7 +1,7 @@
 "use strict";
-// Everything from the proxy goes in as text, never as markup: titles were written by strangers.
+// Everything from the proxy is inserted as text, never as markup, because strangers write the titles.
 
-const PHASES = { aggregate: "multiplying shares", count: "asking for the count", draw: "drawing noise", release: "making the release" };
+const PHASES = { aggregate: "multiplying shares", count: "waiting for the count", draw: "drawing noise", release: "making the release" };
 
 function cell(row, text, className) {
   const td = row.insertCell();

@@ -1,8 +1,8 @@
-"""From a request to a known caller and a whole, genuine body: the first lines of every route.
+"""Turns a request into a known caller and a complete, authentic body.
 
-The order matters. The head's signature is checked before a byte of the body is read, the role before the
-body is kept, the digest before the nonce is spent. Where bodies are large, whether the caller may send this
-one now is asked before any of it is read.
+Every route begins with this. The order matters. The signature of the head is checked before a byte of the
+body is read, the role before the body is kept, and the digest before the nonce is used. For large bodies, the
+permission to send one now is checked before any of it is read.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -30,12 +30,14 @@ USER = frozenset({"user"})
 
 StudyPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The study's id.")]
 PartyPath = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The caller's own id.")]
-PositionPath = Annotated[str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="A chunk's place, from 0.")]
+PositionPath = Annotated[
+    str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="The index of the chunk, from 0.")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request that a party with the right role made, once."""
+    """An authenticated request of a party with a suitable role. It was not replayed."""
 
     caller: PartyRow
     body: bytes
@@ -44,13 +46,13 @@ class SignedRequest:
 async def signed_request(
     request: Request, roles: frozenset[str], *, media_type: str = JSON_MEDIA_TYPE, max_bytes: int = 0
 ) -> SignedRequest:
-    """Who sent `request`, and its body.
+    """The sender of `request`, and its body.
 
     Args:
         request: untrusted.
-        roles: who may use the route.
-        media_type: of the body.
-        max_bytes: largest body; 0 for a route that takes none.
+        roles: the roles that may use the route.
+        media_type: the media type of the body.
+        max_bytes: the largest body; 0 for a route without a body.
 
     Raises:
         AuthenticationError, NotAllowedError, MessageError, LimitError: see `identity`, `limits` and `rate`.
@@ -60,7 +62,7 @@ async def signed_request(
     if max_bytes:
         body = await read_body(request, media_type, max_bytes)
     elif ReceivedHead.of(request).has_body:
-        raise MessageError("malformed", "this route takes no body", "send the request without one")
+        raise MessageError("malformed", "this route accepts no body", "send the request without a body")
     await run_in_threadpool(_accept, proxy_of(request), known, body)
     return SignedRequest(known.caller, body)
 
@@ -69,17 +71,18 @@ async def signed_request(
 async def large_request(
     request: Request, roles: frozenset[str], most_bytes: Callable[[PartyRow], int], large: LargeBodies
 ) -> AsyncIterator[SignedRequest]:
-    """As `signed_request`, where bodies are large: nothing of one is read that could not be of use.
+    """Like `signed_request`, for large bodies. A body that would be refused is not read.
 
     Args:
         request: untrusted.
-        roles: who may use the route.
-        most_bytes: how large the body may be, or why the caller may not send one now; called in a thread.
-        large: where it finds room, for its declared length if it has one.
+        roles: the roles that may use the route.
+        most_bytes: returns the largest allowed body, or raises if the caller may not send one now. It is
+            called in a thread.
+        large: reserves memory for the declared length, or for the largest body if no length is declared.
 
     Raises:
-        UnavailableError: `busy`, no room for it at the moment.
-        DpdpcaError: what `most_bytes` raises, and all that `signed_request` raises.
+        UnavailableError: `busy`, there is no room for the body now.
+        DpdpcaError: all errors of `most_bytes` and `signed_request`.
     """
     known = await _known_head(request, roles)
     size = await run_in_threadpool(most_bytes, known.caller)
@@ -90,8 +93,9 @@ async def large_request(
 
 
 async def check_addressed_here(request: Request) -> None:
-    """That a request is meant for this proxy, also where it is not signed: so a reverse proxy that breaks
-    signatures is found by the first request of an enrolment.
+    """Checks that a request, signed or not, is addressed to this proxy.
+
+    So the first request of an enrolment already detects a reverse proxy that breaks signatures.
 
     Raises:
         AuthenticationError: `wrong-address`.
@@ -111,7 +115,7 @@ def study_id(text: str) -> StudyId:
 
 
 def json_response(content: bytes, status: int = 200) -> Response:
-    """Bytes that are JSON already, sent as they are."""
+    """A response with bytes that are already JSON."""
     return Response(
         content, status_code=status, media_type=JSON_MEDIA_TYPE, headers={"Cache-Control": "no-store"}
     )
@@ -119,7 +123,7 @@ def json_response(content: bytes, status: int = 200) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _KnownHead:
-    """A head that an enrolled party signed; whether it came before is not asked yet."""
+    """A head that an enrolled party signed. Replays are not checked yet."""
 
     verifier: SignatureVerifier
     signed: SignedHead

@@ -1,4 +1,4 @@
-"""Which problems the proxy's routes give: groups that a route names in `operation`."""
+"""Groups of problems that the proxy's routes can give. A route names groups in `operation`."""
 
 from typing import Any, Final
 
@@ -12,10 +12,10 @@ EVERYWHERE: Final = (
     "too-many",
     "wrong-address",
 )
-"""What the edge and the store say before or below any route."""
+"""Problems from the HTTP edge and the store that any route can give."""
 
 WRITES: Final = (*EVERYWHERE, "generation-mismatch")
-"""Where the state moves, as it does with the nonce of every signed request."""
+"""Problems of routes that change state. Every signed request does, because its nonce is stored."""
 
 SIGNED: Final = (
     *WRITES,
@@ -25,13 +25,13 @@ SIGNED: Final = (
     "stale-request",
     "unknown-key",
 )
-"""A signed request of any role."""
+"""Problems of a signed request of any role."""
 
 BODY: Final = ("too-large", "unsupported-media-type")
 STATEMENT: Final = (*BODY, "not-canonical", "bad-signature")
 
 STUDY: Final = (*SIGNED, "not-found")
-"""A study is named by anybody who is enrolled."""
+"""Problems of a route for a study that any enrolled party may use."""
 OF_ONE_ROLE: Final = (*STUDY, "wrong-role")
 OF_ITS_USER: Final = (*OF_ONE_ROLE, "not-the-study-owner")
 
@@ -52,14 +52,14 @@ SECURITY: Final[dict[str, Any]] = {
         "type": "apiKey",
         "in": "header",
         "name": "Signature",
-        "description": "An HTTP message signature (RFC 9421) by the caller's enrolled Ed25519 key, labelled"
-        " sig1, over @method, @authority, @path and @query, with a body over content-digest and content-type"
-        " too.",
+        "description": "An HTTP message signature (RFC 9421) with the caller's enrolled Ed25519 key and the"
+        " label sig1. It covers @method, @authority, @path and @query. If there is a body, it also covers"
+        " content-digest and content-type.",
     },
     "signature-input": {
         "type": "apiKey",
         "in": "header",
         "name": "Signature-Input",
-        "description": "What is signed, with created, keyid, nonce and the tag dpdpca.",
+        "description": "The signed components, with created, keyid, nonce and the tag dpdpca.",
     },
 }

@@ -16,7 +16,7 @@ router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
 
 @router.get(
     "/events",
-    summary="State and progress, live (text/event-stream)",
+    summary="Follow state and progress live (text/event-stream)",
     response_class=Response,
     **operation(
         events(state=StudySummary, progress=StudyProgress),
@@ -31,7 +31,7 @@ async def read_events(request: Request, study: StudyPath) -> Response:
 
 
 async def event_stream(news: AsyncIterator[bytes]) -> Response:
-    """The stream as a response; what refuses it is raised before the response begins."""
+    """The stream as a response. A refusal is raised before the response begins."""
     first = await anext(news, b"")
 
     async def body() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Who is here: the proxy's card, enrolment, and the enrolled parties."""
+"""The proxy's card, enrolment, and the enrolled parties."""
 
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1", tags=["parties"])
 
 @router.get(
     "/proxy",
-    summary="The proxy's self-signed card: name, address, keys",
+    summary="Read the proxy's self-signed card: name, address and keys",
     **operation(signed("proxy"), EVERYWHERE, described="The card.", is_open=True),
 )
 async def read_card(request: Request) -> Response:
@@ -32,7 +32,7 @@ async def read_card(request: Request) -> Response:
 
 @router.get(
     "/proxy/rotations",
-    summary="How the proxy's first key led to the one in its card",
+    summary="Read the rotations that lead from the proxy's first key to the key in its card",
     **operation(Rotations, EVERYWHERE, described="The proxy's own rotations.", is_open=True),
 )
 async def read_proxy_rotations(request: Request) -> Response:
@@ -72,7 +72,7 @@ async def enrol_party(request: Request) -> Response:
 
 @router.get(
     "/parties",
-    summary="The enrolled parties and their keys",
+    summary="List the enrolled parties and their keys",
     **operation(Parties, SIGNED, described="All parties."),
 )
 async def read_parties(request: Request) -> Response:
@@ -83,7 +83,7 @@ async def read_parties(request: Request) -> Response:
 
 @router.get(
     "/parties/rotations",
-    summary="Which enrolled key gave way to which other, signed by both",
+    summary="List the key rotations of enrolled parties, each signed by both keys",
     **operation(Rotations, SIGNED, described="The rotations of all parties."),
 )
 async def read_rotations(request: Request) -> Response:
@@ -93,7 +93,7 @@ async def read_rotations(request: Request) -> Response:
 
 @router.post(
     "/parties/{party}/rotations",
-    summary="Put another key in the place of the caller's own",
+    summary="Replace the caller's own key",
     **operation(
         Successor,
         [
@@ -105,7 +105,7 @@ async def read_rotations(request: Request) -> Response:
             "too-many-rotations",
             "unfit-sealing-key",
         ],
-        described="The key is replaced.",
+        described="The key was replaced.",
         body=signed("rotation"),
         body_described="A rotation statement signed by the old key and the new.",
     ),

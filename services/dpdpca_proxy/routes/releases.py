@@ -1,4 +1,4 @@
-"""After closing: the count and its answer, the release, the components."""
+"""Routes after closing: the count and its answer, the release, the components."""
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -36,7 +36,7 @@ router = APIRouter(prefix="/v1/studies/{study}", tags=["releases"])
 
 @router.get(
     "/count",
-    summary="E[N] of a masked study, as a signed challenge",
+    summary="Read E[N] of a masked study as a signed challenge",
     **operation(
         signed("count-challenge"),
         [*OF_ITS_USER, "no-count", "not-ready", "wrong-state"],
@@ -52,7 +52,7 @@ async def read_count(request: Request, study: StudyPath) -> Response:
 
 @router.post(
     "/count",
-    summary="N with its proof",
+    summary="Answer the count challenge: N with its proof",
     **operation(
         None,
         [
@@ -66,7 +66,7 @@ async def read_count(request: Request, study: StudyPath) -> Response:
             "wrong-state",
         ],
         status=204,
-        described="The answer is taken.",
+        described="The answer was accepted.",
         body=signed("count-answer"),
         body_described="A count answer signed by the data user.",
     ),
@@ -86,7 +86,7 @@ async def send_count(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/release",
-    summary="The signed release, its cohort's statements and the transcript up to it",
+    summary="Read the signed release, its cohort's statements and the transcript up to it",
     **operation(Release, [*OF_ITS_USER, "not-ready", "wrong-state"], described="The release."),
 )
 async def read_release(request: Request, study: StudyPath) -> Response:
@@ -98,7 +98,7 @@ async def read_release(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/release/chunks/{position}",
-    summary="One chunk of the release",
+    summary="Read one chunk of the release",
     response_class=Response,
     **operation(binary(), [*OF_ITS_USER, "not-ready", "wrong-state"], described="The chunk."),
 )
@@ -117,7 +117,7 @@ async def read_release_chunk(request: Request, study: StudyPath, position: Posit
         None,
         [*OF_ITS_USER, *STATEMENT, "components-differ", "not-ready", "wrong-state"],
         status=204,
-        described="The components are published.",
+        described="The components were published.",
         body=signed("components"),
         body_described="A components statement signed by the data user.",
     ),
@@ -135,7 +135,7 @@ async def publish_components(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/components",
-    summary="The components that were published to the cohort",
+    summary="Read the components that were published to the cohort",
     **operation(
         Published, [*STUDY, "not-in-the-cohort", "not-ready", "wrong-state"], described="The statement."
     ),

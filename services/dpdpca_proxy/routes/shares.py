@@ -1,4 +1,4 @@
-"""An owner's share: chunks, what arrived, complete, withdraw."""
+"""Routes for an owner's share: send chunks, read its state, complete, withdraw."""
 
 from typing import Annotated
 
@@ -28,13 +28,14 @@ from dpdpca_runtime.asgi.contract import binary, operation, signed
 from dpdpca_runtime.bodies import ShareStatus
 
 CHUNK_LIMIT_BYTES = CHUNK_CIPHERTEXTS * MOST_BITS // 4 + SEALING_OVERHEAD_BYTES
-"""The largest chunk of any study; the exact length follows from the manifest."""
+"""The largest chunk of any study. The exact length follows from the manifest."""
 
 SHARE_STATEMENT_LIMIT_BYTES = 1024 * 1024
-"""A share statement lists every chunk of a share."""
+"""The largest share statement. It lists every chunk of a share."""
 
 VersionQuery = Annotated[
-    str, Query(pattern="^[1-9][0-9]{0,9}$", description="The share version that the chunk belongs to.")
+    str,
+    Query(pattern="^[1-9][0-9]{0,9}$", description="The version of the share to which the chunk belongs."),
 ]
 
 router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
@@ -42,7 +43,7 @@ router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
 
 @router.put(
     "/chunks/{position}",
-    summary="Send one chunk",
+    summary="Send one chunk of the caller's share",
     **operation(
         None,
         [
@@ -56,7 +57,7 @@ router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
             "shares-deleted",
         ],
         status=204,
-        described="The chunk is stored.",
+        described="The chunk was stored.",
         body=binary(),
         body_described="The chunk, sealed to the proxy's X25519 key.",
     ),
@@ -80,7 +81,7 @@ async def send_chunk(
 
 @router.get(
     "",
-    summary="Which chunks arrived, and the receipt",
+    summary="Read which chunks arrived, and the receipt",
     **operation(ShareStatus, OF_ONE_ROLE, described="The caller's share."),
 )
 async def read_share(request: Request, study: StudyPath) -> Response:
@@ -100,7 +101,7 @@ async def read_share(request: Request, study: StudyPath) -> Response:
 
 @router.post(
     "/complete",
-    summary="Make the share count; the answer is the signed receipt",
+    summary="Complete the share; the answer is the signed receipt",
     **operation(
         signed("receipt"),
         [
@@ -136,11 +137,11 @@ async def complete_share(request: Request, study: StudyPath) -> Response:
 
 @router.delete(
     "",
-    summary="Take the share back; the answer is the signed receipt",
+    summary="Withdraw the share; the answer is the signed receipt",
     **operation(
         signed("receipt"),
         [*SHARE, *STATEMENT, "statement-differs"],
-        described="The receipt: the share is withdrawn.",
+        described="The receipt: the share was withdrawn.",
         body=signed("withdrawal"),
         body_described="A withdrawal statement signed by the owner, under the next version.",
     ),

@@ -1,4 +1,4 @@
-"""Studies: open one, read them, close, cancel."""
+"""Routes for studies: open, read, close, cancel."""
 
 from anyio import to_thread
 from fastapi import APIRouter, Request
@@ -35,7 +35,7 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
 
 @router.post(
     "",
-    summary="Open a study on a signed manifest",
+    summary="Open a study with a signed manifest",
     **operation(
         OpenedStudy,
         [
@@ -51,7 +51,7 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
         ],
         status=201,
         described="The study is open.",
-        also={200: "It was opened before on the same manifest."},
+        also={200: "The study was already opened with the same manifest."},
         body=signed("manifest"),
         body_described="The manifest as a statement signed by the data user.",
     ),
@@ -71,7 +71,7 @@ async def open_study(request: Request) -> Response:
 
 @router.get(
     "",
-    summary="All studies, in short",
+    summary="List all studies in short form",
     **operation(Studies, SIGNED, described="All studies."),
 )
 async def read_studies(request: Request) -> Response:
@@ -82,7 +82,7 @@ async def read_studies(request: Request) -> Response:
 
 @router.get(
     "/{study}",
-    summary="One study: state, owners, progress",
+    summary="Read one study: state, owners and progress",
     **operation(StudyDetail, STUDY, described="The study."),
 )
 async def read_study(request: Request, study: StudyPath) -> Response:
@@ -94,7 +94,7 @@ async def read_study(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/{study}/manifest",
-    summary="The signed manifest, byte for byte",
+    summary="Read the signed manifest, byte for byte",
     **operation(signed("manifest"), STUDY, described="The manifest."),
 )
 async def read_manifest(request: Request, study: StudyPath) -> Response:
@@ -104,7 +104,7 @@ async def read_manifest(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/{study}/transcript",
-    summary="The signed chain of the study's events",
+    summary="Read the signed chain of the study's events",
     **operation(Transcript, STUDY, described="All events so far."),
 )
 async def read_transcript(request: Request, study: StudyPath) -> Response:
@@ -115,12 +115,12 @@ async def read_transcript(request: Request, study: StudyPath) -> Response:
 
 @router.post(
     "/{study}/close",
-    summary="Close a study before its time",
+    summary="Close a study early",
     **operation(
         None,
         [*OF_ITS_USER, *STATEMENT, "cohort-too-small", "study-closed", "wrong-state"],
         status=204,
-        described="The study is closed.",
+        described="The study was closed.",
         body=signed("close"),
         body_described="A close statement signed by the data user.",
     ),
@@ -138,7 +138,7 @@ async def close_study(request: Request, study: StudyPath) -> Response:
         None,
         [*OF_ITS_USER, *STATEMENT, "noise-already-drawn", "study-closed", "wrong-state"],
         status=204,
-        described="The study is cancelled.",
+        described="The study was cancelled.",
         body=signed("cancel"),
         body_described="A cancel statement signed by the data user.",
     ),

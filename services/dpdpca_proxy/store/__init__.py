@@ -1,1 +1,1 @@
-"""What the proxy keeps: rows in one database, ciphertexts in files beside it."""
+"""The proxy's storage: rows in one database, and ciphertexts in files."""

@@ -1,4 +1,4 @@
-"""What stands in the tables, looked at as a whole: for audits."""
+"""Queries over whole tables, for audits."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _OF_A_STUDY = (aggregate_chunks, chunks, cohort, components, data_keys, draws, r
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that was done and that the log must tell of: its kind, digest of its statement, and when."""
+    """An action that must be in the log: its kind, the digest of its statement, and its time."""
 
     kind: str
     subject: Digest
@@ -36,10 +36,10 @@ class Action:
 
 
 def logged_actions(connection: Connection) -> Iterator[Action]:
-    """All of which the log keeps an entry, of all studies, but for draws and accepted losses.
+    """All actions of all studies that must be in the log, except draws and accepted losses.
 
     Raises:
-        MessageError, AuthenticationError: the statement of an enrolment or rotation is none any more.
+        MessageError, AuthenticationError: the stored statement of an enrolment or rotation is damaged.
     """
     for kind, digest, time in connection.execute(select(events.c.kind, events.c.digest, events.c.time)):
         yield Action(kind, digest, time)
@@ -53,7 +53,7 @@ def logged_actions(connection: Connection) -> Iterator[Action]:
 
 
 def is_stored(connection: Connection, study: StudyId) -> bool:
-    """Whether there is anything of the study, itself or an event of it."""
+    """Whether the study itself or an event of it is stored."""
     return any(
         connection.execute(select(table.c.study).where(table.c.study == study).limit(1)).first()
         for table in (studies, events)
@@ -61,7 +61,7 @@ def is_stored(connection: Connection, study: StudyId) -> bool:
 
 
 def tables_with_rows(connection: Connection, study: StudyId) -> set[str]:
-    """Names of the tables that hold something of a study that not every study has."""
+    """The names of optional tables that have rows of a study."""
     return {
         table.name
         for table in _OF_A_STUDY

@@ -1,7 +1,7 @@
-"""Cohorts whose sums were seen before: the difference of two releases shows the owners by which they differ.
+"""Comparison with earlier cohorts: the difference of two releases can reveal the owners by which they differ.
 
-Compared are studies with a feature in common, by name. A cohort counts as seen once its count was asked for
-or its noise drawn, whatever became of the study. An owner that changed its key is the same owner.
+Studies are compared if they have a feature name in common. A cohort counts once its count was requested or
+its noise drawn, whatever became of the study. An owner that changed its key is still the same owner.
 """
 
 from collections import defaultdict
@@ -15,14 +15,14 @@ from dpdpca_proxy.store.tables import cohort, rotations, studies, study_features
 
 
 class CohortTooCloseError(PolicyError):
-    """A study's cohort differs from one that was seen before, by too few owners."""
+    """The cohort of a study differs from an earlier cohort by too few owners."""
 
 
 def check_distance(connection: Connection, row: StudyRow) -> None:
-    """That no cohort seen before differs from this study's by at least one and too few owners.
+    """Checks that no earlier cohort differs from this study's cohort by one or more, but too few, owners.
 
-    How many are enough says the manifest of this study or of the earlier one, whichever asks for more. The
-    same cohort again is for its owners' ledgers to judge.
+    The larger of the distances in the two manifests applies. If the cohorts are equal, the owners' ledgers
+    decide.
 
     Raises:
         CohortTooCloseError: `cohort-too-close`.
@@ -52,13 +52,14 @@ def check_distance(connection: Connection, row: StudyRow) -> None:
         if 0 < difference < distances[study]:
             raise CohortTooCloseError(
                 "cohort-too-close",
-                f"the cohort differs by {difference} {'owner' if difference == 1 else 'owners'} from that of"
-                f" an earlier study with a feature in common, and by {distances[study]} it would have to",
+                f"the cohort differs by {difference} {'owner' if difference == 1 else 'owners'} from the "
+                "cohort of an earlier study with a feature in common; it must differ by at least "
+                f"{distances[study]}",
             )
 
 
 def _newest_keys(connection: Connection) -> dict[PartyId, PartyId]:
-    """Of each party that changed its key, the last of its ids."""
+    """For each party that changed its key, its newest id."""
     rows = connection.execute(select(rotations.c.party, rotations.c.successor))
     following: dict[PartyId, PartyId] = {row.party: row.successor for row in rows}
     newest = {}

@@ -1,4 +1,4 @@
-"""How identifiers and times stand in a column: as the text that people and messages use."""
+"""Column types for identifiers and times. They are stored as the text that people and messages use."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +12,7 @@ from dpdpca_runtime.database import as_written
 
 
 class _DigestColumn(TypeDecorator[Any]):
-    """64 lower-case hex digits outside, a `Digest` (or one of its kinds) inside."""
+    """64 lower-case hex digits in the database, a `Digest` (or a subclass) in Python."""
 
     impl = String(64)
     cache_ok = True
@@ -41,7 +41,7 @@ class PartyColumn(_DigestColumn):
 
 
 class TimeColumn(TypeDecorator[datetime]):
-    """RFC 3339 UTC in whole seconds: sorts as text, reads as in every message."""
+    """RFC 3339 UTC in whole seconds. It sorts as text and has the same form as in messages."""
 
     impl = String(20)
     cache_ok = True

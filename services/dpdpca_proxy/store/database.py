@@ -1,7 +1,7 @@
-"""The proxy's database, and the witness outside it that knows how far this proxy had come.
+"""The proxy's database, and the witness outside it, which remembers the newest entry of the proxy's log.
 
-A transaction that wrote into the proxy's log is compared with the witness before it commits. After it, the
-witness is told.
+A transaction that writes to the log is compared with the witness before it commits. Afterwards, the witness
+is updated.
 """
 
 from collections.abc import Iterator
@@ -24,9 +24,9 @@ class ProxyDatabase(Database):
     """A `Database` with the proxy's schema and its witness.
 
     Args:
-        path: the file; made by `upgrade` if it is not there.
+        path: the file. `upgrade` creates it if it is missing.
         observe: called with the name of every transaction that changed something.
-        witness: knows how far this proxy had come; None asks and tells nobody.
+        witness: remembers the newest log entry; None uses no witness.
     """
 
     def __init__(
@@ -35,19 +35,20 @@ class ProxyDatabase(Database):
         super().__init__(path, _MIGRATIONS, observe)
         self._witness = witness
         self.trouble: str | None = None
-        """Why the last write failed, where it was the storage's fault; None after one that went well."""
+        """The reason why the last write failed, if the storage caused it; None after a successful write."""
 
     @contextmanager
     def transaction(self, name: str, *, accepting_loss: bool = False) -> Iterator[Connection]:
-        """As `Database.transaction`, seen by the witness when this returns.
+        """Like `Database.transaction`. The witness has seen the transaction when this returns.
 
         Args:
             name: what becomes true, for metrics.
-            accepting_loss: goes on where the witness has seen more than the database holds.
+            accepting_loss: continues although the witness has seen more than the database contains.
 
         Raises:
-            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed, but where it
-                was the witness that could not be told: then the same act again finds it done.
+            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed, unless only
+                the update of the witness failed. In that case the change was made, and a repeated request
+                finds it done.
             ConflictError: `generation-mismatch`; nothing was changed.
             IntegrityError: `state-corrupt`.
         """
@@ -69,11 +70,13 @@ class ProxyDatabase(Database):
         self.trouble = None
 
     def settle_witness(self) -> None:
-        """That the witness has seen all that the database holds, so that none of it can be undone unseen.
+        """Makes sure that the witness has seen everything in the database.
+
+        So nothing in it can be undone unnoticed.
 
         Raises:
             ConflictError: `generation-mismatch`, it has seen more.
-            UnavailableError: it cannot be told.
+            UnavailableError: it cannot be updated.
         """
         if self._witness is None:
             return
@@ -85,17 +88,17 @@ class ProxyDatabase(Database):
             self._tell(last, anew=False)
 
     def witnessed(self) -> Mark | None:
-        """What the witness has seen, or None where it knows nothing that can be read."""
+        """What the witness has seen, or None if nothing can be read."""
         try:
             return None if self._witness is None else self._witness.read()
         except DpdpcaError:
             return None
 
     def check_witness_is_there(self) -> None:
-        """That there is a witness, unless this proxy never did anything.
+        """Checks that the witness exists, unless this proxy never did anything.
 
         Raises:
-            ConflictError: `generation-mismatch`. Often it is only looked for at the wrong place.
+            ConflictError: `generation-mismatch`. Often the settings just name the wrong file.
             UnavailableError: it cannot be read.
         """
         if self._witness is not None and self._witness.read() is None:

@@ -1,9 +1,9 @@
-"""Bytes too many for rows: chunks, products, noise and releases, each a private file.
+"""Content that is too large for rows: chunks, products, noise and releases, each in a private file.
 
-A file appears under its name only when it is whole and on the disk (temporary file, fsync, rename, fsync of
-the folder), and every folder on the way to it is on the disk as well. Names carry the digest of the content
-or a random folder, so that two writers never meet under one name with different bytes. What must not be
-readable from a stolen disk is sealed under a data key with its own name as context.
+A file only appears under its name when it is complete and on the disk (temporary file, fsync, rename, fsync
+of the folder), and all its parent folders are on the disk too. Names contain the digest of the content or a
+random folder, so that two writers never use one name for different bytes. Content that must not be readable
+from a stolen disk is sealed under a data key, with its own name as context.
 """
 
 import os
@@ -18,7 +18,7 @@ from dpdpca_protocol.wire.sealing import open_at_rest, seal_at_rest
 from dpdpca_runtime.files import sync_folder, write_private
 
 _CONTEXT = b"dpdpca/at-rest/v1/"
-_RESTORE = "stop the service, keep a copy of its home, and put the home back from the newest backup"
+_RESTORE = "stop the service, keep a copy of its home, then restore the home from the newest backup"
 
 
 def chunk_name(study: StudyId, owner: PartyId, version: int, position: int, digest: Digest) -> str:
@@ -30,7 +30,7 @@ def share_folder(study: StudyId, owner: PartyId, version: int) -> str:
 
 
 def owner_folder(study: StudyId, owner: PartyId) -> str:
-    """Of all versions of the owner's share."""
+    """The folder of all versions of an owner's share."""
     return f"{sealed_folder(study)}/shares/{owner.hex()}"
 
 
@@ -43,7 +43,7 @@ def draw_name(study: StudyId, token: str) -> str:
 
 
 def sealed_folder(study: StudyId) -> str:
-    """Everything that is deleted when the release is there."""
+    """The folder of everything that is deleted once the release is finished."""
     return f"{study.hex()}/sealed"
 
 
@@ -56,33 +56,33 @@ def release_folder(study: StudyId, folder: str) -> str:
 
 
 class FileStore:
-    """Files under one folder, by relative names made by the functions above."""
+    """Files under one folder. The functions above make their relative names."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.trouble: str | None = None
-        """Why the last write failed; None after one that went well."""
+        """The reason why the last write failed; None after a successful write."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Puts `content` at `name`; it is on the disk when this returns."""
+        """Writes `content` to `name`. It is on the disk when this returns."""
         path = self.root / name
         try:
             self._make_folder(path.parent)
             write_private(path, content)
         except OSError as error:
-            self.trouble = f"the storage refuses to write: {os.strerror(error.errno or 0)}"
+            self.trouble = f"the storage cannot be written: {os.strerror(error.errno or 0)}"
             raise
         self.trouble = None
 
     def probe(self) -> None:
-        """Writes a little and takes it back, so that `trouble` says how things are now."""
+        """Writes a small file and removes it, so that `trouble` is up to date."""
         self.write(".probe", bytes(4096))
         self.remove(".probe")
 
     def read(self, name: str) -> bytes:
-        """Raises IntegrityError where the database names a file that is not there."""
+        """Raises IntegrityError if the database names a file that is missing."""
         try:
-            # many owners mean many small chunks, beside which taking paths apart would show
+            # with many owners there are many small chunks, and parsing paths would take noticeable time
             with open(f"{self.root}/{name}", "rb", buffering=0) as file:  # noqa: PTH123 # as said
                 return file.readall()
         except FileNotFoundError as error:
@@ -91,7 +91,7 @@ class FileStore:
             ) from error
 
     def altered(self, name: str) -> IntegrityError:
-        """What is said of a file that is not what was stored under its name."""
+        """The error for a file whose content differs from what was stored."""
         return IntegrityError(
             "state-corrupt", "a stored file was altered", _RESTORE, place=str(self.root / name)
         )
@@ -110,7 +110,7 @@ class FileStore:
             raise
 
     def remove(self, name: str) -> None:
-        """Removes a file or a folder with all it holds; nothing happens where there is nothing."""
+        """Removes a file or a folder with its content. Does nothing if it is missing."""
         path = self.root / name
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -118,12 +118,12 @@ class FileStore:
             path.unlink(missing_ok=True)
 
     def folders(self, study: StudyId) -> list[str]:
-        """Names of the entries in the study's folder."""
+        """The names of the entries in the study's folder."""
         path = self.root / study.hex()
         return [f"{study.hex()}/{entry.name}" for entry in path.iterdir()] if path.is_dir() else []
 
     def entries(self, folder: str) -> list[str]:
-        """Names of what is in a folder, as far as it is whole; nothing where there is no folder."""
+        """The names of complete files in a folder; empty if there is no folder."""
         try:
             names = [entry.name for entry in (self.root / folder).iterdir()]
         except FileNotFoundError:
@@ -131,7 +131,7 @@ class FileStore:
         return sorted(name for name in names if not name.startswith("."))
 
     def age(self, name: str) -> float:
-        """Seconds since the entry last changed; 0 where it is gone."""
+        """The seconds since the entry last changed; 0 if it is gone."""
         try:
             return time.time() - (self.root / name).stat().st_mtime  # noqa: TID251 # the file system's own clock
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Rows of leases: which process works on which study, and until when."""
+"""Rows of leases: which process works on which study, and how long."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ def find_lease(connection: Connection, study: StudyId) -> Lease | None:
 
 
 def set_lease(connection: Connection, study: StudyId, holder: str, until: int, present: Lease | None) -> None:
-    """Makes or moves a lease that is still as it was read. Raises UnavailableError if it is not."""
+    """Creates or changes a lease. Raises UnavailableError if it changed since it was read."""
     if present is None:
         connection.execute(insert(leases).values(study=study, holder=holder, until=until))
         return
@@ -35,7 +35,7 @@ def set_lease(connection: Connection, study: StudyId, holder: str, until: int, p
         update(leases)
         .where(leases.c.study == study, leases.c.holder == present.holder, leases.c.until == present.until)
         .values(holder=holder, until=until),
-        UnavailableError("busy", "the lease changed at the same moment", "try again", retry_after_seconds=1),
+        UnavailableError("busy", "the lease changed at the same time", "try again", retry_after_seconds=1),
     )
 
 

@@ -1,7 +1,8 @@
-"""The proxy's own log: one chain of all that it did and must not undo, each entry in its act's transaction.
+"""The proxy's own log: one chain of all actions that it must not undo.
 
-So an act without its entry does not happen, and no entry stands without its act. The number of the last entry
-is the proxy's generation. Entries hold digests only: `subject` is that of the statement that tells the rest.
+Each entry is written in the transaction of its action, so neither can exist without the other. The number of
+the last entry is the proxy's generation. Entries contain only digests: `subject` is the digest of the
+statement that has the details.
 """
 
 from collections.abc import Iterator
@@ -17,16 +18,19 @@ from dpdpca_proxy.store.tables import log
 from dpdpca_proxy.store.witness import START, Mark
 
 DRAW = "draw"
-"""The noise of a study; the subject is the digest of a random name, for noise itself could be guessed."""
+"""The draw of a study's noise.
+
+The subject is the digest of a random name, because noise itself could be guessed.
+"""
 LOSS = "loss"
-"""The one kind that may leave numbers out: the operator has accepted that what stood under them is lost."""
+"""The only kind of entry that may skip numbers: the operator accepted that the skipped entries are lost."""
 _WRITTEN = "dpdpca_mark"
 
 
 def append_entry(
     connection: Connection, kind: str, subject: Digest, now: datetime, *, after: int = 0
 ) -> Mark:
-    """The next entry, whose number is also above `after`; the transaction marks it with the witness."""
+    """Appends the next entry, with a number above `after`. The transaction reports it to the witness."""
     last = last_mark(connection)
     entry = LogEntry(max(last.generation, after) + 1, last.head, now, kind, subject)
     connection.execute(
@@ -52,7 +56,7 @@ def last_mark(connection: Connection) -> Mark:
 
 
 def check_holds(connection: Connection, witness: Mark | None, place: Path) -> None:
-    """That the log holds what the witness, whose file is at `place`, has seen.
+    """Checks that the log contains what the witness has seen. `place` is the file of the witness.
 
     Raises:
         ConflictError: `generation-mismatch`.
@@ -63,9 +67,9 @@ def check_holds(connection: Connection, witness: Mark | None, place: Path) -> No
     if witness is None:
         raise ConflictError(
             "generation-mismatch",
-            f"there is no generation file, and the database stands at generation {present}",
-            "if the file is elsewhere, name it there (generation_file) or bring it here; only if it is lost:"
-            " dpdpca proxy accept-loss",
+            f"there is no generation file, but the database is at generation {present}",
+            "if the file is elsewhere, set generation_file or move the file here; only if it is lost, "
+            "run: dpdpca proxy accept-loss",
             place=str(place),
         )
     at = log.c.position == witness.generation
@@ -73,23 +77,24 @@ def check_holds(connection: Connection, witness: Mark | None, place: Path) -> No
         return
     raise ConflictError(
         "generation-mismatch",
-        f"the database stands at generation {present} and this proxy had come to {witness.generation}:"
-        " it was put back from an older copy"
+        f"the database is at generation {present}, but this proxy had reached {witness.generation}: an "
+        "older copy of the database was restored"
         if present < witness.generation
-        else f"the database holds another history than this proxy's up to generation {witness.generation}",
-        "put the newer database back, or accept the loss: dpdpca proxy accept-loss",
+        else "the history in the database differs from this proxy's history up to generation "
+        f"{witness.generation}",
+        "restore the newer database, or accept the loss with: dpdpca proxy accept-loss",
         place=str(place),
     )
 
 
 def take_written(connection: Connection) -> Mark | None:
-    """The mark that this transaction has set, once."""
+    """Takes the mark that this transaction has set."""
     mark: Mark | None = connection.info.pop(_WRITTEN, None)
     return mark
 
 
 def entries(connection: Connection) -> Iterator[tuple[LogEntry, Digest]]:
-    """All of the log, with the digests that are stored."""
+    """The whole log, with the stored digests."""
     columns = (log.c.position, log.c.previous, log.c.time, log.c.kind, log.c.subject)
     for row in connection.execute(select(*columns, log.c.digest).order_by(log.c.position)):
         yield LogEntry(*row[:5]), row.digest

@@ -20,7 +20,7 @@ class PartyRow:
     x25519: bytes
     enrolled_at: datetime
     successor: PartyId | None = None
-    """The same party under the key that this one gave way to."""
+    """The same party under the key that replaced this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def find_invitation(connection: Connection, digest: Digest) -> InvitationRow | N
 
 
 def use_invitation(connection: Connection, digest: Digest, party: PartyId, now: datetime) -> None:
-    """Marks the invitation as used by `party`, which stands in its table already.
+    """Marks the invitation as used by `party`, which must already be stored.
 
     Raises:
         AuthenticationError: it was used meanwhile.
@@ -75,7 +75,7 @@ def use_invitation(connection: Connection, digest: Digest, party: PartyId, now: 
         .where(invitations.c.token_digest == digest, invitations.c.used_by.is_(None))
         .values(used_by=party, used_at=now),
         AuthenticationError(
-            "invitation-used", "this invitation was used before", "ask the operator for a new one"
+            "invitation-used", "this invitation was already used", "ask the operator for a new one"
         ),
     )
 
@@ -108,14 +108,14 @@ def list_parties(connection: Connection) -> list[PartyRow]:
 def insert_rotation(
     connection: Connection, party: PartyId, successor: PartyId, version: int, statement: bytes
 ) -> None:
-    """Both parties stand in their table already."""
+    """Stores a rotation. Both parties must already be stored."""
     connection.execute(
         insert(rotations).values(party=party, successor=successor, version=version, statement=statement)
     )
 
 
 def find_rotation(connection: Connection, party: PartyId) -> bytes | None:
-    """The statement by which this party's key gave way."""
+    """The statement that replaced this party's key."""
     return connection.execute(
         select(rotations.c.statement).where(rotations.c.party == party)
     ).scalar_one_or_none()
@@ -127,13 +127,13 @@ def list_rotations(connection: Connection) -> list[bytes]:
 
 
 def last_version(connection: Connection, party: PartyId) -> int:
-    """The version of the rotation that led to this party's key; 0 where it enrolled with it."""
+    """The version of the rotation that led to this party's key; 0 if the party enrolled with this key."""
     asked = select(rotations.c.version).where(rotations.c.successor == party)
     return connection.execute(asked).scalar_one_or_none() or 0
 
 
 def keys_of_party(connection: Connection, party: PartyId) -> frozenset[PartyId]:
-    """All ids of whoever `party` is: those before it and after it, and itself."""
+    """All ids of the same party: those before `party`, `party` itself and those after it."""
     rows = connection.execute(select(rotations.c.party, rotations.c.successor)).all()
     after: dict[PartyId, PartyId] = {row.party: row.successor for row in rows}
     before: dict[PartyId, PartyId] = {row.successor: row.party for row in rows}
@@ -146,7 +146,7 @@ def keys_of_party(connection: Connection, party: PartyId) -> frozenset[PartyId]:
 
 
 def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: int) -> bool:
-    """Whether the nonce is new for this party; it is stored if so."""
+    """Whether the nonce is new for this party. A new nonce is stored."""
     result = connection.execute(
         conditional_insert(nonces).values(party=party, nonce=nonce, seen_at=seen_at).on_conflict_do_nothing()
     )
@@ -154,7 +154,7 @@ def insert_nonce(connection: Connection, party: PartyId, nonce: str, seen_at: in
 
 
 def forget_nonces(connection: Connection, before: int) -> None:
-    """Deletes the nonces that were seen before this second, and notes so."""
+    """Deletes the nonces that were seen before this second, and records the second."""
     connection.execute(delete(nonces).where(nonces.c.seen_at < before))
     connection.execute(
         conditional_insert(forgotten)
@@ -164,5 +164,5 @@ def forget_nonces(connection: Connection, before: int) -> None:
 
 
 def forgotten_before(connection: Connection) -> int:
-    """The second up to which nonces were deleted; 0 where none were."""
+    """The second up to which nonces were deleted; 0 if none were."""
     return connection.execute(select(forgotten.c.before)).scalar_one_or_none() or 0

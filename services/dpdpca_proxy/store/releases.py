@@ -1,4 +1,4 @@
-"""Rows of what happens after closing: products, the draw, the release, the components, and the data key."""
+"""Rows for the time after closing: products, the draw, the release, the components, and the data key."""
 
 from datetime import datetime
 
@@ -27,7 +27,7 @@ def find_data_key(connection: Connection, study: StudyId) -> bytes | None:
 
 
 def delete_secrets(connection: Connection, study: StudyId) -> None:
-    """The data key first of all: without it the chunks, products, noise and mask are noise themselves."""
+    """Deletes the data key first: without it nobody can read the chunks, products, noise and mask."""
     for table in (data_keys, draws, aggregate_chunks, chunks):
         connection.execute(delete(table).where(table.c.study == study))
 
@@ -54,7 +54,7 @@ def find_draw(connection: Connection, study: StudyId) -> str | None:
 
 
 def list_draw_times(connection: Connection) -> list[datetime]:
-    """When noise was drawn, for each study that came to it."""
+    """The time of the draw, for each study that has drawn noise."""
     asked = select(studies.c.noise_drawn_at).where(studies.c.noise_drawn_at.is_not(None))
     return [time for time in connection.execute(asked).scalars() if time is not None]
 

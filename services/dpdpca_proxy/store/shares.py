@@ -1,4 +1,4 @@
-"""Rows of shares: their state, their statements with receipts, and which chunks are there."""
+"""Rows of shares: their state, their statements with receipts, and their stored chunks."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,7 +16,7 @@ from dpdpca_runtime.database import as_written, change_one
 
 @dataclass(frozen=True, slots=True)
 class ShareRow:
-    """One owner's share; a row that is not there is an absent share."""
+    """One owner's share. A missing row means an absent share."""
 
     study: StudyId
     owner: PartyId
@@ -27,7 +27,7 @@ class ShareRow:
 
 @dataclass(frozen=True, slots=True)
 class SignedShare:
-    """A statement that was accepted, and the receipt that was given for it."""
+    """An accepted statement and its receipt."""
 
     version: int
     subject: str
@@ -38,7 +38,7 @@ class SignedShare:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """Two statements that one owner signed under one version: the one that counts, and the other."""
+    """Two different statements that one owner signed under one version: the valid one and the other."""
 
     owner: PartyId
     version: int
@@ -81,7 +81,7 @@ def list_shares(connection: Connection, study: StudyId) -> list[ShareRow]:
 
 
 def set_share(connection: Connection, row: ShareRow, state: ShareState, **columns: Any) -> None:
-    """Moves a share that is still as it was read. Raises UnavailableError if it is not."""
+    """Changes a share. Raises UnavailableError if it changed since it was read."""
     if row.state is ShareState.ABSENT:
         values = {"signed_version": 0, "upload_version": None} | columns
         connection.execute(
@@ -99,7 +99,7 @@ def set_share(connection: Connection, row: ShareRow, state: ShareState, **column
             shares.c.upload_version.is_not_distinct_from(row.upload_version),
         )
         .values(state=str(state), **columns),
-        UnavailableError("busy", "the share changed at the same moment", "try again", retry_after_seconds=1),
+        UnavailableError("busy", "the share changed at the same time", "try again", retry_after_seconds=1),
     )
 
 
@@ -123,7 +123,7 @@ def list_signed(connection: Connection, study: StudyId) -> list[tuple[PartyId, S
 
 
 def count_signed_shares(connection: Connection, study: StudyId, owner: PartyId) -> int:
-    """How many versions of its share an owner has completed, withdrawn ones included."""
+    """The number of versions of its share that an owner has completed, including withdrawn ones."""
     return connection.execute(
         select(func.count()).where(
             statements.c.study == study, statements.c.owner == owner, statements.c.subject == "share"
@@ -148,7 +148,10 @@ def insert_signed(connection: Connection, study: StudyId, owner: PartyId, signed
 def insert_contradiction(
     connection: Connection, study: StudyId, owner: PartyId, version: int, statement: Statement, now: datetime
 ) -> bool:
-    """Keeps a second statement under a version, and says so; of a third the two before tell enough."""
+    """Stores a second statement under a version and returns True.
+
+    A third one is not stored: two are enough.
+    """
     held = (contradictions.c.study == study, contradictions.c.owner == owner)
     there = select(contradictions.c.digest).where(*held, contradictions.c.version == version)
     if connection.execute(there).first() is not None:
@@ -187,13 +190,13 @@ def list_contradictions(connection: Connection, study: StudyId) -> list[Contradi
 
 
 def count_contradictions(connection: Connection, study: StudyId) -> int:
-    """As many as `list_contradictions` has, unless the statement that one contradicts is gone."""
+    """The number of contradictions, including those whose first statement is missing."""
     asked = select(func.count()).select_from(contradictions).where(contradictions.c.study == study)
     return connection.execute(asked).scalar_one()
 
 
 def chunk_digests(connection: Connection, study: StudyId, owner: PartyId, version: int) -> dict[int, Digest]:
-    """Position → digest of the chunks of a share version that are on the disk."""
+    """Position → digest, for the chunks of a share version that are on the disk."""
     rows = connection.execute(
         select(chunks.c.position, chunks.c.digest)
         .where(chunks.c.study == study, chunks.c.owner == owner, chunks.c.version == version)
@@ -214,7 +217,7 @@ def uploaded_chunks(connection: Connection, study: StudyId) -> dict[tuple[PartyI
 
 
 def chunk_of_another(connection: Connection, study: StudyId, owner: PartyId, version: int) -> int | None:
-    """The first position of a share version whose chunk stands in another's complete share too, or None."""
+    """The first position of a share version whose chunk another owner's complete share contains, or None."""
     mine, theirs = chunks.alias("mine"), chunks.alias("theirs")
     position: int | None = connection.execute(
         select(func.min(mine.c.position))

@@ -77,15 +77,15 @@ def insert_study(
     named: Iterable[PartyId],
     features: Iterable[str],
 ) -> None:
-    """A new study with its terms.
+    """Stores a new study with its terms.
 
     Args:
-        connection: of the transaction.
+        connection: the transaction.
         row: the study.
         manifest: the signed statement, as received.
-        modulus_digest: no other study has it.
+        modulus_digest: unique among all studies.
         named: the manifest's participants.
-        features: keys of its features' names.
+        features: the keys of its feature names.
     """
     values = {name: getattr(row, name) for name in _FIELDS}
     connection.execute(
@@ -109,7 +109,9 @@ def load_study(connection: Connection, study: StudyId) -> StudyRow:
     row = find_study(connection, study)
     if row is None:
         raise NotFoundError(
-            "not-found", "there is no study of this id here", "list the studies of this proxy"
+            "not-found",
+            "there is no study with this id at this proxy",
+            "check the id against the proxy's list of studies",
         )
     return row
 
@@ -141,11 +143,11 @@ def modulus_is_known(connection: Connection, digest: Digest) -> bool:
 
 
 def move_study(connection: Connection, row: StudyRow, event: StudyEvent, **columns: Any) -> StudyState:
-    """Takes the study through `event` of the transition table, with `columns` set in the same write.
+    """Applies `event` of the transition table to a study, and sets `columns` in the same write.
 
     Raises:
-        ConflictError: the table does not allow it.
-        UnavailableError: the row changed since it was read; nothing was written.
+        ConflictError: the table does not allow the event.
+        UnavailableError: the row changed since it was read, and nothing was written.
     """
     following = next_study_state(
         row.state, event, row.release_kind, noise_drawn=row.noise_drawn_at is not None
@@ -155,7 +157,7 @@ def move_study(connection: Connection, row: StudyRow, event: StudyEvent, **colum
 
 
 def set_study(connection: Connection, row: StudyRow, **columns: Any) -> None:
-    """Sets columns of a study that is still as it was read. Raises UnavailableError if it is not."""
+    """Sets columns of a study. Raises UnavailableError if it changed since it was read."""
     change_one(
         connection,
         update(studies)
@@ -165,12 +167,12 @@ def set_study(connection: Connection, row: StudyRow, **columns: Any) -> None:
             studies.c.revision == row.revision,
         )
         .values(revision=row.revision + 1, **columns),
-        UnavailableError("busy", "the study changed at the same moment", "try again", retry_after_seconds=1),
+        UnavailableError("busy", "the study changed at the same time", "try again", retry_after_seconds=1),
     )
 
 
 def touch_study(connection: Connection, row: StudyRow) -> None:
-    """Tells readers that something about the study changed that is kept in another table. Raises as above."""
+    """Marks a study as changed after a change in another table. Raises like `set_study`."""
     set_study(connection, row)
 
 
@@ -180,13 +182,13 @@ def named_participants(connection: Connection, study: StudyId) -> frozenset[Part
 
 
 def feature_names(connection: Connection, study: StudyId) -> frozenset[str]:
-    """The study's features, as names are compared."""
+    """The names of the study's features, in the form in which names are compared."""
     rows = connection.execute(select(study_features.c.name).where(study_features.c.study == study))
     return frozenset(rows.scalars())
 
 
 def complete_members(connection: Connection, study: StudyId) -> list[CohortMember]:
-    """Who would be in the cohort if the study closed now, sorted."""
+    """The members of the cohort if the study closed now, sorted."""
     rows = connection.execute(
         select(shares.c.owner, shares.c.signed_version, statements.c.digest)
         .join(
@@ -234,10 +236,10 @@ def frozen_cohort(connection: Connection, study: StudyId) -> tuple[CohortMember,
 def append_event(
     connection: Connection, key: IdentityKey, study: StudyId, kind: str, detail: dict[str, Any], now: datetime
 ) -> None:
-    """The next link of the study's transcript, signed by the proxy, and its entry in the proxy's log.
+    """Appends a signed event to the study's transcript, and an entry to the proxy's log.
 
     Raises:
-        UnavailableError: `clock-behind`, our clock stands before the last event.
+        UnavailableError: `clock-behind`, our clock is before the last event.
     """
     last = connection.execute(
         select(events.c.position, events.c.digest, events.c.time)
@@ -249,7 +251,8 @@ def append_event(
     if last is not None and time_text(now) < time_text(last.time):
         raise UnavailableError(
             "clock-behind",
-            f"the proxy's clock stands at {time_text(now)}, before the last event of {time_text(last.time)}",
+            f"the proxy's clock shows {time_text(now)}, which is before the last event at "
+            f"{time_text(last.time)}",
             "the operator must set the clock of this machine",
             retry_after_seconds=60,
         )
@@ -276,7 +279,7 @@ def list_events(connection: Connection, study: StudyId) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """An event of a transcript, with what is stored beside its statement."""
+    """An event of a transcript, with its other stored columns."""
 
     position: int
     kind: str

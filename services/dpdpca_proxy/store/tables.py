@@ -1,7 +1,8 @@
-"""The schema. Uniqueness and order are constraints of the database, named after the rule they keep.
+"""The database schema.
 
-Columns of `studies` and `shares` stand in two groups: fixed at insertion, and moved by conditional writes.
-Nothing here is plaintext of a share: chunks are files, sealed under the study's data key.
+Constraints of the database enforce uniqueness and order; each is named after its rule. The columns of
+`studies` and `shares` are in two groups: those fixed at insertion, and those changed by conditional writes.
+The database has no plaintext of a share: chunks are files, sealed under the study's data key.
 """
 
 from sqlalchemy import (
@@ -25,7 +26,7 @@ metadata = MetaData()
 invitations = Table(
     "invitations",
     metadata,
-    Column("token_digest", DigestColumn, primary_key=True),  # SHA-256 of the token; the token is kept nowhere
+    Column("token_digest", DigestColumn, primary_key=True),  # SHA-256 of the token, which is not stored
     Column("role", String(8), nullable=False),
     Column("name", String(200), nullable=False),
     Column("created_at", TimeColumn, nullable=False),
@@ -51,7 +52,7 @@ parties = Table(
 rotations = Table(
     "rotations",
     metadata,
-    Column("party", PartyColumn, ForeignKey("parties.party"), nullable=False),  # whose key gave way
+    Column("party", PartyColumn, ForeignKey("parties.party"), nullable=False),  # whose key was replaced
     Column("successor", PartyColumn, ForeignKey("parties.party"), nullable=False),
     Column("version", Integer, nullable=False),
     Column("statement", LargeBinary, nullable=False),  # signed by both keys
@@ -77,7 +78,7 @@ studies = Table(
     Column("manifest", LargeBinary, nullable=False),  # the signed statement, as received
     Column("modulus_digest", DigestColumn, nullable=False),
     Column("title", String(200), nullable=False),
-    Column("release_kind", String(8), nullable=False),  # as 0001 made it; SQLite minds no length
+    Column("release_kind", String(8), nullable=False),  # as in migration 0001; SQLite ignores the length
     Column("closing", String(16), nullable=False),
     Column("closes_at", TimeColumn, nullable=False),
     Column("epsilon", String(64), nullable=False),
@@ -87,9 +88,9 @@ studies = Table(
     Column("max_owners", Integer, nullable=False),
     Column("cohort_distance", Integer, nullable=False),
     Column("created_at", TimeColumn, nullable=False),
-    # moved by conditional writes
+    # changed by conditional writes
     Column("state", String(10), nullable=False),
-    Column("revision", Integer, nullable=False),  # rises with every change that a reader could see
+    Column("revision", Integer, nullable=False),  # rises with every visible change
     Column("closed_at", TimeColumn),
     Column("cohort_digest", DigestColumn),
     Column("noise_drawn_at", TimeColumn),
@@ -118,7 +119,7 @@ shares = Table(
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), nullable=False),
     Column("owner", PartyColumn, ForeignKey("parties.party"), nullable=False),
-    # moved by conditional writes
+    # changed by conditional writes
     Column("state", String(10), nullable=False),
     Column("signed_version", Integer, nullable=False),  # of the last statement accepted; 0 before the first
     Column("upload_version", Integer),  # the version whose chunks are arriving
@@ -174,7 +175,7 @@ draws = Table(
     Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),  # one study, one noise
     Column(
         "token", String(32), nullable=False
-    ),  # part of the file's name; no digest, for noise can be guessed
+    ),  # part of the file's name; not a digest, because noise can be guessed
     Column("drawn_at", TimeColumn, nullable=False),
 )
 
@@ -247,7 +248,7 @@ forgotten = Table(
     "forgotten",
     metadata,
     Column("only", Integer, primary_key=True),
-    Column("before", Integer, nullable=False),  # nonces seen before this second are not remembered
+    Column("before", Integer, nullable=False),  # nonces seen before this second were deleted
     CheckConstraint("only = 1", name="one_memory"),
 )
 

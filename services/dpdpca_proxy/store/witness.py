@@ -1,8 +1,8 @@
-"""How far the proxy had come, kept beside the database and outside of its backups.
+"""The witness: the newest entry of the proxy's log, stored outside the database and its backups.
 
-A database that was put back from a backup is then seen to be older than what this proxy has done: it could
-draw a noise that was drawn, or take back a share that was taken back. The mark is written whole and synced
-after each commit that must not be undone, and before anything that rests on it leaves.
+It detects a database that was restored from an older backup. Such a database could draw noise a second time,
+or bring back a withdrawn share. The mark is written atomically and synced after each commit that must not be
+undone, before anyone learns of the commit.
 """
 
 import errno
@@ -20,7 +20,7 @@ from dpdpca_runtime.files import private_dir, read_private, write_private
 from dpdpca_runtime.locks import locked
 
 _LOCK_SECONDS = 20.0
-"""Longer than a slow disk takes to write one small file for each process of a proxy."""
+"""Longer than a slow disk needs to write one small file for each process of a proxy."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -29,7 +29,7 @@ _logger = logging.getLogger("dpdpca.store")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A point of the proxy's log: the number of an entry, and its digest."""
+    """A position in the proxy's log: the number of an entry and its digest."""
 
     generation: int
     head: Digest
@@ -40,20 +40,20 @@ START = Mark(0, EMPTY)
 
 
 class Witness:
-    """The file that holds the mark. Several processes may use it at once.
+    """The file with the mark. Several processes may use it at once.
 
     Args:
-        path: its folder is made where it is missing.
+        path: its folder is created if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> Mark | None:
-        """The mark, or None where there is no file.
+        """The mark, or None if there is no file.
 
         Raises:
-            ConflictError: `generation-mismatch`, the file holds something else.
+            ConflictError: `generation-mismatch`, the file contains something else.
             UnavailableError: `storage-failing`, it cannot be read.
         """
         try:
@@ -67,13 +67,14 @@ class Witness:
             pass
         raise ConflictError(
             "generation-mismatch",
-            "the generation file holds something else than a generation",
-            "see that generation_file names the right one; only if it is lost: dpdpca proxy accept-loss",
+            "the generation file does not contain a generation",
+            "check that generation_file names the right file; only if it is lost, run: dpdpca proxy "
+            "accept-loss",
             place=str(self.path),
         )
 
     def raise_to(self, mark: Mark) -> None:
-        """The file says `mark` or a later one when this returns, and that is on the disk.
+        """Makes the file contain `mark` or a later mark. It is on the disk when this returns.
 
         Raises:
             UnavailableError: `storage-full`, `storage-failing`, or `busy`: other processes of this proxy took
@@ -85,7 +86,7 @@ class Witness:
                 self._write(mark)
 
     def replace(self, mark: Mark) -> None:
-        """As `raise_to`, whatever the file held."""
+        """Like `raise_to`, but whatever the file contained."""
         with self._in_our_words("written"), self._locked():
             self._write(mark)
 
@@ -103,7 +104,7 @@ class Witness:
             raise UnavailableError(
                 "storage-full" if full else "storage-failing",
                 f"the generation file cannot be {act}: {reason}",
-                "make room on its disk" if full else "look at owner and mode of the file and its folder",
+                "make room on its disk" if full else "check owner and mode of the file and its folder",
                 retry_after_seconds=60,
                 place=str(self.path),
             ) from error
@@ -111,8 +112,8 @@ class Witness:
     def _locked(self) -> AbstractContextManager[None]:
         busy = UnavailableError(
             "busy",
-            "another process of this proxy holds the file of the proxy's generation",
-            "try again; if it lasts, look for a process of the proxy that hangs",
+            "another process of this proxy has locked the generation file",
+            "try again; if this persists, look for a hanging process of the proxy",
             retry_after_seconds=2,
         )
         path = private_dir(self.path.parent) / f"{self.path.name}.lock"

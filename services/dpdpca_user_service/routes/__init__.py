@@ -1,1 +1,1 @@
-"""Routes: parse, call, answer. No rule lives here."""
+"""Routes: they parse a request, call an operation and send the answer. They contain no rules."""

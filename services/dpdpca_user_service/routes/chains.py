@@ -1,4 +1,4 @@
-"""Chains: run one from a base draft, follow it, cancel it."""
+"""Routes for chains: run one from a base draft, follow it, cancel it."""
 
 from functools import partial
 from typing import Annotated
@@ -29,7 +29,7 @@ from dpdpca_user_service.routes.requests import (
     service_of,
 )
 
-ChainPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="Chain id.")]
+ChainPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$", description="The id of the chain.")]
 
 router = APIRouter(prefix="/v1/chains", tags=["chains"])
 
@@ -41,7 +41,7 @@ router = APIRouter(prefix="/v1/chains", tags=["chains"])
         ChainBody,
         [*FOR_A_PROXY, "chain-differs", "no-chain"],
         status=202,
-        described="The chain goes on by itself.",
+        described="The chain was stored and runs by itself.",
         body=BASE_BODY,
         body_described=DRAFT_DESCRIBED,
     ),
@@ -53,7 +53,9 @@ async def run_chain(
     in_clear: InClearQuery = False,
     records: RecordsQuery = None,
     scales: ScalesQuery = False,
-    again: Annotated[bool, Query(description="A new chain even where this draft had one.")] = False,
+    again: Annotated[
+        bool, Query(description="Create a new chain even if this draft already has one.")
+    ] = False,
 ) -> Response:
     async with received_draft(request) as (draft, media_type):
         facts = await run_in_threadpool(
@@ -70,7 +72,7 @@ async def run_chain(
 
 @router.get(
     "",
-    summary="All chains, newest first",
+    summary="List all chains, newest first",
     **operation(ChainsBody, EVERYWHERE, described="All chains."),
 )
 async def list_chains(request: Request) -> Response:
@@ -81,7 +83,7 @@ async def list_chains(request: Request) -> Response:
 
 @router.get(
     "/{chain}",
-    summary="One chain: its rounds, and why each was chosen",
+    summary="Read one chain: its rounds, and the reasons for each choice",
     **operation(ChainBody, STUDY, described="The chain."),
 )
 async def read_chain(request: Request, chain: ChainPath) -> Response:
@@ -92,8 +94,8 @@ async def read_chain(request: Request, chain: ChainPath) -> Response:
 
 @router.delete(
     "/{chain}",
-    summary="Cancel a chain and its study under way",
-    **operation(ChainBody, CANCELS, described="The chain is cancelled."),
+    summary="Cancel a chain and its current study",
+    **operation(ChainBody, CANCELS, described="The chain was cancelled."),
 )
 async def end_chain(request: Request, chain: ChainPath) -> Response:
     return json_response(await run_in_threadpool(cancel_chain, service_of(request), chain))

@@ -1,4 +1,4 @@
-"""What the routes' operations have in common: groups of problems, and how a draft is described."""
+"""The common parts of operations: groups of problems, and the description of drafts."""
 
 from typing import Any, Final
 
@@ -16,13 +16,13 @@ EVERYWHERE: Final = (
     "storage-failing",
     "storage-full",
 )
-"""What the edge and the store say before or below any route."""
+"""Problems from the HTTP edge and the store that any route can give."""
 
 STUDY: Final = (*EVERYWHERE, "not-found")
 MODEL: Final = (*STUDY, "no-components", "not-ready")
 DRAFT: Final = (*EVERYWHERE, "manifest-refused", "too-large", "unsupported-media-type")
 FOR_A_PROXY: Final = (*DRAFT, "not-enrolled", "proxy-pinned-twice", "several-proxies")
-"""A draft that goes to a proxy."""
+"""Problems of a draft that is sent to a proxy."""
 
 ON_THE_WAY: Final = (
     "cut-off",
@@ -68,7 +68,7 @@ SECURITY: Final[dict[str, Any]] = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The token in the data user's home.",
+        "description": "The bearer token in the data user's home.",
     }
 }
 
@@ -107,7 +107,7 @@ _EXAMPLE: Final[dict[str, Any]] = {
 _DRAFT: Final = component(draft_schema())
 SCHEMAS: Final[dict[str, Any]] = {
     "BaseDraft": {
-        "description": "A draft that may leave release and clip_norm to the chain.",
+        "description": "A base draft. It may omit release and clip_norm, which the chain then chooses.",
         "type": "object",
         "properties": _DRAFT["properties"],
         "additionalProperties": False,
@@ -144,4 +144,4 @@ BASE_BODY: Final[Content] = {
         "example": _EXAMPLE,
     },
 }
-DRAFT_DESCRIBED: Final = "A draft in TOML or JSON; in TOML it has the members that its JSON Schema names."
+DRAFT_DESCRIBED: Final = "A draft in TOML or JSON. In TOML it has the same members as in its JSON Schema."

@@ -1,4 +1,4 @@
-"""Drafts before they are studies: their schema, what is wrong with one, and what it will bring."""
+"""Routes for drafts: their schema, checks, and forecasts."""
 
 from functools import partial
 from typing import Annotated
@@ -33,11 +33,13 @@ MOST_SPECTRUM = 4096
 
 SpectrumQuery = Annotated[
     list[Annotated[float, Query(ge=0, le=1e100, allow_inf_nan=False)]],
-    Query(max_length=MOST_SPECTRUM, description="Variances or shares that are known, the largest first."),
+    Query(max_length=MOST_SPECTRUM, description="Known variances or shares of variance, the largest first."),
 ]
 PreStudiesQuery = Annotated[
     list[Annotated[str, Query(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$")]],
-    Query(alias="from", max_length=MAX_ROUNDS, description="Choose what follows these pre-studies."),
+    Query(
+        alias="from", max_length=MAX_ROUNDS, description="Choose the round that follows these pre-studies."
+    ),
 ]
 
 router = APIRouter(prefix="/v1", tags=["drafts"])
@@ -45,7 +47,7 @@ router = APIRouter(prefix="/v1", tags=["drafts"])
 
 @router.get(
     "/draft-schema",
-    summary="JSON Schema (2020-12) of a draft",
+    summary="Read the JSON Schema (2020-12) of a draft",
     response_class=Response,
     **operation(SCHEMA_CONTENT, EVERYWHERE, described="The schema."),
 )
@@ -55,7 +57,7 @@ async def read_draft_schema() -> Response:
 
 @router.post(
     "/drafts/lint",
-    summary="Check a draft against every rule that needs no key, and say what could be better",
+    summary="Check a draft against all rules that need no key, and suggest improvements",
     **operation(
         LintBody, DRAFT, described="The draft is valid.", body=DRAFT_BODY, body_described=DRAFT_DESCRIBED
     ),
@@ -69,11 +71,11 @@ async def lint(request: Request, records: RecordsQuery = None) -> Response:
 
 @router.post(
     "/drafts/plan",
-    summary="What noise a draft brings and what it takes, for every release; or a chain's next round",
+    summary="Forecast noise and cost of a draft for every kind of release, or plan a chain's next round",
     **operation(
         PlanBody,
         [*DRAFT, "has-components", "no-chain", "not-found", "not-ready", "too-few-records"],
-        described="An outlook on every release; the round where begin or from is given.",
+        described="A forecast for every kind of release, or the planned round if begin or from is given.",
         body=BASE_BODY,
         body_described=DRAFT_DESCRIBED,
     ),
@@ -81,11 +83,11 @@ async def lint(request: Request, records: RecordsQuery = None) -> Response:
 async def plan(
     request: Request,
     records: RecordsQuery = None,
-    spectrum: SpectrumQuery = [],  # noqa: B006 # FastAPI copies it
-    anyway: Annotated[bool, Query(description="Plan even where the components would be noise.")] = False,
-    begin: Annotated[bool, Query(description="The first round of a chain.")] = False,
+    spectrum: SpectrumQuery = [],  # noqa: B006 # FastAPI copies the default
+    anyway: Annotated[bool, Query(description="Plan even if the components would be noise.")] = False,
+    begin: Annotated[bool, Query(description="Plan the first round of a chain.")] = False,
     scales: ScalesQuery = False,
-    pre_studies: PreStudiesQuery = [],  # noqa: B006 # FastAPI copies it
+    pre_studies: PreStudiesQuery = [],  # noqa: B006 # FastAPI copies the default
 ) -> Response:
     async with received_draft(request) as (draft, media_type):
         planning = partial(

@@ -1,4 +1,4 @@
-"""Models: the components of a study, as numbers, file and report, and rows projected on them."""
+"""Routes for models: the components of a study as numbers, file and report, and the projection of rows."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -30,7 +30,7 @@ router = APIRouter(prefix="/v1/models", tags=["models"])
 
 @router.get(
     "",
-    summary="Models that are there",
+    summary="List all models",
     **operation(ModelsBody, EVERYWHERE, described="All studies that have a model."),
 )
 async def list_models(request: Request) -> Response:
@@ -40,7 +40,7 @@ async def list_models(request: Request) -> Response:
 
 @router.get(
     "/{study}",
-    summary="Components, eigenvalues, noise edge, privacy statement",
+    summary="Read a model: components, eigenvalues, noise edge and privacy statement",
     **operation(ModelBody, MODEL, described="The model."),
 )
 async def read_model(request: Request, study: StudyPath) -> Response:
@@ -49,7 +49,7 @@ async def read_model(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/{study}/file",
-    summary="The model as a .npz file",
+    summary="Read the model as a .npz file",
     response_class=Response,
     **operation(binary(), MODEL, described="The file."),
 )
@@ -59,16 +59,16 @@ async def read_model_file(request: Request, study: StudyPath) -> Response:
 
 
 async def transform_slot(request: Request) -> AsyncIterator[None]:
-    """One of the places for transforms, from before the body is read until the answer is."""
+    """Holds one of the slots for transforms from before the body is read until the answer was read."""
     async with request.app.state.transforms.take():
         yield
 
 
 @router.post(
     "/{study}/transform",
-    summary="Rows in, scores out: JSON or an Arrow stream",
-    description='JSON is `{"rows": [{"feature": value, …}, …]}`, or lists of the encoded numbers; Arrow has a'
-    f" column for each feature. The answer has the format of the body. {LIMITS}",
+    summary="Project rows onto the components: JSON or an Arrow stream",
+    description='JSON is `{"rows": [{"feature": value, …}, …]}`, or lists of the encoded numbers. An Arrow'
+    f" stream has a column for each feature. The answer has the format of the body. {LIMITS}",
     dependencies=[Depends(transform_slot)],
     **operation(
         {**json_body(ScoresBody), **binary(ARROW_MEDIA_TYPE)},
@@ -87,7 +87,7 @@ async def transform_slot(request: Request) -> AsyncIterator[None]:
             "unsupported-media-type",
             "value-missing",
         ],
-        described="One row of scores for each row.",
+        described="One list of scores for each row.",
         body={**json_body(Rows), **binary(ARROW_MEDIA_TYPE)},
         body_described="Rows as JSON, or an Arrow stream with a column for each feature.",
     ),
@@ -96,7 +96,7 @@ async def transform_rows(
     request: Request,
     study: StudyPath,
     components: Annotated[
-        int | None, Query(ge=1, description="How many scores a row; all by default.")
+        int | None, Query(ge=1, description="Number of scores for each row; default: all.")
     ] = None,
 ) -> Response:
     media_type = media_type_of(request, (JSON_MEDIA_TYPE, ARROW_MEDIA_TYPE))
@@ -109,7 +109,7 @@ async def transform_rows(
 
 
 async def _scores(request: Request, model: Model, media_type: str, components: int | None) -> Scores:
-    """All of them; the body is gone when they are there."""
+    """All scores. The memory of the body is free when they are returned."""
     body = await read_large_body(request, media_type, BODY_LIMIT_BYTES)
     return await run_until_cancelled(
         request, lambda stop: transform(model, media_type, body, components, stop), MOST_SECONDS
@@ -118,7 +118,7 @@ async def _scores(request: Request, model: Model, media_type: str, components: i
 
 @router.get(
     "/{study}/report",
-    summary="The report as one HTML file",
+    summary="Read the report as one HTML file",
     response_class=Response,
     **operation(text("text/html"), MODEL, described="The report."),
 )

@@ -1,4 +1,4 @@
-"""What the routes share: the service behind them, drafts as they arrive, JSON as it leaves."""
+"""Common code of the routes: the service, the parsing of drafts, and JSON answers."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -16,14 +16,19 @@ from dpdpca_user_service.service import UserService
 
 DRAFT_LIMIT_BYTES = 4 * 1024 * 1024
 
-StudyPath = Annotated[str, Path(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$", description="Study id or draft id.")]
-ProxyQuery = Annotated[str | None, Query(description="The proxy's address, where several are known.")]
-PublishQuery = Annotated[bool, Query(description="Send the components to the owners, sealed.")]
-InClearQuery = Annotated[
-    bool, Query(description="Make components that may be published in clear: a second noise is added.")
+StudyPath = Annotated[
+    str, Path(pattern="^[0-9a-f]{32}([0-9a-f]{32})?$", description="The id of the study or of its draft.")
 ]
-RecordsQuery = Annotated[int | None, Query(ge=1, lt=2**53, description="Records that are expected in all.")]
-ScalesQuery = Annotated[bool, Query(description="Begin with the scale of every feature.")]
+ProxyQuery = Annotated[str | None, Query(description="Address of the proxy; needed if several are known.")]
+PublishQuery = Annotated[bool, Query(description="Send the sealed components to the owners.")]
+InClearQuery = Annotated[
+    bool,
+    Query(description="Make components that may be published in clear; for this, a second noise is added."),
+]
+RecordsQuery = Annotated[
+    int | None, Query(ge=1, lt=2**53, description="Expected number of records of all owners together.")
+]
+ScalesQuery = Annotated[bool, Query(description="Begin with a study of every feature's scale.")]
 
 
 def service_of(request: Request) -> UserService:
@@ -34,10 +39,10 @@ def service_of(request: Request) -> UserService:
 
 @asynccontextmanager
 async def received_draft(request: Request) -> AsyncIterator[tuple[bytes, str]]:
-    """A draft in TOML or JSON, and which of them it is.
+    """A draft in TOML or JSON, and its format.
 
-    While the context lasts, it holds the one slot for drafts, whose parsers need a hundred times their size.
-    It takes the slot when the body is there: a client that sends slowly must not keep the others out.
+    The context holds the only slot for drafts, because parsing takes a hundred times a draft's size. It takes
+    the slot after the body has arrived, so that a slow client does not block others.
     """
     media_type = media_type_of(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
     draft = await read_body(request, media_type, DRAFT_LIMIT_BYTES)
@@ -49,7 +54,7 @@ def media_type_of(request: Request, taken: tuple[str, ...]) -> str:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in taken:
         raise MessageError(
-            "unsupported-media-type", f"this route takes {' or '.join(taken)}", f"send {taken[0]}"
+            "unsupported-media-type", f"this route accepts only {' or '.join(taken)}", f"send {taken[0]}"
         )
     return given
 

@@ -1,4 +1,4 @@
-"""Studies: create one from a draft, follow it, close, cancel, publish, and prove it."""
+"""Routes for studies: create one from a draft, follow, close, cancel, publish, and verify it."""
 
 import secrets
 from functools import partial
@@ -40,7 +40,9 @@ from dpdpca_user_service.routes.requests import (
     service_of,
 )
 
-PositionPath = Annotated[str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="A chunk's place, from 0.")]
+PositionPath = Annotated[
+    str, Path(pattern="^(0|[1-9][0-9]{0,8})$", description="The index of the chunk, from 0.")
+]
 
 router = APIRouter(prefix="/v1/studies", tags=["studies"])
 
@@ -52,7 +54,7 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
         StudyBody,
         FOR_A_PROXY,
         status=202,
-        described="The draft is taken; its key is being made.",
+        described="The draft was accepted; its key is being made.",
         body=DRAFT_BODY,
         body_described=DRAFT_DESCRIBED,
     ),
@@ -79,7 +81,7 @@ async def create(
 
 @router.get(
     "",
-    summary="All studies, newest first",
+    summary="List all studies, newest first",
     **operation(StudiesBody, EVERYWHERE, described="All studies."),
 )
 async def list_studies(request: Request) -> Response:
@@ -90,7 +92,7 @@ async def list_studies(request: Request) -> Response:
 
 @router.get(
     "/{study}",
-    summary="One study: state, owners, progress, and its id once there is one",
+    summary="Read one study: state, owners, progress, and its id once it has one",
     **operation(StudyBody, STUDY, described="The study."),
 )
 async def read_study(request: Request, study: StudyPath) -> Response:
@@ -100,8 +102,8 @@ async def read_study(request: Request, study: StudyPath) -> Response:
 
 @router.post(
     "/{study}/close",
-    summary="Close a study before its time",
-    **operation(StudyBody, CLOSES, described="The study is closed."),
+    summary="Close a study early",
+    **operation(StudyBody, CLOSES, described="The study was closed."),
 )
 async def close(request: Request, study: StudyPath) -> Response:
     return json_response(await run_in_threadpool(close_study, service_of(request), study))
@@ -110,7 +112,7 @@ async def close(request: Request, study: StudyPath) -> Response:
 @router.delete(
     "/{study}",
     summary="Cancel a study",
-    **operation(StudyBody, CANCELS, described="The study is cancelled."),
+    **operation(StudyBody, CANCELS, described="The study was cancelled."),
 )
 async def cancel(request: Request, study: StudyPath) -> Response:
     return json_response(await run_in_threadpool(cancel_study, service_of(request), study))
@@ -118,12 +120,12 @@ async def cancel(request: Request, study: StudyPath) -> Response:
 
 @router.post(
     "/{study}/publish",
-    summary="Send the components to the owners, sealed",
+    summary="Send the sealed components to the owners",
     **operation(
         StudyBody,
         [*STUDY, "no-components", "wrong-state"],
         status=202,
-        described="They are sent as soon as there are some.",
+        described="The components are sent as soon as they exist.",
     ),
 )
 async def publish_components(request: Request, study: StudyPath) -> Response:
@@ -132,7 +134,7 @@ async def publish_components(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/{study}/result",
-    summary="The released numbers of a pre-study",
+    summary="Read the released numbers of a pre-study",
     **operation(ResultBody, [*STUDY, "has-components", "not-ready"], described="The numbers."),
 )
 async def read_result(request: Request, study: StudyPath) -> Response:
@@ -141,7 +143,7 @@ async def read_result(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/{study}/evidence",
-    summary="The signed statements of a study, for offline verification",
+    summary="Read the signed statements of a study, for offline verification",
     **operation(EvidenceBody, [*STUDY, "not-ready"], described="The statements."),
 )
 async def read_evidence(request: Request, study: StudyPath) -> Response:
@@ -151,7 +153,7 @@ async def read_evidence(request: Request, study: StudyPath) -> Response:
 
 @router.get(
     "/{study}/evidence/chunks/{position}",
-    summary="One chunk of the release as it was received",
+    summary="Read one chunk of the release, as it was received",
     response_class=Response,
     **operation(binary(), [*STUDY, "no-such-chunk"], described="The chunk."),
 )
@@ -160,5 +162,5 @@ async def read_chunk(request: Request, study: StudyPath, position: PositionPath)
     row = await run_in_threadpool(service.store.find, study)
     chunk = await run_in_threadpool(service.store.chunk, row, int(position))
     if chunk is None:
-        raise MessageError("no-such-chunk", "the release has no such chunk here")
+        raise MessageError("no-such-chunk", "this service has no such chunk of the release")
     return Response(chunk, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})

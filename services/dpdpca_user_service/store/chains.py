@@ -1,4 +1,4 @@
-"""Chains of studies: a base draft, and the rounds that were chosen so far. Rounds are only ever appended."""
+"""Chains of studies: a base draft, and the rounds chosen so far. Rounds are only appended."""
 
 import json
 from collections.abc import Mapping
@@ -24,13 +24,14 @@ class ChainState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChainRound:
-    """One round as it was chosen, written before the study that it becomes.
+    """A chosen round. It is stored before its study is created.
 
     Attributes:
-        row: draft id of the study, drawn with the choice: a study under it is this round, whoever makes it.
-        release, rho_share: what it is, and its part of the whole.
-        reasons: why, for people.
-        draft: what the study is made of.
+        row: the draft id of the study, drawn together with the choice. A study with this id is this round,
+            whoever creates it.
+        release, rho_share: the kind of release, and its fraction of the chain's ρ.
+        reasons: the reasons for the choice, for people.
+        draft: the draft of the study.
     """
 
     row: str
@@ -42,7 +43,7 @@ class ChainRound:
 
 @dataclass(frozen=True, slots=True)
 class ChainRow:
-    """A chain as it is stored; `rounds` oldest first."""
+    """A chain as it is stored. `rounds` begins with the oldest."""
 
     id: str
     created_at: str
@@ -79,7 +80,7 @@ class ChainStore:
         records: int,
         scales: bool,
     ) -> None:
-        """Takes a chain in; where one of this id came in at the same moment, that one stays."""
+        """Stores a chain. If another with the same id was stored at the same time, that one stays."""
         with self._database.transaction("add chain") as connection:
             connection.execute(
                 conditional_insert(chains)
@@ -101,17 +102,19 @@ class ChainStore:
             )
 
     def find(self, chain_id: str) -> ChainRow:
-        """Raises NotFoundError if there is none."""
+        """The chain with this id. Raises NotFoundError if there is none."""
         with self._database.reading("find chain") as connection:
             found = connection.execute(select(chains).where(chains.c.id == chain_id)).one_or_none()
             if found is None:
                 raise NotFoundError(
-                    "not-found", "there is no such chain here", "see: dpdpca user study chains"
+                    "not-found",
+                    "this service has no chain with this id",
+                    "to list the chains, run: dpdpca user study chains",
                 )
             return _chain(found)
 
     def all(self) -> list[ChainRow]:
-        """Newest first."""
+        """All chains, newest first."""
         with self._database.reading("list chains") as connection:
             rows = connection.execute(select(chains).order_by(chains.c.created_at.desc(), chains.c.id)).all()
             return [_chain(row) for row in rows]
@@ -120,10 +123,10 @@ class ChainStore:
         return [chain for chain in self.all() if chain.state is ChainState.RUNNING]
 
     def append(self, chain: ChainRow, following: ChainRound, now: datetime) -> None:
-        """Write the next round, if the chain still stands where `chain` says.
+        """Stores the next round, if the chain is still as in `chain`.
 
         Raises:
-            ConflictError: it has moved on or ended.
+            ConflictError: the chain has changed or ended.
         """
         rounds = [*chain.rounds, following]
         self._change(chain, now, rounds=_written(rounds))
@@ -136,7 +139,7 @@ class ChainStore:
         problem_slug: str | None = None,
         problem: str | None = None,
     ) -> None:
-        """Raises ConflictError if it has moved on or ended."""
+        """Ends a chain. Raises ConflictError if it has changed or already ended."""
         self._change(chain, now, state=str(state), problem_slug=problem_slug, problem=problem)
 
     def _change(self, chain: ChainRow, now: datetime, **values: Any) -> None:
@@ -150,7 +153,7 @@ class ChainStore:
                     chains.c.rounds == _written(chain.rounds),
                 )
                 .values(updated_at=time_text(now), **values),
-                ConflictError("wrong-state", "the chain has moved on meanwhile", "read its state again"),
+                ConflictError("wrong-state", "the chain has changed meanwhile", "read its state again"),
             )
 
 

@@ -1,4 +1,4 @@
-"""The database of the data user's service: a `Database` with the schema of its studies, chains and log."""
+"""The database of the data user's service: a `Database` with tables for studies, chains and the log."""
 
 from pathlib import Path
 from typing import Final
@@ -9,5 +9,5 @@ _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 
 
 def service_database(path: Path) -> Database:
-    """The database in the file at `path`, which `Database.upgrade` makes if it is not there."""
+    """The database in the file at `path`. `Database.upgrade` creates the file if it is missing."""
     return Database(path, _MIGRATIONS)

@@ -1,4 +1,4 @@
-"""The data user's own log: every move of a study, in one chain, written in the transaction that moves it."""
+"""The data user's own log: one chain of all stage changes, each written in the transaction of the change."""
 
 from datetime import datetime
 
@@ -23,14 +23,14 @@ def head_of(connection: Connection) -> Digest:
 
 
 def entries(connection: Connection) -> list[LogEntry]:
-    """All of it, oldest first, as it is stored."""
+    """The whole log as it is stored, oldest entry first."""
     rows = connection.execute(select(*_COLUMNS).order_by(log.c.position))
     with as_written():
         return [LogEntry.parse(dict(row._mapping)) for row in rows]
 
 
 def _last(connection: Connection) -> tuple[int, Digest]:
-    """Position and digest of the newest entry; (0, EMPTY) before the first."""
+    """The position and digest of the newest entry; (0, EMPTY) if the log is empty."""
     last = connection.execute(
         select(log.c.position, log.c.digest).order_by(log.c.position.desc()).limit(1)
     ).one_or_none()

@@ -1,4 +1,7 @@
-"""Reading and moving studies. Every write names the stage it expects; losing that race changes nothing."""
+"""Reads and changes studies.
+
+Every write names the stage that it expects. If the stage differs, nothing changes.
+"""
 
 import json
 from collections.abc import Mapping
@@ -49,7 +52,7 @@ class StudyRow:
 
     @property
     def has_result(self) -> bool:
-        """Whether the released numbers of a pre-study are here."""
+        """Whether the released numbers of a pre-study have arrived."""
         return self.stage in MODELLED and self.is_pre_study
 
     @property
@@ -106,7 +109,7 @@ class StudyStore:
             )
 
     def find(self, name: str) -> StudyRow:
-        """The study whose draft id or study id is `name`.
+        """The study with the draft id or study id `name`.
 
         Raises:
             NotFoundError: there is none.
@@ -118,13 +121,13 @@ class StudyStore:
             if found is None:
                 raise NotFoundError(
                     "not-found",
-                    "there is no such study here",
+                    "this service has no study with this id",
                     "list the studies with: dpdpca user study list",
                 )
             return _row(found)
 
     def all(self) -> list[StudyRow]:
-        """Newest first."""
+        """All studies, newest first."""
         with self.database.reading("list studies") as connection:
             rows = connection.execute(
                 select(*_LIGHT).order_by(studies.c.created_at.desc(), studies.c.id)
@@ -132,7 +135,7 @@ class StudyStore:
             return [_row(row) for row in rows]
 
     def unfinished(self) -> list[StudyRow]:
-        """Those that the driver still has something to do for."""
+        """The studies that need further work by the driver."""
         return [
             row
             for row in self.all()
@@ -149,13 +152,13 @@ class StudyStore:
         return None if value is None else bytes(value)
 
     def need(self, row_id: str, name: str) -> bytes:
-        """The blob, which the study's stage says is there."""
+        """A blob that must exist at the study's stage."""
         value = self.blob(row_id, name)
         if value is None:
             raise IntegrityError(
                 "state-corrupt",
                 f"the stored {name} of a study is missing",
-                "keep a copy of the home, and put the home back from the newest backup",
+                "keep a copy of the home, then restore the home from the newest backup",
                 place=str(self.database.path),
             )
         return value
@@ -163,14 +166,15 @@ class StudyStore:
     def move(
         self, row: StudyRow, following: Stage, now: datetime, subject: Digest | None = None, **values: Any
     ) -> None:
-        """To the next stage, with what it stores and its entry in the log.
+        """Moves a study to the next stage, stores its data, and adds a log entry.
 
         Args:
-            subject: digest of the statement that the move is about; the study's id where there is no other.
-                Never of a result: the proxy sees heads, knows its noise, and could try its guesses on them.
+            subject: the digest of the statement behind the change, or the study's id if there is none. Never
+                the digest of a result: the proxy sees log heads and knows its noise, so it could test guesses
+                against them.
 
         Raises:
-            ConflictError: the study is not where `row` says it is any more.
+            ConflictError: the study is no longer at the stage in `row`.
         """
         check_move(row.stage, following)
         if following in ENDED | MODELLED:
@@ -192,12 +196,12 @@ class StudyStore:
             return entries(connection)
 
     def note(self, row: StudyRow, **values: Any) -> None:
-        """Write what does not move the stage."""
+        """Writes columns without changing the stage."""
         with self.database.transaction("note on study") as connection:
             self._change_in(connection, row, values)
 
     def take_seconds(self, row: StudyRow, step: str, seconds: float) -> None:
-        """Remember how long a step took."""
+        """Stores how long a step took."""
         with self.database.transaction("take seconds") as connection:
             known = json.loads(
                 connection.execute(select(studies.c.seconds).where(studies.c.id == row.id)).scalar_one()
@@ -206,7 +210,10 @@ class StudyStore:
             self._change_in(connection, row, {"seconds": json.dumps(told)})
 
     def add_chunk(self, row: StudyRow, position: int, content: bytes) -> None:
-        """A chunk of the release, as long as the study is where it is fetched. Raises as `move`."""
+        """Stores a chunk of the release, if the study is still at the stage of fetching.
+
+        Raises like `move`.
+        """
         with self.database.transaction("take chunk of the release") as connection:
             self._change_in(connection, row, {"stage": str(row.stage)})
             connection.execute(delete(chunks).where(chunks.c.id == row.id, chunks.c.position == position))
@@ -221,11 +228,11 @@ class StudyStore:
 
     @staticmethod
     def _change_in(connection: Connection, row: StudyRow, values: Mapping[str, Any]) -> None:
-        """A write that names the stage it expects."""
+        """A transaction for a write that names the stage it expects."""
         change_one(
             connection,
             update(studies).where(studies.c.id == row.id, studies.c.stage == str(row.stage)).values(**values),
-            ConflictError("wrong-state", "the study has moved on meanwhile", "read its state again"),
+            ConflictError("wrong-state", "the study has changed meanwhile", "read its state again"),
         )
 
 

@@ -1,4 +1,7 @@
-"""The schema. Columns above the line are written once, when a study is drafted; those below later."""
+"""The database schema.
+
+Columns above the line are written once, when a study is drafted; those below change later.
+"""
 
 from sqlalchemy import (
     Boolean,
@@ -27,7 +30,7 @@ studies = Table(
     Column("id", String(32), primary_key=True),  # of the draft; random
     Column("created_at", String(20), nullable=False),
     Column("title", String(200), nullable=False),
-    Column("release", String(8), nullable=False),  # as 0001 made it; SQLite minds no length
+    Column("release", String(8), nullable=False),  # as in migration 0001; SQLite ignores the length
     Column("draft", LargeBinary, nullable=False),  # as it came
     Column("media_type", String(40), nullable=False),
     Column("proxy_url", String(600), nullable=False),
@@ -35,7 +38,7 @@ studies = Table(
     Column("stage", String(12), nullable=False),
     Column("updated_at", String(20), nullable=False),
     Column("publish", Boolean, nullable=False),
-    Column("in_clear", Boolean, nullable=False, default=False),  # components are made for open publication
+    Column("in_clear", Boolean, nullable=False, default=False),  # components may be published in clear
     Column("study", String(64)),
     Column("manifest", LargeBinary),  # statement, signed by us
     Column("secret", LargeBinary),  # p and q, sealed; gone once there is a model
@@ -45,7 +48,7 @@ studies = Table(
     Column("model", LargeBinary),  # .npz; of a pre-study its numbers in JSON
     Column("published", LargeBinary),  # components statement, signed by us
     Column("key_progress", Float, nullable=False, default=0.0),
-    Column("facts", Text, nullable=False, default="{}"),  # what the proxy last said; informs, decides nothing
+    Column("facts", Text, nullable=False, default="{}"),  # the proxy's last answer; for information only
     Column("seconds", Text, nullable=False, default="{}"),
     Column("problem_slug", String(60)),
     Column("problem", String(1000)),
@@ -68,7 +71,7 @@ chains = Table(
     # ---
     Column("updated_at", String(20), nullable=False),
     Column("state", String(12), nullable=False),
-    Column("rounds", Text, nullable=False),  # JSON, oldest first; only ever appended to
+    Column("rounds", Text, nullable=False),  # JSON, oldest first; only appended to
     Column("problem_slug", String(60)),
     Column("problem", String(1000)),
     CheckConstraint("state IN ('running', 'done', 'cancelled', 'failed')", name="chain_state_is_known"),

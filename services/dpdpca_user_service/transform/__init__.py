@@ -1,1 +1,1 @@
-"""Rows in, scores out, in bounded memory."""
+"""Computes scores of rows in bounded memory."""

@@ -1,8 +1,8 @@
-"""What an Arrow stream holds and unpacks to, read from its metadata before Arrow's own reader sees it.
+"""Reads from the metadata of an Arrow stream how large it will be, before Arrow's own reader sees it.
 
-That reader makes what the metadata says: it unpacks whole record batches, takes a count of rows at its word,
-and copies a name as often as an offset points to it. A stream of kilobytes can ask for gigabytes. Here
-nothing is unpacked or copied; only numbers are read, each after a check that it lies within the bytes.
+That reader trusts the metadata: it decompresses whole record batches, believes a count of rows, and copies a
+name as often as an offset points to it. So a stream of kilobytes can require gigabytes. This module
+decompresses and copies nothing. It only reads numbers, after checking that each is within the bytes.
 
 Source: the Arrow columnar format, "Serialization and Interprocess Communication", and its Message.fbs and
 Schema.fbs; the FlatBuffers binary format.
@@ -16,18 +16,18 @@ from typing import NoReturn, Self
 from dpdpca_protocol.errors import InputError, LimitError, MessageError
 
 MOST_METADATA_BYTES = 16 * 1024 * 1024
-"""Of one message; and what Arrow's reader makes of the names and notes of a schema."""
+"""The largest metadata of one message, and the most memory for the names and notes of a schema."""
 MOST_MESSAGES = 65_536
-"""Record batches and dictionaries of a stream."""
+"""The most record batches and dictionaries of a stream."""
 
 _CONTINUATION = 0xFFFFFFFF
 _FIELD_BYTES, _NOTE_BYTES = 256, 64
-"""What a column and a key with its value need in memory besides their texts."""
+"""The memory of a column, or of a key with its value, beyond their texts."""
 
 _U8, _U16, _U32, _I32, _I64 = (struct.Struct(form) for form in ("<B", "<H", "<I", "<i", "<q"))
 _SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
 _FLAT_TYPES = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 18, 19, 20, 23, 24})
-"""Null, numbers, texts, bytes, truth values, decimals, dates, times, durations."""
+"""Null, numbers, texts, bytes, booleans, decimals, dates, times, durations."""
 _TIMESTAMP = 10
 _OTHER_TYPES = {
     11: "intervals",
@@ -45,11 +45,12 @@ _OTHER_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """How large a stream is once it is read.
+    """The size of a stream after reading.
 
     Attributes:
-        rows: of all record batches.
-        unpacked_bytes: of all record batches and dictionaries; a dictionary that grows counts anew each time.
+        rows: the rows of all record batches.
+        unpacked_bytes: the bytes of all record batches and dictionaries. A dictionary that grows counts again
+            each time.
     """
 
     rows: int
@@ -60,8 +61,8 @@ def measure_stream(untrusted: bytes | bytearray, most_rows: int, most_bytes: int
     """The size of an Arrow stream, if it is within the limits and all its columns are flat.
 
     Raises:
-        MessageError: it is no Arrow stream.
-        InputError: a column is of a type that no feature has.
+        MessageError: it is not an Arrow stream.
+        InputError: a column has a type that no feature can have.
         LimitError: `too-large`.
     """
     data = memoryview(untrusted)
@@ -78,25 +79,25 @@ def measure_stream(untrusted: bytes | bytearray, most_rows: int, most_bytes: int
         elif kind == _DICTIONARY_BATCH:
             name, is_more = header.number(0, _I64), header.number(2, _U8)
             size = _unpacked_bytes(header.table(1), body)
-            # Arrow's reader copies what is there already to put more behind it.
+            # Arrow's reader copies the existing dictionary to append to it.
             dictionaries[name] = size + (dictionaries.get(name, 0) if is_more else 0)
             unpacked += dictionaries[name]
         else:
             _malformed()
         count += 1
         if count > MOST_MESSAGES:
-            _too_large(f"it has more than {MOST_MESSAGES} batches", "write fewer and larger ones")
+            _too_large(f"it has more than {MOST_MESSAGES} batches", "write fewer and larger batches")
         if rows > most_rows:
             _too_large(f"it has more than {most_rows} rows", "send fewer rows at once")
         if unpacked > most_bytes:
-            _too_large(f"it unpacks to more than {most_bytes} bytes", "send fewer rows at once")
+            _too_large(f"it decompresses to more than {most_bytes} bytes", "send fewer rows at once")
     if count == 0:
         _malformed()
     return StreamSize(rows, unpacked)
 
 
 class _Table:
-    """A table of a FlatBuffer; its fields are named by their place."""
+    """A table of a FlatBuffer. Its fields are numbered."""
 
     __slots__ = ("_at", "_data", "_slots")
 
@@ -113,7 +114,7 @@ class _Table:
         return cls(data, _read(_U32, data, 0))
 
     def number(self, field: int, form: struct.Struct) -> int:
-        """A number, or 0 where it is left out."""
+        """A number, or 0 if it is omitted."""
         place = self._place(field)
         return 0 if place is None else _read(form, self._data, place)
 
@@ -127,7 +128,7 @@ class _Table:
         return _Table(self._data, place + _read(_U32, self._data, place))
 
     def count(self, field: int) -> int:
-        """Entries of a list, or bytes of a text; 0 where it is left out."""
+        """The entries of a list, or the bytes of a text; 0 if it is omitted."""
         return self._vector(field)[1]
 
     def tables(self, field: int) -> Iterator["_Table"]:
@@ -156,12 +157,12 @@ class _Table:
 
 
 def _messages(data: memoryview) -> Iterator[tuple[int, _Table, memoryview]]:
-    """Kind, header and body of each message, as Arrow's reader finds them."""
+    """The kind, header and body of each message, as Arrow's reader finds them."""
     at = 0
     while at < len(data):
         size = _read(_U32, data, at)
         at += 4
-        if size == _CONTINUATION:  # what versions before 0.15 left out
+        if size == _CONTINUATION:  # versions before 0.15 omitted it
             size = _read(_U32, data, at)
             at += 4
         if size == 0:
@@ -189,8 +190,8 @@ def _check_schema(schema: _Table) -> None:
             named = _OTHER_TYPES.get(kind, "of an unknown type")
             raise InputError(
                 "malformed-rows",
-                f"column {position} of the Arrow stream is {named}, which no feature is",
-                "leave it out",
+                f"column {position} of the Arrow stream is {named}, which is not a type of a feature",
+                "omit this column",
             )
         texts += _FIELD_BYTES + field.count(0) + _notes_bytes(field, 6)
         if kind == _TIMESTAMP:
@@ -199,7 +200,7 @@ def _check_schema(schema: _Table) -> None:
 
 
 def _notes_bytes(table: _Table, field: int) -> int:
-    """What the keys and values of `table` need in memory, counted until it is too much."""
+    """The memory that the keys and values of `table` need. Counting stops when it is too much."""
     total = 0
     for note in table.tables(field):
         total += _NOTE_BYTES + note.count(0) + note.count(1)
@@ -210,11 +211,11 @@ def _notes_bytes(table: _Table, field: int) -> int:
 
 def _check_texts(texts: int) -> None:
     if texts > MOST_METADATA_BYTES:
-        _too_large("its names and notes are too long", "leave out columns that no feature needs")
+        _too_large("its names and metadata are too long", "omit columns that no feature needs")
 
 
 def _unpacked_bytes(batch: _Table, body: memoryview) -> int:
-    """The bytes of all buffers of a record batch, once they are unpacked."""
+    """The bytes of all buffers of a record batch after decompression."""
     is_packed = batch.has(3)
     total = 0
     for offset, length in batch.pairs(2):
@@ -222,7 +223,7 @@ def _unpacked_bytes(batch: _Table, body: memoryview) -> int:
             _malformed()
         if is_packed and length:
             claimed: int = _read(_I64, body, offset)
-            # −1 says that this one is not packed.
+            # −1 means that the buffer is not compressed.
             length = length - 8 if claimed == -1 else _natural(claimed)
         total += length
     return total

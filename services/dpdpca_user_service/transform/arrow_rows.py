@@ -1,4 +1,4 @@
-"""Rows in an Arrow stream, a block at a time, after its size was found bearable."""
+"""Reads the rows of an Arrow stream block by block, after its size was checked."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from dpdpca_user.results.tables import names_of_features, rows_of_table
 from dpdpca_user_service.transform.arrow_metadata import measure_stream
 
 MOST_TEXT_BYTES = 4096
-"""Of one value of a feature; no level is as long."""
+"""The longest value of a feature. No level is as long."""
 MOST_DICTIONARY_VALUES = 65_536
-"""Of a feature's column that is dictionary-encoded."""
+"""The most values in the dictionary of a feature's column."""
 
 _TEXTS = 65_536
-"""Whose lengths are looked at together."""
+"""How many values' lengths are checked at a time."""
 
 
 def arrow_blocks(
@@ -31,18 +31,18 @@ def arrow_blocks(
 
     Args:
         untrusted: the stream.
-        manifest: whose features to take; other columns and the order of columns do not matter.
-        most_rows: of the whole stream.
-        most_bytes: that it may unpack to.
-        block_rows: how many rows become Python's and NumPy's values at once.
+        manifest: names the features. Other columns and the order of columns do not matter.
+        most_rows: the most rows in the stream.
+        most_bytes: the most bytes to which it may decompress.
+        block_rows: how many rows become Python and NumPy values at once.
 
     Raises:
-        MessageError: it is no Arrow stream.
-        InputError: it holds no row, or as `rows_of_table`.
-        LimitError: `too-large`; nothing was unpacked.
+        MessageError: it is not an Arrow stream.
+        InputError: it has no rows, or like `rows_of_table`.
+        LimitError: `too-large`; nothing was decompressed.
     """
     if measure_stream(untrusted, most_rows, most_bytes).rows == 0:
-        raise InputError("malformed-rows", "the Arrow stream holds no row")
+        raise InputError("malformed-rows", "the Arrow stream has no rows")
     first = 0
     for batch, features in _batches(untrusted, manifest):
         for start in range(0, batch.num_rows, block_rows):
@@ -55,15 +55,15 @@ def arrow_blocks(
 def _batches(
     untrusted: bytes | bytearray, manifest: Manifest
 ) -> Iterator[tuple[pa.RecordBatch, dict[str, Feature]]]:
-    """Record batches, checked as far as features go, and which column is which feature."""
+    """The checked record batches, and which column belongs to which feature."""
     with _reading():
-        # Arrow's own pool would keep what it had once.
+        # Arrow's own memory pool would never return its memory.
         reader = pa.ipc.open_stream(pa.py_buffer(untrusted), memory_pool=pa.system_memory_pool())
         names = reader.schema.names
     if len(set(names)) != len(names):
         raise InputError("duplicated-column", "the table has two columns of one name", "keep one of them")
     wanted = names_of_features(names, manifest.features)
-    rows_of_table({name: [] for name in wanted}, manifest)  # says so where a feature has no column
+    rows_of_table({name: [] for name in wanted}, manifest)  # raises if a feature has no column
     by_key = {column_key(feature.name): feature for feature in manifest.features}
     features = {name: by_key[column_key(name)] for name in wanted}
     while True:
@@ -82,14 +82,14 @@ def _batches(
 
 
 def _stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without the meanings that extension types give to what is stored."""
+    """The batch with the storage types in place of extension types."""
     arrays = [column.storage if isinstance(column, pa.ExtensionArray) else column for column in batch.columns]
     return pa.record_batch(arrays, batch.schema.names)
 
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Arrow's own messages may repeat values."""
+    """Replaces Arrow's own messages, which may repeat values."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
@@ -97,31 +97,31 @@ def _reading() -> Iterator[None]:
 
 
 def _check_texts(array: pa.Array, feature: Feature) -> None:
-    """That no text is so long that Python's copies of it, one a row, fill the memory."""
+    """Checks that no text is so long that Python's copies, one for each row, would fill the memory."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary
         if len(array) > MOST_DICTIONARY_VALUES:
             raise LimitError(
                 "too-large",
                 f"feature {feature.name} has a dictionary of more than {MOST_DICTIONARY_VALUES} values",
-                "send it as it is",
+                "send the column without a dictionary",
             )
     parts = (array.slice(start, _TEXTS) for start in range(0, len(array), _TEXTS))
     if any(_longest(part) > MOST_TEXT_BYTES for part in parts):
         raise InputError(
             "malformed-rows",
-            f"feature {feature.name} holds a text of more than {MOST_TEXT_BYTES} bytes",
-            "map it to one of the manifest's levels",
+            f"feature {feature.name} contains a text of more than {MOST_TEXT_BYTES} bytes",
+            "replace it by one of the manifest's levels",
         )
 
 
 def _longest(array: pa.Array) -> int:
-    """Bytes of the longest text in `array`, which is not empty; 0 for other types."""
+    """The bytes of the longest text in `array`, which must not be empty; 0 for other types."""
     kind = array.type
     if pa.types.is_fixed_size_binary(kind):
         return int(kind.byte_width)
     if kind in (pa.string_view(), pa.binary_view()):
-        # The length stands in the first 4 of the 16 bytes of a view.
+        # The length is in the first 4 of the 16 bytes of a view.
         end = array.offset + len(array)
         lengths = np.frombuffer(array.buffers()[1], np.int32, 4 * end)[4 * array.offset :: 4]
         present = array.is_valid().to_numpy(zero_copy_only=False)
@@ -132,7 +132,7 @@ def _longest(array: pa.Array) -> int:
 
 
 def _values(array: pa.Array, feature: Feature) -> Column:
-    """Numbers as float64 with NaN for null, all else as Python values."""
+    """Numbers as float64 with NaN for null; everything else as Python values."""
     try:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
@@ -153,6 +153,6 @@ def _values(array: pa.Array, feature: Feature) -> Column:
     except (pa.ArrowException, ValueError, ArithmeticError, LookupError, TypeError) as error:
         raise InputError(
             "malformed-rows",
-            f"feature {feature.name} holds values that cannot be read",
+            f"feature {feature.name} contains values that cannot be read",
             "send numbers, or texts of the manifest's levels",
         ) from error

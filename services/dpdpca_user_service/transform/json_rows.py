@@ -1,7 +1,7 @@
-"""Rows in JSON, a block at a time: `{"rows": [{…}, …]}` or `{"rows": [[…], …]}`.
+"""Reads rows in JSON block by block: `{"rows": [{…}, …]}` or `{"rows": [[…], …]}`.
 
-A text of brackets needs thirty times its size as Python objects, so no more of it becomes objects at once
-than one block holds. It must be UTF-8 without a byte-order mark, and no object may name a member twice.
+A text of brackets needs thirty times its size as Python objects, so only one block at a time becomes objects.
+The text must be UTF-8 without a byte-order mark, and no object may name a member twice.
 """
 
 import json
@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import InputError, MessageError
 from dpdpca_protocol.wire.canonical import unique_members
 
 MOST_ROW_BYTES = 2 * 1024 * 1024
-"""The longest row that is certain to be read."""
+"""A row of up to this length can always be read."""
 
 _BLOCK_CHARACTERS = 1024 * 1024
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -23,11 +23,11 @@ _decode = json.JSONDecoder(object_pairs_hook=unique_members).raw_decode
 
 
 def json_blocks(untrusted: bytes | bytearray, most_rows: int) -> Iterator[list[Any]]:
-    """The rows in blocks of 1 to `most_rows`, parsed and otherwise as they came.
+    """The parsed rows, otherwise unchanged, in blocks of 1 to `most_rows`.
 
     Raises:
-        MessageError: not UTF-8 JSON of this form, a member named twice, or a row that is too long.
-        InputError: `rows` is no list or an empty one, or a row is neither an object nor a list.
+        MessageError: it is not UTF-8 JSON of this form, an object names a member twice, or a row is too long.
+        InputError: `rows` is not a list or is empty, or a row is neither an object nor a list.
     """
     text = _Window(untrusted)
     text.take("{")
@@ -53,7 +53,7 @@ def json_blocks(untrusted: bytes | bytearray, most_rows: int) -> Iterator[list[A
 
 
 class _Window:
-    """Part of a JSON text, decoded; it moves on over the rest."""
+    """A decoded part of a JSON text. It moves forward over the rest."""
 
     def __init__(self, untrusted: bytes | bytearray) -> None:
         self._rest = memoryview(untrusted)
@@ -63,11 +63,11 @@ class _Window:
 
     @property
     def _has_room(self) -> bool:
-        """Whether what is not passed may become longer."""
+        """Whether the part that was not consumed may become longer."""
         return len(self._text) - self._at < MOST_ROW_BYTES
 
     def character(self) -> str:
-        """The next one that is no space, which stays; empty at the end."""
+        """The next character that is not a space, without consuming it; empty at the end."""
         while True:
             self._at = _SPACE.match(self._text, self._at).end()  # type: ignore[union-attr] # it always matches
             if self._at < len(self._text):
@@ -76,7 +76,7 @@ class _Window:
                 return ""
 
     def take(self, expected: str) -> str:
-        """The next character, which must be one of those expected; passes it."""
+        """Consumes the next character, which must be one of `expected`."""
         character = self.character()
         if not character or character not in expected:
             raise MessageError("malformed", "the body is not JSON of this form", 'send {"rows": [...]}')
@@ -84,7 +84,7 @@ class _Window:
         return character
 
     def values(self) -> list[Any]:
-        """Those that begin here and end in this window, comma between them; passes them, at least one."""
+        """Consumes the comma-separated values that begin here and end in this window, at least one."""
         while self._at >= self._one_by_one:
             end = 1 + max(self._text.rfind("],", self._at), self._text.rfind("},", self._at))
             if end > self._at:
@@ -94,33 +94,33 @@ class _Window:
                     if stop == len(part):
                         self._at = end
                         return list(values)
-                self._one_by_one = end  # what looked like the end of a value is none
+                self._one_by_one = end  # this was not the end of a value
             elif not self._has_room or not self._move_on():
                 break
         return [self.value()]
 
     def value(self) -> Any:
-        """The text, list or object that begins here; passes it."""
+        """Consumes the text, list or object that begins here."""
         while True:
             try:
                 value, self._at = _decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                # It may have been cut off by the end of the window.
+                # The end of the window may have cut the value off.
                 if self._has_room and self._move_on():
                     continue
                 raise MessageError(
                     "malformed",
-                    f"a row is no JSON, or longer than {MOST_ROW_BYTES} bytes",
+                    f"a row is not JSON, or is longer than {MOST_ROW_BYTES} bytes",
                     'send {"rows": [...]} in UTF-8',
                 ) from error
             return value
 
     def _move_on(self) -> bool:
-        """Takes in more of the text; False at its end."""
+        """Decodes more of the text; False at its end."""
         piece, self._rest = self._rest[:_BLOCK_CHARACTERS], self._rest[_BLOCK_CHARACTERS:]
         try:
             decoded = self._decode(piece, not self._rest)
         except UnicodeDecodeError as error:
-            raise MessageError("malformed", "the body is not UTF-8", "send it in UTF-8") from error
+            raise MessageError("malformed", "the body is not in UTF-8", "send it in UTF-8") from error
         self._text, self._at, self._one_by_one = self._text[self._at :] + decoded, 0, 0
         return bool(piece)

@@ -1,8 +1,8 @@
-"""Rows in, scores out, in bounded memory, whatever a body unpacks to.
+"""Computes scores of rows in bounded memory, whatever the decompressed size of a body.
 
-Nothing of a body becomes values before its size is known to be within the limits, and then only a block at a
-time. Two transforms run at once; each holds its body, what one record batch of it unpacks to, one block, and
-the scores, 250 MiB at the most. The answer is written as the client reads it, when all scores are there.
+No value is decoded before the size is known to be within the limits, and then only one block at a time. Two
+transforms run at once. Each holds its body, one decompressed record batch, one block, and the scores: at most
+250 MiB. When all scores are computed, the answer is written while the client reads it.
 """
 
 import io
@@ -26,18 +26,18 @@ from dpdpca_user_service.transform.json_rows import json_blocks
 ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
-"""Of a body, as it comes and once it is unpacked."""
+"""The largest body, both as sent and after decompression."""
 MOST_VALUES = 8 * 1024 * 1024
-"""Rows × encoded features of one body; there are never more scores than that."""
+"""The most rows × encoded features of a body. There are never more scores than that."""
 AT_ONCE = 2
 WAIT_SECONDS = 5.0
-"""For one of the places; then 503."""
+"""How long a transform waits for a slot before it gets status 503."""
 MOST_SECONDS = 600.0
 
 LIMITS = (
-    f"A body has at most {BODY_LIMIT_BYTES >> 20} MiB, an Arrow stream also once it is unpacked, and at most"
-    f" {MOST_VALUES:,} values (rows × encoded features); beyond that the answer is 413. {AT_ONCE} transforms"
-    f" run at a time; one more waits up to {WAIT_SECONDS:g} s and gets 503 then."
+    f"A body may have at most {BODY_LIMIT_BYTES >> 20} MiB, for an Arrow stream also after decompression,"
+    f" and at most {MOST_VALUES:,} values (rows × encoded features). Larger bodies get status 413."
+    f" {AT_ONCE} transforms run at a time. Another one waits up to {WAIT_SECONDS:g} s, then gets status 503."
 )
 
 _BLOCK_VALUES = 1024 * 1024
@@ -47,13 +47,13 @@ _ANSWER_VALUES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """(n, k) scores of n rows on the first k components of a study."""
+    """(n, k) scores of n rows for the first k components of a study."""
 
     study: StudyId
     values: Floats
 
     def encode(self, media_type: str) -> Iterator[bytes]:
-        """The answer in pieces, in the format that the rows came in."""
+        """The answer in pieces, in the format of the rows."""
         return self._json() if media_type == JSON_MEDIA_TYPE else self._arrow()
 
     def _json(self) -> Iterator[bytes]:
@@ -63,7 +63,7 @@ class Scores:
         yield b"]}"
 
     def _arrow(self) -> Iterator[bytes]:
-        """Columns component_1 …"""
+        """An Arrow stream with columns component_1, component_2, …"""
         names = [f"component_{index + 1}" for index in range(self.values.shape[1])]
         sink = io.BytesIO()
         with pa.ipc.new_stream(sink, pa.schema([(name, pa.float64()) for name in names])) as writer:
@@ -80,9 +80,9 @@ class Scores:
 
 
 def check_components(model: Model, k: int | None) -> None:
-    """Raises InputError where a model has fewer than `k` components."""
+    """Raises InputError if a model has fewer than `k` components."""
     if k is not None and k > model.components.component_count:
-        raise InputError("bad-argument", f"the model has {model.components.component_count} components")
+        raise InputError("bad-argument", f"the model has only {model.components.component_count} components")
 
 
 def transform(
@@ -91,22 +91,22 @@ def transform(
     """The scores of all rows in a body.
 
     Args:
-        model: whose components.
+        model: the model with the components.
         media_type: JSON or Arrow.
         untrusted: at most BODY_LIMIT_BYTES.
         k: how many components, or None for all.
-        stop: asked before each block.
+        stop: checked before each block.
 
     Raises:
-        MessageError, InputError: the body or one of its rows; nothing is answered then.
+        MessageError, InputError: the body or one of its rows is invalid, and there is no partial answer.
         LimitError: `too-large`, see LIMITS.
     """
-    scores = bytearray()  # it grows without being copied
+    scores = bytearray()  # this array grows without being copied
     for block in _blocks(model, media_type, untrusted):
         stop.check()
         part = model.components.scores(block)[:, :k]
         if not np.isfinite(part).all():
-            raise InputError("malformed-rows", "a row is too large to be projected")
+            raise InputError("malformed-rows", "the values of a row are too large to compute scores")
         scores += part.tobytes()
     values = np.frombuffer(scores, np.float64)
     return Scores(model.study, values.reshape(-1, k or model.components.component_count))
@@ -122,12 +122,12 @@ def _blocks(model: Model, media_type: str, untrusted: bytes | bytearray) -> Iter
     first = 0
     for rows in json_blocks(untrusted, block_rows):
         block = rows_of_lists(rows, manifest, first)
-        del rows  # before the next ones are made
+        del rows  # before the next block is made
         first += len(block)
         if first > most_rows:
             raise LimitError(
                 "too-large",
-                f"there are more than {most_rows} rows of {d} encoded features",
+                f"there are more than {most_rows} rows with {d} encoded features",
                 "send fewer rows at once",
             )
         yield block

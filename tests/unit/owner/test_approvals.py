@@ -169,7 +169,7 @@ def test_a_file_of_another_content_stops_everything(
     (path,) = (tmp_path / "chains").iterdir()
     assert path.stat().st_mode & 0o77 == 0
     path.write_text("{}")
-    with pytest.raises(IntegrityError, match="not what this program wrote"):
+    with pytest.raises(IntegrityError, match="did not write its content"):
         approvals.chain(first, LEDGER)
 
 

@@ -140,8 +140,12 @@ def test_a_text_may_begin_like_a_file_of_another_kind(tmp_path: Path, first: str
         (tarred("w:gz"), "compressed with gzip, and its content is a tar archive", "unpack"),
         (bytes_of(gzip.compress(parquet_bytes())), "its content is a Parquet file", "unpack"),
         (bytes_of(gzip.compress(gzip.compress(TEXT.encode()))), "its content is compressed", "unpack"),
-        (bytes_of(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj"), "a PDF document", "ask for the table"),
-        (bytes_of(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\n" * 20), "a PDF document", "ask for the table"),
+        (bytes_of(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj"), "a PDF document", "ask for the underlying table"),
+        (
+            bytes_of(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\n" * 20),
+            "a PDF document",
+            "ask for the underlying table",
+        ),
         (bytes_of(b"\xef\xbb\xbf\n<!DOCTYPE html><html><body>age,size"), "a web page or XML", "download"),
         (bytes_of(b"<?xml version='1.0'?><Workbook/>"), "a web page or XML", "download"),
         (bytes_of(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)), "an old Office document", "export"),
@@ -199,5 +203,5 @@ def test_no_text_of_a_table_looks_foreign() -> None:
 
 def test_a_file_with_a_url_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "url").write_bytes(b"sqlite:///\xe9.db")
-    with pytest.raises(UsageError, match="is no text: neither in UTF-8"):
+    with pytest.raises(UsageError, match="is not text: it is neither UTF-8"):
         locate_data(None, "SELECT 1", tmp_path / "url", None, ".", {})

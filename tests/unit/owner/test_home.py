@@ -83,7 +83,7 @@ def test_an_exposed_key_and_a_corrupt_file_are_refused(tmp_path: Path) -> None:
     home = OwnerHome(tmp_path)
     home.create("A", None)
     (tmp_path / "owner.json").write_bytes(b'{"format":1,"name":7}')
-    with pytest.raises(IntegrityError, match="not what this program wrote"):
+    with pytest.raises(IntegrityError, match="did not write its content"):
         home.load()
     (tmp_path / "identity.pem").chmod(0o644)
     with pytest.raises(PolicyError, match="chmod 600"):

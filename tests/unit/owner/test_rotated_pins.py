@@ -49,9 +49,9 @@ def test_a_proxy_is_followed_and_never_back(pins: Pins, promise: Promise) -> Non
     assert pins.proxy_identities(URL) == tuple(KEYS[at].public for at in (2, 1, 0))
     refused = 0
     for at, links in ((0, []), (1, chain("proxy", 0, 1)), (0, chain("proxy", 2, 0))):
-        with pytest.raises(AuthenticationError, match="given up"):
+        with pytest.raises(AuthenticationError, match="already replaced"):
             pins.follow_proxy(URL, card(KEYS[at]), links)
-        with pytest.raises(AuthenticationError, match="given up"):
+        with pytest.raises(AuthenticationError, match="already replaced"):
             pins.pin_proxy(URL, card(KEYS[at]))
         refused += 2
     assert pins.proxy(URL).identity == KEYS[2].public
@@ -65,7 +65,7 @@ def test_a_data_user_follows_a_proxy_and_never_back(tmp_path: Path, promise: Pro
     assert user.proxy(URL) == followed
     assert followed.keys == tuple(KEYS[at].public.ed25519 for at in (2, 1, 0))
     for at, links in ((0, []), (1, chain("proxy", 0, 1)), (0, chain("proxy", 2, 0))):
-        with pytest.raises(AuthenticationError, match="given up"):
+        with pytest.raises(AuthenticationError, match="already replaced"):
             user.follow_proxy(followed, ProxyCard.parse(card(KEYS[at])), links)
     mixed = Identity(followed.identity.ed25519, KEYS[3].public.x25519)
     for shown, links in ((KEYS[3].public, chain("proxy", 1, 3)), (mixed, [])):
@@ -130,13 +130,13 @@ def test_a_party_is_followed_and_never_back(pins: Pins, kind: str, role: str, pr
     pin(proxy, named(0), NOW)
     with pytest.raises(AuthenticationError, match="another key"):
         check(proxy, named(2), lambda: chain(role, 1, 2))
-    with pytest.raises(AuthenticationError, match="given up"):
+    with pytest.raises(AuthenticationError, match="already replaced"):
         check(proxy, named(1), lambda: chain(role, 0, 1, 2))
     known = check(proxy, named(2), lambda: chain(role, 0, 1, 2))
     assert known.since == NOW
     assert "has changed its key since" in known.met
     for at, links in ((0, []), (1, chain(role, 0, 1))):
-        with pytest.raises(AuthenticationError, match="given up"):
+        with pytest.raises(AuthenticationError, match="already replaced"):
             check(proxy, named(at), lambda links=links: links)
         assert check(proxy, named(at), may_be_former=True).ed25519 == KEYS[2].public.ed25519
     promise("P20", counted=f"3 key chains of a {role} rolled back", result="all refused")

@@ -56,8 +56,8 @@ def test_a_host_that_lost_its_port_is_explained(
     error = refusal_at(f"http://localhost:{relay_port}", world, signed)
     assert error.slug == "wrong-address"
     assert error.problem.startswith(
-        f"this machine asked for localhost:{relay_port}, and the proxy says: the request arrived for"
-        f" localhost, but this service is known as 127.0.0.1:{world.port}, "
+        f"this machine used the address localhost:{relay_port}; the proxy answered: the request is"
+        f" addressed to localhost, but this service is known as 127.0.0.1:{world.port}, "
     )
     assert error.problem.endswith("is missing")
     assert "nginx: proxy_set_header Host $http_host" in error.next_step
@@ -107,7 +107,7 @@ def test_an_enrolment_behind_such_a_reverse_proxy_is_refused_at_once(
 
 def test_an_enrolment_under_another_known_address_says_so(world: ProxyWorld, tmp_path: Path) -> None:
     (note,) = enrol_owner(world, tmp_path, f"http://LOCALHOST:{world.port}/")
-    assert f"announces the address http://127.0.0.1:{world.port}; it is reached at" in note
+    assert f"announces the address http://127.0.0.1:{world.port}, but it also answers at" in note
     assert OwnerHome(tmp_path / "owner").pins.proxy_urls() == [f"http://localhost:{world.port}"]
 
 

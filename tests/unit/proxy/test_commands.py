@@ -113,11 +113,11 @@ def test_init_refuses_an_address_that_no_client_can_reach(
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("URL", "https://relay.example/x", "url: an address has no path"),
+        ("URL", "https://relay.example/x", "url: an address must not have a path"),
         (
             "ALSO_KNOWN_AS",
             '["https://relay.example"]',
-            "also_known_as: this is host[:port], without https://",
+            "also_known_as: this value must be host[:port], without https://",
         ),
         ("ALSO_KNOWN_AS", '["relay.example", "127.1"]', "also_known_as: '127.1' looks like an IPv4 address"),
         (

@@ -26,7 +26,7 @@ def test_a_storage_that_fails_unseen_is_found(world: ProxyWorld, monkeypatch: py
     with monkeypatch.context() as patch:
         patch.setattr("dpdpca_proxy.store.files.write_private", refusing)
         time.sleep(0.1)
-        assert readiness(world) == (503, "the storage refuses to write")
+        assert readiness(world) == (503, "the storage cannot be written")
         assert world.request(None, "GET", "/healthz").status_code == 200
     time.sleep(0.1)
     assert readiness(world) == (200, "")

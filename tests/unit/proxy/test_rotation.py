@@ -42,9 +42,9 @@ def test_an_owner_gets_a_new_key_once(world: ProxyWorld) -> None:
     assert parties[new.public].name == parties[old.public].name == "Hospital A"
     (link,) = follow_rotations(world.client(world.user).rotations(), "owner", old.public.ed25519)
     assert link.identity == new.public
-    with pytest.raises(ConflictError, match="before"):
+    with pytest.raises(ConflictError, match="already replaced"):
         client.rotate(rotation(old, third, 2))
-    with pytest.raises(ConflictError, match="not newer"):
+    with pytest.raises(ConflictError, match="is not above the version"):
         world.client(new).rotate(rotation(new, third, 1))
     assert world.client(new).rotate(rotation(new, third, 5)) == third.public.party_id
 
@@ -115,7 +115,7 @@ def test_a_study_keeps_the_owners_key_and_takes_no_second_share(world: ProxyWorl
 def test_a_user_begins_nothing_more_with_the_old_key_and_ends_what_it_began(world: ProxyWorld) -> None:
     study, old, new = world.open_study(3, min_owners=3), world.user, IdentityKey.generate()
     world.client(old).rotate(rotation(old, new, role="user"))
-    with pytest.raises(ConflictError, match="gave way"):
+    with pytest.raises(ConflictError, match="was replaced"):
         world.open_study(3, title="Another")
     for seed, owner in enumerate(world.owners):
         study.deliver(owner, values_of(3, seed))
@@ -129,7 +129,7 @@ def test_a_user_begins_nothing_more_with_the_old_key_and_ends_what_it_began(worl
 
 def test_a_manifest_cannot_name_a_key_that_was_given_up(world: ProxyWorld) -> None:
     world.client(world.owners[0]).rotate(rotation(world.owners[0], IdentityKey.generate()))
-    with pytest.raises(PolicyError, match="given up"):
+    with pytest.raises(PolicyError, match="has replaced the key"):
         world.open_study(3)
 
 
@@ -175,4 +175,4 @@ def test_the_operators_list_says_which_keys_are_in_use(
         cli.main(["proxy", "owners", "--json"])
     listed = json.loads(capsys.readouterr().out)["parties"]
     keys = [party["key"] for party in listed if party["name"] == "Hospital A"]
-    assert sorted(keys) == ["given up", "in use"]
+    assert sorted(keys) == ["in use", "replaced"]

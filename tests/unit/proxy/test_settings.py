@@ -78,7 +78,8 @@ def test_a_misspelt_member_is_told_with_the_right_name(tmp_path: Path) -> None:
     error = refused(lambda: load_settings(tmp_path))
     assert (
         error.problem
-        == "not a valid setting: generation-file (is it generation_file?), nonsense, prot (is it port?)"
+        == "these settings are not valid: generation-file (did you mean generation_file?), nonsense,"
+        " prot (did you mean port?)"
     )
 
 
@@ -100,8 +101,8 @@ def test_where_the_generation_file_may_be(tmp_path: Path, monkeypatch: pytest.Mo
     home = tmp_path / "p"
     monkeypatch.setenv("HOME", str(tmp_path))
     for named, reason in (
-        ("generation.json", "depends on the working folder"),
-        ("../generation.json", "depends on the working folder"),
+        ("generation.json", "relative to the working folder"),
+        ("../generation.json", "relative to the working folder"),
         (str(home / "generation.json"), "in the home"),
         (str(home / "deeper" / "generation.json"), "in the home"),
         (str(tmp_path / "x" / ".." / "p" / "generation.json"), "in the home"),

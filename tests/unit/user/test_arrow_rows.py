@@ -156,7 +156,9 @@ def test_so_many_batches_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_columns_that_are_not_flat_are_refused_by_name(column: pa.Array, named: str) -> None:
-    with pytest.raises(InputError, match=f"column 2 of the Arrow stream is {named}, which no feature is"):
+    with pytest.raises(
+        InputError, match=f"column 2 of the Arrow stream is {named}, which is not a type of a feature"
+    ):
         measure_stream(stream_of([pa.record_batch({"f0": [1.0], "f1": column})]), MANY, MANY)
 
 
@@ -181,7 +183,7 @@ def test_extension_types_are_what_they_store() -> None:
     ids=lambda column: str(column.type),
 )
 def test_long_texts_of_features_are_refused(column: pa.Array) -> None:
-    with pytest.raises(InputError, match="feature ward holds a text of more than 4096 bytes") as refusal:
+    with pytest.raises(InputError, match="feature ward contains a text of more than 4096 bytes") as refusal:
         read(stream_of([batch_of(ward=column)]))
     assert "xxxx" not in str(refusal.value)
     assert read(stream_of([batch_of(other=column)])).shape == (3, 6)
@@ -282,7 +284,7 @@ def test_made_schemas_are_what_arrow_reads() -> None:
     ],
 )
 def test_a_schema_that_says_one_thing_often_is_refused(made: bytes) -> None:
-    with pytest.raises(LimitError, match="names and notes"):
+    with pytest.raises(LimitError, match="names and metadata"):
         measure_stream(made, MANY, MANY)
 
 
@@ -300,7 +302,7 @@ def test_a_time_zone_counts_as_a_name() -> None:
     flat.point(field, 3, zone)
     flat.point(zone, 1, flat.text(b"z" * (2 << 20)))
     flat.point(field, 5, flat.same(0)[0])
-    with pytest.raises(LimitError, match="names and notes"):
+    with pytest.raises(LimitError, match="names and metadata"):
         measure_stream(flat.message(root), MANY, MANY)
 
 

@@ -272,7 +272,7 @@ def test_a_chain_of_other_options_is_not_taken_for_the_one_that_is_asked(user: C
     chain_id = user.run_chain(publish=False)
     assert user.run_chain(publish=False) == chain_id
     for options in ({}, {"in_clear": True}):
-        with pytest.raises(ConflictError, match="published otherwise"):
+        with pytest.raises(ConflictError, match="other publication options"):
             user.run_chain(**options)
     assert len(user.service.chains.all()) == 1
 

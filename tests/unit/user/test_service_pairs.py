@@ -134,12 +134,12 @@ def test_a_pre_study_has_no_components(chain: Chain) -> None:
     with pytest.raises(ConflictError, match="has no result"):
         result_of(service, row.id)
     for act in (model_facts, report_of, publish_study):
-        with pytest.raises(ConflictError, match="a pre-study has no components"):
+        with pytest.raises(ConflictError, match="a pre-study gives no components"):
             act(service, row.id)
     facts = study_facts(row)
     assert (facts["has_model"], facts["has_result"]) == (False, False)
     joint = chain.open(release="joint", **TERMS)
-    with pytest.raises(ConflictError, match="has components"):
+    with pytest.raises(ConflictError, match="gives components"):
         result_of(service, joint.id)
 
 

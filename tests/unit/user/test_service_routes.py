@@ -92,7 +92,7 @@ def test_a_storage_that_refuses_is_not_ready(finished: UserWorld, monkeypatch: p
         answer = stranger.get("/readyz")
         assert (answer.status_code, answer.json()["reason"]) == (
             503,
-            "the storage refuses to write: No space left on device",
+            "the storage cannot be written: No space left on device",
         )
         assert stranger.get("/healthz").status_code == 200
 

@@ -279,7 +279,7 @@ def test_a_joint_study_of_too_few_records_is_not_served(user: UserWorld) -> None
     wait_for(lambda: user.advance(row).stage is Stage.FAILED)
     row = user.row(row.id)
     assert row.problem_slug == "cohort-too-small"
-    assert "protects nobody" in (row.problem or "")
+    assert "does not protect against the data user" in (row.problem or "")
     assert user.service.store.modelled() == []
 
 
@@ -351,7 +351,7 @@ def test_a_stored_bundle_that_was_damaged_ends_no_study(user: UserWorld, found: 
     damage(user, f"UPDATE studies SET bundle = {other}")
     row = user.advance(row)
     assert (row.stage, row.problem_slug) == (Stage.FETCHED, "state-corrupt")
-    assert "does not hold any more" in (row.problem or "")
+    assert "is damaged now" in (row.problem or "")
     assert user.service.store.blob(row.id, "secret") is not None
     user.service.store.note(row, bundle=bundle)
     row = user.advance_to(row, Stage.PUBLISHED)

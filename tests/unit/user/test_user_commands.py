@@ -173,7 +173,7 @@ def test_a_chain_is_begun_rehearsed_and_continued_from_a_result(run: Run, tmp_pa
     assert sum(each["rho_share"] for each in rehearsed["rounds"]) == pytest.approx(1)
     assert 0 < rehearsed["captured_of_best"]["1"] <= 1
     status, _, err = run("plan", "chain.toml", "--records", "6000", "--rehearse")
-    assert (status, "6000 records, outside 1 to 5000" in " ".join(err.split())) == (1, True)
+    assert (status, "6000 records, but 1 to 5000 are allowed" in " ".join(err.split())) == (1, True)
 
     from dpdpca_protocol.randomness import OS_RANDOMNESS
     from dpdpca_user.commands.parts import lint_draft, read_draft
@@ -241,7 +241,7 @@ def test_a_sample_gives_a_draft_that_lints_once_what_it_leaves_open_is_filled_in
     assert "Replace them" in err
     assert "fill in by hand: bounds of const" in err
     text = (tmp_path / "made.toml").read_text()
-    assert text.startswith("# Bounds and levels below are read off the sample")
+    assert text.startswith("# The bounds and levels below come from the sample")
     assert "max_records = 24000 " in text
     status, _, err = run("study", "lint", "made.toml")
     assert (status, "(const) lacks bounds" in err) == (1, True)

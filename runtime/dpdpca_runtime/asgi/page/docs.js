@@ -26,7 +26,7 @@ fetch("/openapi.json").then((answer) => answer.json()).then((described) => {
         const heading = document.createElement("h2");
         heading.textContent = tag;
         const table = document.createElement("table");
-        table.insertRow().innerHTML = "<th>Method<th>Path<th>What<th>Body";
+        table.insertRow().innerHTML = "<th>Method<th>Path<th>Purpose<th>Body";
         place.append(heading, table);
         tables.set(tag, table.createTBody());
       }

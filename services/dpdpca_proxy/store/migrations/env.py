@@ -1,4 +1,7 @@
-"""Runs migrations on the connection that `Database.upgrade` hands over; there is no other way in."""
+"""Runs migrations on the connection that `Database.upgrade` passes.
+
+Migrations cannot be started in another way.
+"""
 
 from alembic import context
 

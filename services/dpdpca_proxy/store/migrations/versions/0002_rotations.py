@@ -1,4 +1,4 @@
-"""Key rotations: which party's key gave way to which other, with the statement that proves it."""
+"""Key rotations: which key replaced which key of a party, with the statement that proves it."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The proxy's log, leases of the work, evidence of contradictions, features by study, and a memory's edge.
+"""The proxy's log, leases, contradictions, the features of studies, and up to when nonces were deleted.
 
 Revision ID: 0003
 Revises: 0002

@@ -1,4 +1,4 @@
-"""Studies whose components are made for publication in clear."""
+"""Studies whose components may be published in clear."""
 
 import sqlalchemy as sa
 from alembic import op

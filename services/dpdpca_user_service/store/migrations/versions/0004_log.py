@@ -1,4 +1,4 @@
-"""The log of what studies went through; those of before are known to it, no more."""
+"""The log of stage changes. Of earlier studies it only has one entry each."""
 
 from datetime import UTC, datetime
 

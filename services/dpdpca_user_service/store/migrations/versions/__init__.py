@@ -1,1 +1,1 @@
-"""Alembic migrations; they travel inside the package."""
+"""Alembic migrations. They are part of the package."""
