@@ -6,7 +6,7 @@ that this version does not know, or a value out of range, no study can be joined
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -41,7 +41,12 @@ _MOST = 10_000
 _MOST_REAL = 10**30
 _WORDS = 12
 
-DEFAULT_POLICY = """\
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+DEFAULT_POLICY = f"""\
 # What this owner agrees to. Nothing overrides this file, not even `dpdpca owner join --yes`.
 # Lower the figures to what your board has agreed to. A line that you delete keeps the value shown here.
 
@@ -51,8 +56,8 @@ max_delta = 1e-5
 max_features = 10000         # encoded columns; a categorical feature has one column for each level
 min_owners = 3               # smallest cohort; with two owners, each learns the other's noisy statistics
 min_records = 1              # of all owners together; only a masked study enforces it before the release
-releases = ["masked", "joint", "pairs", "pre-study"]
-mechanisms = ["gaussian", "laplace"]
+releases = [{_listed(ReleaseKind)}]
+mechanisms = [{_listed(each.name for each in MECHANISMS)}]
 
 [budget]                     # limit for all studies on the same records together
 epsilon = 10

@@ -1,4 +1,4 @@
-"""Real tables over public bounds: the demo's, one of scikit-learn, and larger sets kept as Parquet files."""
+"""Real tables with public bounds: that of the demo, one of scikit-learn, and larger sets in Parquet files."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -21,7 +21,7 @@ class Table:
 
     Attributes:
         rows: (n, d).
-        lower, upper: (d,), one pair a column.
+        lower, upper: (d,) one pair for each column.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Table:
         return int(self.rows.shape[1])
 
     def widened(self, times: float) -> "Table":
-        """The same rows with upper bounds too high: what a careful stranger to the data might guess."""
+        """The same rows with upper bounds that are too high, as a careful guess without the data might be."""
         return Table(self.name, self.rows, self.lower, self.lower + times * (self.upper - self.lower))
 
 
@@ -58,12 +58,12 @@ def digits() -> Table:
 def covtype(folder: Path) -> Table:
     """Raises InputError: the file is not in `folder`; as for the sets below."""
     rows = _rows(folder / COVTYPE, drop=("Cover_Type",))
-    # The last 44 are the levels of two categorical features: centre 0, unit 1.
+    # The last 44 columns are the levels of two categorical features, with centre 0 and unit 1.
     return _table("covtype", rows, np.array([*_TERRAIN, *((-1, 1),) * 44], dtype=float))
 
 
 def insurance(folder: Path) -> Table:
-    """Codes and classes, with the ends that the set's description gives them."""
+    """Codes and classes, with the bounds that the description of the set gives."""
     rows = _rows(folder / INSURANCE, drop=("CARAVAN", "split"))
     upper = np.array([41, 10, 6, 6, 10, *(9,) * 38, *(9,) * 21, *(12,) * 21], dtype=float)
     return _table("insurance", rows, np.column_stack([np.zeros(len(upper)), upper]))
@@ -75,10 +75,10 @@ def musk(folder: Path) -> Table:
 
 
 def read_columns(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
-    """Columns by name, as Arrow has them.
+    """Columns by name, in the types of the file.
 
     Raises:
-        InputError: the file is not there.
+        InputError: the file is missing.
     """
     import pyarrow.parquet as pq
 

@@ -4,6 +4,7 @@ They contain signed statements unchanged. The bodies are only informative: a dec
 can support must not rest on them. A newer proxy may add members.
 """
 
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
@@ -14,6 +15,16 @@ from dpdpca_protocol.wire.schemas import TIME_PATTERN
 Id = Annotated[str, Field(pattern="^[0-9a-f]{64}$", examples=["9f" * 32])]
 Time = Annotated[str, Field(pattern=TIME_PATTERN, examples=["2026-11-28T12:00:00Z"])]
 Signed = dict[str, Any]
+
+
+def _word_of(kind: type[StrEnum]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "enum": [str(word) for word in kind]})
+
+
+# Read as any text, since a newer proxy may know more of them.
+ReleaseName = Annotated[str, _word_of(ReleaseKind)]
+StudyStateName = Annotated[str, _word_of(StudyState)]
+ShareStateName = Annotated[str, _word_of(ShareState)]
 
 STATEMENT_MARK: Final = "x-statement"
 """Marks the place of a signed statement's schema in a schema; see `dpdpca_runtime.asgi.contract`."""
@@ -74,16 +85,21 @@ class Rotations(Body):
     rotations: list[Annotated[Signed, statement("rotation")]]
 
 
-class PartyBody(Body):
-    """An enrolled party, with the name that the proxy's operator gave it."""
+class PartyIdentity(Body):
+    """Who a party is: what others check and encrypt with."""
 
     ed25519: Id
-    enrolled_at: Time
     name: str
-    party: Id
     role: str = Field(description="owner or user")
-    successor: Id | None = Field(description="Id of the key that replaced this one.")
     x25519: Id
+
+
+class PartyBody(PartyIdentity):
+    """An enrolled party, with the name that the proxy's operator gave it."""
+
+    enrolled_at: Time
+    party: Id
+    successor: Id | None = Field(description="Id of the key that replaced this one.")
 
 
 class Parties(Body):
@@ -110,25 +126,30 @@ class StudyProgress(Progress):
     study: Id
 
 
-class StudySummary(Body):
+class StudyOutline(Body):
+    """What everybody reads of a study."""
+
+    closes_at: Time
+    min_owners: int
+    owners_complete: int
+    release: ReleaseName
+    state: StudyStateName
+    study: Id
+    title: str
+
+
+class StudySummary(StudyOutline):
     """A study in short form."""
 
     closed_at: Time | None
-    closes_at: Time
     closing: str
     created_at: Time
     delta: str
     epsilon: str
     failure: str | None = Field(description="Reason of the failure, as a slug.")
     max_owners: int
-    min_owners: int
-    owners_complete: int
-    share_bytes: int = Field(description="Size of an owner's share.")
-    release: ReleaseKind
     released_at: Time | None
-    state: StudyState
-    study: Id
-    title: str
+    share_bytes: int = Field(description="Size of an owner's share, in bytes.")
     user: Id
 
 
@@ -141,7 +162,7 @@ class OwnerInStudy(Body):
 
     name: str
     owner: Id
-    state: ShareState
+    state: ShareStateName
     version: int | None
 
 
@@ -176,7 +197,7 @@ class ShareStatus(Body):
 
     chunks: list[int] = Field(description="Positions of the chunks that have arrived.")
     receipt: Annotated[Signed, statement("receipt")] | None
-    state: ShareState
+    state: ShareStateName
     version: int | None = Field(description="Version that is being uploaded or was uploaded.")
 
 

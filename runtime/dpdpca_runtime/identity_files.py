@@ -45,7 +45,7 @@ from dpdpca_runtime.words import fingerprint_words
 _FILE = "identity.pem"
 _RESTORE = "restore this home's own keys from its newest backup; another party needs its own home (--home)"
 _SEALED = b"ENCRYPTED"
-"""A part of the PEM of keys under a passphrase."""
+"""A text that occurs only in the PEM of keys with a passphrase."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -360,7 +360,8 @@ def _check_release(trail: Trail) -> None:
     )
     expected = (trail.study, row.release_kind, row.records)
     _demand(
-        (said.study, said.release, said.records) == expected, "the release belongs to another study or count"
+        (said.study, said.release, said.records) == expected,
+        "the release belongs to another study, or states another number of records",
     )
     listed = release_chunk_digests(trail.connection, trail.study)
     _demand(listed == dict(enumerate(said.chunk_digests)), "the listed chunks are not the released ones")

@@ -187,8 +187,8 @@ class PrivacyBody(Body):
     """The facts behind the privacy claim."""
 
     calibration: str
-    delta: float | None
-    epsilon: float | None
+    delta: float
+    epsilon: float
     guarantee: str
     mechanism: str
     in_clear: bool
@@ -196,11 +196,11 @@ class PrivacyBody(Body):
     noise_draws: int
     records: int
     relation: str
-    rho: float | None
+    rho: float
     round: RoundPrivacyBody | None
     statements: list[str]
     study: Id
-    delta_parts: DeltaPartsBody | None
+    delta_parts: DeltaPartsBody
     noise_scale: float
     continuous_gaussian: ContinuousBody | None
 
@@ -292,7 +292,7 @@ class LintBody(Body):
 
     release: ReleaseKind
     encoded_features: int
-    share_bytes: int = Field(description="What an owner sends.")
+    share_bytes: int = Field(description="Size of an owner's share, in bytes.")
     advice: list[str]
 
 
@@ -301,14 +301,14 @@ class OutlookBody(Body):
 
     release: ReleaseKind
     privacy: list[str]
-    delta_parts: DeltaPartsBody | None
+    delta_parts: DeltaPartsBody
     noise_scale: float
     continuous_gaussian: ContinuousBody | None
     clip_norm: float
     clip_norm_without_data: float
     noise_on_a_variance: float
     least_visible_eigenvalue: float
-    relative_noise: float | None
+    relative_noise: float
     nu: float
     clip_quantile: float
     least_records: dict[str, int] = Field(description="Records needed for each share of a component.")

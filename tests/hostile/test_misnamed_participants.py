@@ -36,20 +36,22 @@ def test_a_puppet_under_anothers_name_is_refused(world: ProxyWorld) -> None:
     """Owner A would agree to sum up with Hospital B, and sum up with Hospital C, the data user's own."""
     manifest = masked(world, participant(world, 0, "Hospital A"), participant(world, 2, "Hospital B"))
     assert refusal(world, manifest) == (
-        "participant 2 of the manifest is enrolled here under another name, 'Hospital C'"
+        "participant 2 of the manifest is enrolled at this proxy under another name, 'Hospital C'"
     )
 
 
 @pytest.mark.parametrize("name", ["hospital b", "Hospital  B", "Hospital \u0412", "Hospital B."])
 def test_a_name_is_the_operators_to_the_letter(world: ProxyWorld, name: str) -> None:
     manifest = masked(world, participant(world, 0, "Hospital A"), participant(world, 1, name))
-    assert "participant 2 of the manifest is enrolled here under another name" in refusal(world, manifest)
+    assert "participant 2 of the manifest is enrolled at this proxy under another name" in refusal(
+        world, manifest
+    )
 
 
 def test_a_key_that_nobody_enrolled_is_refused(world: ProxyWorld) -> None:
     puppet = Participant("Hospital B", IdentityKey.generate().public.ed25519)
     manifest = masked(world, participant(world, 0, "Hospital A"), puppet)
-    assert "not enrolled here as an owner" in refusal(world, manifest)
+    assert "not enrolled at this proxy as an owner" in refusal(world, manifest)
 
 
 def test_a_data_user_is_no_participant(world: ProxyWorld) -> None:
@@ -58,7 +60,7 @@ def test_a_data_user_is_no_participant(world: ProxyWorld) -> None:
     manifest = masked(
         world, participant(world, 0, "Hospital A"), Participant("Hospital B", other.public.ed25519)
     )
-    assert "not enrolled here as an owner" in refusal(world, manifest)
+    assert "not enrolled at this proxy as an owner" in refusal(world, manifest)
 
 
 def test_joint_studies_name_owners_by_the_same_rule(world: ProxyWorld) -> None:

@@ -64,7 +64,7 @@ def test_too_few_owners_end_a_study_without_noise(
     with pytest.raises(ConflictError) as refusal:
         study.close()
     assert refusal.value.slug == "cohort-too-small"
-    assert "2 owners have delivered, and the manifest asks for 3" in str(refusal.value)
+    assert "2 owners have complete shares, but the manifest requires 3" in str(refusal.value)
     assert study.state == "open"
     assert any("/shares/" in name for name in _study_files(federation, study))
 

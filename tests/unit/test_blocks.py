@@ -38,7 +38,7 @@ def test_values_are_cut_back_into_their_blocks() -> None:
     assert value_count(blocks) == 6
     assert cut_blocks(blocks, range(6)) == {"count": [0], "sum": [1, 2], "norms": [3, 4, 5]}
     for wrong in (5, 7):
-        with pytest.raises(UsageError, match="instead of 6"):
+        with pytest.raises(UsageError, match="the blocks have 6"):
             cut_blocks(blocks, range(wrong))
 
 

@@ -71,7 +71,7 @@ def test_brackets_in_texts_do_not_nest() -> None:
 def test_a_message_that_would_grow_is_refused() -> None:
     for unit in (b"[],", b"{},", b'{"a":0},', b"999,", b"1.5,", b'"ab",'):
         body = b'{"a":[' + unit * (3 * 1024 * 1024 // len(unit)) + b"0]}"
-        with pytest.raises(LimitError, match="more than 96 MiB beside its text"):
+        with pytest.raises(LimitError, match="more than 96 MiB beyond its text"):
             read_object(body)
     assert read_object(b'{"a":"' + b"x" * (20 << 20) + b'"}')  # what is text alone grows little
     wide = '{"a":"' + "x" * (20 << 20)

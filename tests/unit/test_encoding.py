@@ -149,7 +149,7 @@ def test_a_record_that_fails_the_integers_is_truncated_and_then_refused(make_man
     encoder._clip_norm = 0.5009
     assert encoder.encode({"x": [1.0, -1.0]}).z.tolist() == [[512], [-512]]
     encoder._clip_norm = 0.55
-    with pytest.raises(InputError, match="even when truncated"):
+    with pytest.raises(InputError, match="even after it was truncated"):
         encoder.encode({"x": [1.0]})
 
 

@@ -130,9 +130,9 @@ def test_text_must_be_text(value: object) -> None:
 
 def test_choices() -> None:
     assert read_choice("a", "x", ("a", "b")) == "a"
-    with pytest.raises(PolicyError, match="x is none of a, b"):
+    with pytest.raises(PolicyError, match="x must be one of a, b"):
         read_choice("c", "x", ("a", "b"))
-    with pytest.raises(PolicyError, match="'c' is not offered by this version"):
+    with pytest.raises(PolicyError, match="'c' is not available in this version"):
         read_choice("c", "x", ("a", "b"), not_offered=("c",))
     with pytest.raises(MessageError):
         read_choice(1, "x", ("a",))

@@ -82,7 +82,10 @@ class OwnerKey(HTTPSignatureKeyResolver):
 
 
 def test_every_request_is_signed_over_all_that_the_proxy_demands() -> None:
-    answer, seen = replies(httpx.Response(204), httpx.Response(200, json={"chunks": [], "state": "absent"}))
+    answer, seen = replies(
+        httpx.Response(204),
+        httpx.Response(200, json={"chunks": [], "receipt": None, "state": "absent", "version": None}),
+    )
     with client(answer) as proxy:
         proxy.put_chunk(STUDY, 2, 7, b"sealed")
         proxy.share(STUDY)

@@ -61,7 +61,7 @@ def _bench(
 
 
 def show(facts: dict[str, object], as_json: bool) -> None:
-    """Prints what was measured."""
+    """Print what was measured."""
     if as_json:
         typer.echo(json.dumps(facts))
         return

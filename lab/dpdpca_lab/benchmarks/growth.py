@@ -1,8 +1,8 @@
-"""Writes the tables of docs/performance.md: runs `dpdpca bench` once a row and prints Markdown.
+"""Makes the tables of docs/performance.md: runs `dpdpca bench` once for each row, and prints Markdown.
 
-python -m dpdpca_lab.benchmarks.growth > growth.md                 every group, hours on two cores
-python -m dpdpca_lab.benchmarks.growth aims encrypt                these groups alone
-python -m dpdpca_lab.benchmarks.growth release --having 617        rows of a group with these words in them
+python -m dpdpca_lab.benchmarks.growth > growth.md                 all groups; takes hours on two cores
+python -m dpdpca_lab.benchmarks.growth aims encrypt                only these groups
+python -m dpdpca_lab.benchmarks.growth release --having 617        only rows that contain these words
 """
 
 import argparse
@@ -61,7 +61,7 @@ HEAD = "| command | seconds | values/s | MB | peak MiB | over floor | the same, 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=", ".join(GROUPS))
-    parser.add_argument("--having", nargs="+", default=[], help="words that a row must have")
+    parser.add_argument("--having", nargs="+", default=[], help="words that a row must contain")
     options = parser.parse_args()
     if unknown := set(options.groups) - GROUPS.keys():
         parser.error(f"no such group: {', '.join(sorted(unknown))}")
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def run(row: str) -> str:
-    """One row of the table; where the command fails, its last word."""
+    """One row of the table. If the command fails, the row has its last line of errors."""
     done = subprocess.run(
         [sys.executable, "-m", "dpdpca_cli.main", "bench", *row.split(), "--json"],
         capture_output=True,

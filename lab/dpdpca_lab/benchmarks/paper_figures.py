@@ -1,10 +1,13 @@
-"""Data for Fig. 3 and Fig. 4 of the DPDPCA paper from runs of our own, PrivateLocalPCA beside ours, as JSON.
+"""Data for Fig. 3 and Fig. 4 of the DPDPCA paper from our own runs of PrivateLocalPCA and of our protocol,
+as JSON.
 
     python -m dpdpca_lab.benchmarks.paper_figures > figures.json
 
-Fig. 3: seconds over the number of owners. The chain's owners wait for each other, so their seconds add up;
-ours encrypt at the same time: one share, the aggregation of all, the release and the decryption add up.
-Fig. 4: share of the pooled variance that the leading components capture, over the records of each owner.
+Fig. 3: seconds for each number of owners. With PrivateLocalPCA the owners wait for each other, so their
+seconds add up. In our protocol owners encrypt at the same time, so the seconds are those of one share, the
+aggregation, the release and the decryption.
+Fig. 4: share of the pooled variance that the leading components capture, by the number of records of each
+owner.
 """
 
 import argparse
@@ -33,7 +36,7 @@ def encoded(rows: Floats) -> EncodedTable:
 
 
 def parts(rows: Floats, owners: int, records: int) -> list[Floats]:
-    """Owners' records, drawn in turn from the table; the same record may serve two owners."""
+    """The owners' records, taken from the table in turn. Two owners may get the same record."""
     return [np.take(rows, range(k * records, (k + 1) * records), axis=0, mode="wrap") for k in range(owners)]
 
 
@@ -80,7 +83,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--key-bits", type=int, default=2048)
     options = parser.parse_args()
-    rows = load_digits().data[:, 18:46]  # 28 pixels of the middle
+    rows = load_digits().data[:, 18:46]  # the 28 pixels in the middle
     figures = {
         "figure 3": running_time(rows, options.owners, options.key_bits),
         "figure 4": utility(rows, 10, options.records, options.repeats),

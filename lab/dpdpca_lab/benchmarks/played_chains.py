@@ -1,4 +1,7 @@
-"""Chains and naive studies on real tables, every round paid for: real encoding and noise, no encryption."""
+"""Chains and single studies on real tables, with real encoding and noise but without encryption.
+
+The chain pays for every round within the same ε.
+"""
 
 import math
 from collections.abc import Mapping
@@ -46,7 +49,7 @@ def chain(table: Table, epsilon: float, scales: bool = False) -> Rehearsal:
 
 
 def naive(table: Table, epsilon: float) -> float:
-    """cv_5 of one joint study about the middle of the bounds, clipping nothing."""
+    """cv_5 of one joint study whose centre is the middle of the bounds, without clipping."""
     norm = math.floor(math.sqrt(table.d) * 1000) / 1000
     manifest = complete(base_of(table, epsilon) | {"release": "joint", "clip_norm": str(norm)})
     noisy = play_round(manifest, owners_of(table), OS_RANDOMNESS)

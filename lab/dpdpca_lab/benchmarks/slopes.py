@@ -1,9 +1,9 @@
-"""How the cost grows with what there may be most of: owners at the proxy, records at an owner.
+"""Measures how the cost grows with the number of owners at the proxy and of records at an owner.
 
 python -m dpdpca_lab.benchmarks.slopes [owners] [records] [--quick]
 
-Each figure is the median of three runs; a slope is that of a line through the logarithms, 1 for linear cost.
-Peak memory is that of this process.
+Each figure is the median of three runs. A slope is that of a line through the logarithms; it is 1 for linear
+cost. Peak memory is that of this process.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def report(what: str, sizes: Sequence[int], measure: Callable[[int], tuple[float, int]]) -> None:
-    """Prints a row for each size, and the slope."""
+    """Print a row for each size, and the slope."""
     print(f"| {what} | seconds | peak MiB |\n|---|---|---|")
     seconds = []
     for size in sizes:
@@ -66,14 +66,17 @@ def report(what: str, sizes: Sequence[int], measure: Callable[[int], tuple[float
 
 
 def aggregate(owners: int) -> tuple[float, int]:
-    """All shares, from sealed files to products, on one core; beyond eight owners files are read again."""
+    """Aggregate all shares, from sealed files to products, on one core.
+
+    Beyond eight owners, files are reused.
+    """
     size = Size(FEATURES_OF_OWNERS, owners, 3072, ReleaseKind.JOINT, 1, ROUNDS)
     measured = bench_aggregate(size, None)
     return measured.seconds, measured.peak_memory_bytes
 
 
 def reader(folder: Path) -> Callable[[int], tuple[float, int]]:
-    """Reads, encodes and adds up the records of a Parquet file."""
+    """Read, encode and add up the records of a Parquet file."""
     manifest = some_manifest()
     key = OS_RANDOMNESS.bytes(32)
 
@@ -102,7 +105,7 @@ def names() -> list[str]:
 
 
 def some_manifest() -> Manifest:
-    """Of a small key: reading does not depend on it."""
+    """A manifest with a small key, because reading records does not depend on the key."""
     user, proxy, *owners = (IdentityKey.generate().public for _ in range(5))
     participants = [Participant(f"Owner {number}", owner.ed25519) for number, owner in enumerate(owners)]
     secret = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))

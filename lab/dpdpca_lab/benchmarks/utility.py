@@ -1,7 +1,7 @@
-"""What chains of studies capture on real tables, every round paid for: the figures of docs/utility.md.
+"""Measures the variance that chains of studies capture on real tables: the figures of docs/utility.md.
 
-python -m dpdpca_lab.benchmarks.utility                     the tables that are always here, means of 5
-python -m dpdpca_lab.benchmarks.utility 9 --data FOLDER     the larger sets too, means of 9
+python -m dpdpca_lab.benchmarks.utility                     the bundled tables, means of 5 runs
+python -m dpdpca_lab.benchmarks.utility 9 --data FOLDER     also the larger sets, means of 9 runs
 """
 
 import argparse

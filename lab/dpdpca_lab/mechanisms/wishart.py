@@ -65,7 +65,7 @@ class Wishart(Published):
             UsageError: the mechanism is not defined for this quantity.
         """
         if setting.quantity not in cls.quantities:
-            offered = " and ".join(cls.quantities)
+            offered = " and ".join(sorted(cls.quantities))
             raise UsageError(
                 "bad-argument",
                 f"mechanism {cls.name} supports {offered}, not the {setting.quantity} release",

@@ -8,32 +8,73 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
+from pydantic import Field, ValidationError
+
 from dpdpca_protocol.errors import MessageError, printable
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.wire.signing import Identity, hex_bytes
+from dpdpca_protocol.wire.signing import Identity
+from dpdpca_runtime.bodies import (
+    Body,
+    CohortMemberBody,
+    Id,
+    OwnerInStudy,
+    PartyIdentity,
+    Progress,
+    Release,
+    ShareStatus,
+    Signed,
+    StudyOutline,
+)
 
-_T = TypeVar("_T", str, int, list[Any], dict[str, Any])
+_B = TypeVar("_B", bound=Body)
 
 
-def member(answer: Mapping[str, Any], name: str, kind: type[_T]) -> _T:
-    """`answer[name]`, if it has exactly this type (a boolean is not an integer)."""
-    value = answer.get(name)
-    if type(value) is not kind:
-        raise MessageError("malformed", f"the proxy's answer has no valid member {name}")
-    return value
+class _Party(PartyIdentity):
+    """A party as a proxy lists it. `successor` may be missing."""
+
+    successor: Id | None = None
 
 
-def optional(answer: Mapping[str, Any], name: str, kind: type[_T]) -> _T | None:
-    return None if answer.get(name) is None else member(answer, name, kind)
+class _Parties(Body):
+    parties: list[_Party]
 
 
-def statement_bytes(untrusted: Any) -> bytes:
+class _Study(StudyOutline):
+    """A study as a proxy describes it. Lists do not contain the members below."""
+
+    failure: str | None = None
+    failure_detail: str | None = None
+    cohort: Id | None = None
+    cohort_members: list[CohortMemberBody] = Field(default_factory=list)
+    mark: Signed | None = None
+    owners: list[OwnerInStudy] = Field(default_factory=list)
+    progress: Progress | None = None
+
+
+class _Studies(Body):
+    studies: list[_Study]
+
+
+def read_body(kind: type[_B], untrusted: Mapping[str, Any]) -> _B:
+    """An answer in the form that its route declares. Members that a newer proxy adds are dropped.
+
+    Raises:
+        MessageError: `malformed`, with the first member that is missing or of another form.
+    """
+    try:
+        return kind.model_validate(untrusted, strict=True)
+    except ValidationError as error:
+        place = ".".join(str(part) for part in error.errors()[0]["loc"])
+        raise MessageError(
+            "malformed", f"the proxy's answer has no valid member {printable(place, 60)}"
+        ) from None
+
+
+def statement_bytes(signed: Signed) -> bytes:
     """A statement in a JSON body, as canonical bytes. It is not verified yet."""
-    if not isinstance(untrusted, dict):
-        raise MessageError("malformed", "the proxy's answer does not contain a statement where it should")
-    return canonical_json(untrusted)
+    return canonical_json(signed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +88,15 @@ class PartyFacts:
     """The same party under the key that replaced this one."""
 
     @classmethod
-    def parse(cls, answer: Mapping[str, Any]) -> Self:
-        keys = Identity(
-            hex_bytes(answer.get("ed25519"), 32, "ed25519"), hex_bytes(answer.get("x25519"), 32, "x25519")
-        )
-        successor = optional(answer, "successor", str)
-        return cls(
-            printable(member(answer, "name", str)),
-            printable(member(answer, "role", str)),
-            keys,
-            PartyId.parse(successor) if successor else None,
+    def parse_list(cls, answer: Mapping[str, Any]) -> tuple[Self, ...]:
+        return tuple(
+            cls(
+                printable(party.name),
+                printable(party.role),
+                Identity(bytes.fromhex(party.ed25519), bytes.fromhex(party.x25519)),
+                PartyId.parse(party.successor) if party.successor else None,
+            )
+            for party in read_body(_Parties, answer).parties
         )
 
 
@@ -70,13 +110,8 @@ class OwnerFacts:
     state: str
 
     @classmethod
-    def parse(cls, answer: Mapping[str, Any]) -> Self:
-        return cls(
-            PartyId.parse(member(answer, "owner", str)),
-            printable(optional(answer, "name", str) or ""),
-            optional(answer, "version", int),
-            printable(member(answer, "state", str)),
-        )
+    def of(cls, told: OwnerInStudy) -> Self:
+        return cls(PartyId.parse(told.owner), printable(told.name), told.version, printable(told.state))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +123,8 @@ class ProgressFacts:
     total: int
 
     @classmethod
-    def parse(cls, answer: Mapping[str, Any]) -> Self:
-        phase = printable(member(answer, "phase", str))
-        return cls(phase, member(answer, "done", int), member(answer, "total", int))
+    def of(cls, told: Progress) -> Self:
+        return cls(printable(told.phase), told.done, told.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,24 +156,29 @@ class StudyFacts:
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
-        progress = optional(answer, "progress", dict)
-        cohort = optional(answer, "cohort", str)
-        failure, detail = optional(answer, "failure", str), optional(answer, "failure_detail", str)
+        return cls._of(read_body(_Study, answer))
+
+    @classmethod
+    def parse_list(cls, answer: Mapping[str, Any]) -> tuple[Self, ...]:
+        return tuple(cls._of(study) for study in read_body(_Studies, answer).studies)
+
+    @classmethod
+    def _of(cls, told: _Study) -> Self:
         return cls(
-            StudyId.parse(member(answer, "study", str)),
-            printable(member(answer, "title", str)),
-            printable(member(answer, "state", str)),
-            printable(member(answer, "release", str)),
-            member(answer, "owners_complete", int),
-            member(answer, "min_owners", int),
-            printable(member(answer, "closes_at", str)),
-            tuple(OwnerFacts.parse(objects) for objects in _objects(answer, "owners")),
-            ProgressFacts.parse(progress) if progress else None,
-            Digest.parse(cohort) if cohort else None,
-            tuple(CohortMember.parse(objects) for objects in _objects(answer, "cohort_members")),
-            printable(failure) if failure else None,
-            printable(detail) if detail else None,
-            statement_bytes(answer["mark"]) if answer.get("mark") is not None else None,
+            StudyId.parse(told.study),
+            printable(told.title),
+            printable(told.state),
+            printable(told.release),
+            told.owners_complete,
+            told.min_owners,
+            told.closes_at,
+            tuple(OwnerFacts.of(owner) for owner in told.owners),
+            ProgressFacts.of(told.progress) if told.progress else None,
+            Digest.parse(told.cohort) if told.cohort else None,
+            tuple(CohortMember.parse(member.model_dump()) for member in told.cohort_members),
+            printable(told.failure) if told.failure else None,
+            printable(told.failure_detail) if told.failure_detail else None,
+            statement_bytes(told.mark) if told.mark is not None else None,
         )
 
     def to_body(self) -> dict[str, Any]:
@@ -157,10 +196,6 @@ class StudyFacts:
             "study": self.study.hex(),
             "title": self.title,
         }
-
-    @classmethod
-    def parse_list(cls, answer: Mapping[str, Any]) -> tuple[Self, ...]:
-        return tuple(cls.parse(study) for study in _objects(answer, "studies"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +216,12 @@ class ShareFacts:
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
-        chunks = member(answer, "chunks", list)
-        if any(type(index) is not int for index in chunks):
-            raise MessageError("malformed", "the proxy's answer has no valid member chunks")
-        receipt = answer.get("receipt")
+        told = read_body(ShareStatus, answer)
         return cls(
-            optional(answer, "version", int),
-            frozenset(chunks),
-            printable(member(answer, "state", str)),
-            None if receipt is None else statement_bytes(receipt),
+            told.version,
+            frozenset(told.chunks),
+            printable(told.state),
+            None if told.receipt is None else statement_bytes(told.receipt),
         )
 
 
@@ -209,10 +241,11 @@ class ReleaseBundle:
 
     @classmethod
     def parse(cls, answer: Mapping[str, Any]) -> Self:
+        told = read_body(Release, answer)
         return cls(
-            statement_bytes(answer.get("release")),
-            tuple(statement_bytes(share) for share in member(answer, "shares", list)),
-            tuple(statement_bytes(event) for event in member(answer, "transcript", list)),
+            statement_bytes(told.release),
+            tuple(statement_bytes(share) for share in told.shares),
+            tuple(statement_bytes(event) for event in told.transcript),
         )
 
 
@@ -222,10 +255,3 @@ class StudyUpdate:
 
     kind: str
     detail: Mapping[str, Any]
-
-
-def _objects(answer: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    values = optional(answer, name, list) or []
-    if any(type(value) is not dict for value in values):
-        raise MessageError("malformed", f"the proxy's answer has no valid member {name}")
-    return values

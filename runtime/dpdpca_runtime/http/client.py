@@ -20,13 +20,14 @@ from dpdpca_protocol.wire.http import (
 )
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
+from dpdpca_runtime.bodies import OpenedStudy, Published, Rotations, Successor, Transcript
 from dpdpca_runtime.http.answers import (
     PartyFacts,
     ReleaseBundle,
     ShareFacts,
     StudyFacts,
     StudyUpdate,
-    member,
+    read_body,
     statement_bytes,
 )
 from dpdpca_runtime.http.connection import Peer, ca_file_of_environment
@@ -124,17 +125,17 @@ class ProxyClient:
         enrolment = Enrolment(role, name, self._key.public, self._pinned()).sign(self._key)
         body = canonical_json({"enrolment": json.loads(enrolment.encoded), "invitation": invitation})
         answer = self._exchange.ask(Call("POST", "/v1/parties", body, is_open=True))
-        return PartyId.parse(member(answer, "party", str))
+        return PartyId.parse(read_body(Successor, answer).party)
 
     def parties(self) -> tuple[PartyFacts, ...]:
         answer = self._exchange.ask(Call("GET", "/v1/parties", limit_bytes=_LIST_LIMIT_BYTES))
-        return tuple(PartyFacts.parse(party) for party in member(answer, "parties", list))
+        return PartyFacts.parse_list(answer)
 
     def rotate(self, statement: Statement) -> PartyId:
         """Replaces the caller's own key. The same statement may be sent again."""
         path = f"/v1/parties/{self._key.public.party_id.hex()}/rotations"
         answer = self._exchange.ask(Call("POST", path, statement.encoded))
-        return PartyId.parse(member(answer, "party", str))
+        return PartyId.parse(read_body(Successor, answer).party)
 
     def rotations(self) -> tuple[bytes, ...]:
         """The rotation statements of all parties. They are not verified here."""
@@ -147,14 +148,14 @@ class ProxyClient:
 
     def _rotations(self, call: Call) -> tuple[bytes, ...]:
         answer = self._exchange.ask(call)
-        return tuple(statement_bytes(each) for each in member(answer, "rotations", list))
+        return tuple(statement_bytes(each) for each in read_body(Rotations, answer).rotations)
 
     # Studies
 
     def create_study(self, manifest: bytes) -> StudyId:
         """Opens a study with a signed manifest. The same bytes give the same id again."""
         answer = self._exchange.ask(Call("POST", "/v1/studies", manifest))
-        return StudyId.parse(member(answer, "study", str))
+        return StudyId.parse(read_body(OpenedStudy, answer).study)
 
     def studies(self) -> tuple[StudyFacts, ...]:
         answer = self._exchange.ask(Call("GET", "/v1/studies", limit_bytes=_LIST_LIMIT_BYTES))
@@ -181,7 +182,7 @@ class ProxyClient:
     def transcript(self, study: StudyId) -> tuple[bytes, ...]:
         """The signed events of a study. They are not verified here."""
         answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
-        return tuple(statement_bytes(event) for event in member(answer, "events", list))
+        return tuple(statement_bytes(event) for event in read_body(Transcript, answer).events)
 
     def events(self, study: StudyId) -> Iterator[StudyUpdate]:
         """Live updates of a study, until the proxy or the caller ends them.
@@ -252,7 +253,7 @@ class ProxyClient:
         answer = self._exchange.ask(
             Call("GET", _path(study, "components"), limit_bytes=COMPONENTS_LIMIT_BYTES)
         )
-        return statement_bytes(answer.get("components"))
+        return statement_bytes(read_body(Published, answer).components)
 
     def _receipt(self, call: Call) -> Statement:
         return self._signed("receipt", call)

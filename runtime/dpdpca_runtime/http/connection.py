@@ -160,7 +160,7 @@ def _tls_expected(peer: Peer) -> AuthenticationError:
 def _refused_certificate(
     error: ssl.SSLCertVerificationError, peer: Peer, now: datetime
 ) -> AuthenticationError:
-    """OpenSSL's reason, with details that it omits: dates, names, issuer."""
+    """The error for a refused certificate: OpenSSL's reason, with the dates, names or issuer added."""
     number: int = getattr(error, "verify_code", 0)
     reason = printable(getattr(error, "verify_message", "") or "certificate verify failed", 120).rstrip(".")
     shown = _peer_certificate(peer.address)

@@ -184,7 +184,8 @@ class Exchange:
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise MessageError(
-                    "malformed", f"{self._peer.name}'s answer is compressed, although this was not requested"
+                    "malformed",
+                    f"the answer of {self._peer.name} is compressed, although this was not requested",
                 )
             # An HTML page comes from another site, or from a network that requires a login, whatever its
             # status.
@@ -239,7 +240,7 @@ class Exchange:
             if len(content) > limit_bytes:
                 raise LimitError(
                     "too-large",
-                    f"{self._peer.name}'s answer is larger than the limit of {limit_bytes} bytes",
+                    f"the answer of {self._peer.name} is larger than the limit of {limit_bytes} bytes",
                     "check the address",
                 )
         return bytes(content)

@@ -14,7 +14,7 @@ class Patience:
 
     Attributes:
         seconds: from the first failure to the last try; 0 tries once.
-        first_seconds: the upper bound of the first random wait; each later wait doubles it.
+        first_seconds: the upper bound of the first random wait. The bound doubles for each later wait.
         longest_seconds: the upper bound of any wait, except one that the server asks for in Retry-After.
         on_wait: called with the reason and the seconds before each wait, to inform a person.
         sleep, clock, jitter: for tests; jitter(limit) is uniform in [0, limit].

@@ -1,7 +1,7 @@
 """Reads rows in JSON block by block: `{"rows": [{…}, …]}` or `{"rows": [[…], …]}`.
 
-A text of brackets needs thirty times its size as Python objects, so only one block at a time becomes objects.
-The text must be UTF-8 without a byte-order mark, and no object may name a member twice.
+As Python objects, a text of many small lists needs thirty times its size. So only one block at a time is
+parsed. The text must be UTF-8 without a byte-order mark, and no object may name a member twice.
 """
 
 import json

@@ -70,7 +70,7 @@ def test_a_host_that_was_changed_to_another_known_one_is_explained(
     relay.host = lambda host: f"127.0.0.1:{world.port}"  # nginx without a word about Host
     error = refusal_at(f"http://localhost:{relay_port}", world, signed=True)
     assert error.slug == "wrong-address"
-    assert f"signed for localhost:{relay_port} and arrived for 127.0.0.1:{world.port}" in error.problem
+    assert f"signed for localhost:{relay_port} but arrived for 127.0.0.1:{world.port}" in error.problem
 
 
 def test_a_host_that_is_passed_on_is_fine(world: ProxyWorld, relay: Relay, relay_port: int) -> None:
@@ -92,7 +92,7 @@ def test_an_enrolment_behind_such_a_reverse_proxy_is_refused_at_once(
 ) -> None:
     relay.host = lambda host: host.partition(":")[0]
     url = f"http://localhost:{relay_port}"
-    with pytest.raises(AuthenticationError, match="the request arrived for localhost, but"):
+    with pytest.raises(AuthenticationError, match="the request is addressed to localhost, but"):
         enrol_owner(world, tmp_path, url)
     assert [path for _, path in relay.seen] == ["/v1/proxy"]
     assert OwnerHome(tmp_path / "owner").pins.proxy_urls() == []

@@ -105,7 +105,7 @@ def test_init_refuses_an_address_that_no_client_can_reach(
     assert run("init", "--url", url) == 2
     said = capsys.readouterr().err
     assert said.startswith("dpdpca: url: ")
-    assert "it comes from DPDPCA_PROXY_URL, from proxy.toml or from an option" in said
+    assert "the value comes from DPDPCA_PROXY_URL, from proxy.toml or from an option" in said
     assert "secret" not in said
     assert not home.exists()
 
@@ -123,7 +123,7 @@ def test_init_refuses_an_address_that_no_client_can_reach(
         (
             "ALSO_KNOWN_AS",
             "relay.example:8443",
-            "DPDPCA_PROXY_ALSO_KNOWN_AS is not a list in JSON; write it like",
+            "DPDPCA_PROXY_ALSO_KNOWN_AS is not a JSON list; write it like",
         ),
         ("HOST", "0.0.0.0", "a proxy that listens beyond this machine needs its public address"),
     ],

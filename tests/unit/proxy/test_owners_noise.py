@@ -67,5 +67,5 @@ def test_the_user_reads_the_sums_under_all_owners_noise(study: OpenStudy) -> Non
     more = fit_components(opened, figures, space, owners=6)
     assert more.noise_scale == pytest.approx(fitted.noise_scale * 2**0.5)
     assert more.noise_edge == pytest.approx(fitted.noise_edge * 2**0.5)
-    with pytest.raises(UsageError, match="how many"):
+    with pytest.raises(UsageError, match="the number of owners is needed"):
         fit_components(opened, figures, space)

@@ -33,9 +33,9 @@ def write(content: bytes) -> Callable[[Path], object]:
         (write(TEXT.encode("utf-16-le")), "NUL bytes"),
         (write(b"port = 9000\n\0\0\0\0"), "NUL bytes"),
         (write(b"\x1f\x8b\x08" + bytes(10)), "NUL bytes"),
-        (write(b"port = 9000\nport = 9001\n"), "is not TOML: at line 2"),
-        (write(b"port 9000 4711\n"), "is not TOML: at line 1"),
-        (write(b"name = 'no end"), "is not TOML: at end of document"),
+        (write(b"port = 9000\nport = 9001\n"), "is not valid TOML: at line 2"),
+        (write(b"port 9000 4711\n"), "is not valid TOML: at line 1"),
+        (write(b"name = 'no end"), "is not valid TOML: at end of document"),
         (Path.mkdir, "cannot be read (Is a directory)"),
         (lambda path: path.symlink_to(path), "cannot be read (Too many levels of symbolic links)"),
     ],
@@ -85,7 +85,7 @@ def test_a_misspelt_member_is_told_with_the_right_name(tmp_path: Path) -> None:
 
 def test_a_list_that_is_no_json_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPDPCA_PROXY_ALSO_KNOWN_AS", "relay.example:8440")
-    assert "DPDPCA_PROXY_ALSO_KNOWN_AS is not a list" in refused(lambda: load_settings(tmp_path)).problem
+    assert "DPDPCA_PROXY_ALSO_KNOWN_AS is not a JSON list" in refused(lambda: load_settings(tmp_path)).problem
     monkeypatch.setenv("DPDPCA_PROXY_ALSO_KNOWN_AS", '["relay.example:8440"]')
     assert load_settings(tmp_path).also_known_as == ("relay.example:8440",)
 
@@ -103,9 +103,9 @@ def test_where_the_generation_file_may_be(tmp_path: Path, monkeypatch: pytest.Mo
     for named, reason in (
         ("generation.json", "relative to the working folder"),
         ("../generation.json", "relative to the working folder"),
-        (str(home / "generation.json"), "in the home"),
-        (str(home / "deeper" / "generation.json"), "in the home"),
-        (str(tmp_path / "x" / ".." / "p" / "generation.json"), "in the home"),
+        (str(home / "generation.json"), "inside the home"),
+        (str(home / "deeper" / "generation.json"), "inside the home"),
+        (str(tmp_path / "x" / ".." / "p" / "generation.json"), "inside the home"),
         ("~nobody-of-this-name/generation.json", "no such user"),
     ):
         monkeypatch.setenv("DPDPCA_PROXY_GENERATION_FILE", named)
@@ -114,7 +114,7 @@ def test_where_the_generation_file_may_be(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "link").symlink_to(home, target_is_directory=True)
     home.mkdir()
     monkeypatch.setenv("DPDPCA_PROXY_GENERATION_FILE", str(tmp_path / "link" / "generation.json"))
-    with pytest.raises(UsageError, match="in the home"):
+    with pytest.raises(UsageError, match="inside the home"):
         load_settings(home)
     monkeypatch.setenv("DPDPCA_PROXY_GENERATION_FILE", "~/mark/generation.json")
     assert load_settings(home).witness_path == tmp_path / "mark" / "generation.json"
@@ -150,7 +150,7 @@ def test_a_generation_file_at_the_wrong_place_is_no_loss(
     assert "there is no generation file" in said
     assert str(other) in said
     assert "generation_file" in said
-    assert "database stands at generation 6" in said  # four enrolments, a manifest, a receipt
+    assert "database is at generation 6" in said  # four enrolments, a manifest, a receipt
     assert not other.exists()
     # Whoever takes it for a loss all the same is told once more, and asked.
     with pytest.raises(SystemExit):

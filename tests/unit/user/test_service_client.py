@@ -90,8 +90,8 @@ def test_a_service_that_is_not_there_is_told_at_once() -> None:
 def test_another_site_is_not_taken_for_the_service() -> None:
     page = httpx.Response(200, html="<p>Log in</p>")
     refused = Service(page).refusal(lambda client: client.studies())
-    assert refused.problem.startswith("something else than a data user's service answers at this address (")
-    assert "a data user's service needs a host name" in refused.next_step
+    assert refused.problem.startswith("the program at this address is not a data user's service (")
+    assert "a data user's service needs its own host name" in refused.next_step
 
 
 def test_a_report_is_a_page() -> None:
@@ -113,4 +113,4 @@ def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> No
         lambda client: client.model_file("0b" * 16)
     )
     assert isinstance(refused, LimitError)
-    assert refused.problem == "the answer of the data user's service is larger than 10 bytes"
+    assert refused.problem == "the answer of the data user's service is larger than the limit of 10 bytes"

@@ -90,10 +90,12 @@ def test_every_type_is_the_same_number_to_dppca() -> None:
 
 def test_what_is_no_number_is_a_value_error_to_dppca_in_a_table_and_in_an_array() -> None:
     for stored in REFUSED:
-        with pytest.raises(ParameterError, match=r"column 'x' holds .* no number"):
+        with pytest.raises(ParameterError, match=r"column 'x' holds .* not a number"):
             DPPCA(bounds=(-1, 1)).fit({"x": stored.array})
         if isinstance(stored.array, np.ndarray):
-            with pytest.raises(ValueError, match=r"column '0' holds .* no number|Complex data not supported"):
+            with pytest.raises(
+                ValueError, match=r"column '0' holds .* not a number|Complex data not supported"
+            ):
                 DPPCA(bounds=(-1, 1)).fit(stored.array.reshape(-1, 1))
     for value in ("1.5", b"1", np.timedelta64(1, "D"), np.datetime64("2020-01-01")):
         with pytest.raises(ParameterError, match=r"column '1' holds .* in record 2"):
@@ -108,7 +110,7 @@ def test_dppca_keeps_the_names_of_a_table() -> None:
     fitted = DPPCA(bounds=(0, 5)).fit(table)
     assert fitted.transform(table).shape == (3, 2)
     np.testing.assert_array_equal(numeric_matrix(table), [[1, 1], [2, 2], [3, 3]])
-    with pytest.raises(InputError, match=r"2 columns of its name|two columns"):
+    with pytest.raises(InputError, match=r"2 columns with its name|two columns"):
         numeric_matrix(pa.table([[1], [2]], names=["x", "x"]))
 
 
