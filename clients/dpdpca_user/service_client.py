@@ -73,7 +73,7 @@ class ServiceClient:
             request.headers["authorization"] = bearer
 
         self._exchange = Exchange(
-            Peer("data user's service", parse_address(url), if_not_running=_START),
+            Peer("data user's service", parse_address(url), if_not_running=_START, is_local=True),
             authorize,
             patience,
             ca_file_of_environment(),
@@ -185,12 +185,12 @@ class ServiceClient:
             media_type,
             urlencode(query or {}),
             limit_bytes=_LIMIT_BYTES,
-            is_repeatable=False,
+            is_repeatable=method == "GET",
         )
         return self._exchange.ask(call, _GROWTH * _LIMIT_BYTES)
 
     def _bytes(self, path: str, *, takes_html: bool = False) -> bytes:
-        call = Call("GET", path, limit_bytes=_LIMIT_BYTES, is_repeatable=False, takes_html=takes_html)
+        call = Call("GET", path, limit_bytes=_LIMIT_BYTES, takes_html=takes_html)
         return self._exchange.send(call)
 
 

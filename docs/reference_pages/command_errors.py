@@ -9,7 +9,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "audit-failed": (
         "A check of the proxy's signatures, log or stored data failed.",
-        "Keep the proxy's home as it is and restore the newest backup elsewhere.",
+        "Stop the proxy, keep its home as it is, and find out what happened before you restore anything.",
     ),
     "bad-address": (
         "The text is not an address that can be used.",
@@ -277,7 +277,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The file is of a kind that cannot be read.",
         "Unpack it, or export it as CSV or Parquet.",
     ),
-    "unknown-mechanism": ("There is no such mechanism or calibration.", "Use one that the message names."),
+    "unknown-mechanism": ("There is no such mechanism.", "Use one that the message names."),
     "unknown-variable": (
         "A variable `DPDPCA_…` is set that nothing reads.",
         "Correct its name, or unset it.",

@@ -130,6 +130,6 @@ def rolled_back(kind: str, what: str) -> AuthenticationError:
     return AuthenticationError(
         f"{kind}-key-rolled-back",
         f"{what} shows a key that was already replaced",
-        "do not continue: somebody else may have the old key, or an old backup was restored; ask its "
-        "operator",
+        "do not continue: somebody else may have the old key, or an old backup was restored; ask whoever "
+        "holds the key",
     )

@@ -29,7 +29,9 @@ class Settings(ServiceSettings):
         int,
         Field(ge=LEAST_BITS, le=MOST_BITS, multiple_of=8, description="Length of the keys of new studies."),
     ] = 3072
-    closes_after_days: int = Field(30, ge=1, description="Closing time, in hours, of drafts that name none.")
+    closes_after_days: int = Field(
+        30, ge=1, description="Days after which a study closes if its draft names no closing time."
+    )
     poll_seconds: float = Field(2.0, gt=0, description="Seconds between two checks of an open study.")
     max_requests: int = Field(64, ge=1, description="Most requests at the same time; more get status 503.")
 

@@ -97,8 +97,7 @@ class Spending:
             lines.append(f"with all later rounds, which you approve by joining: {whole}")
         if unproved := (placed.before + self.charge.cost).unproved:
             lines.append(
-                f"no privacy is proved for {unproved} of the studies, this one included: these figures do not"
-                " cover them"
+                f"no privacy is proved for {unproved} of the earlier studies: these figures do not cover them"
             )
         if placed.is_paid:
             lines.append("this study is booked already: sending its share again costs nothing more")

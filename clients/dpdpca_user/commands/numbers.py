@@ -7,7 +7,6 @@ import typer
 from dpdpca_user.commands.parts import show_table
 from dpdpca_user.planning.prestudy import Histogram, PreStudyResult
 
-_SHOWN_FEATURES = 20
 
 
 def show_numbers(facts: dict[str, Any]) -> None:

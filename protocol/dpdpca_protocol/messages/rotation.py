@@ -156,5 +156,6 @@ def too_many_rotations() -> ConflictError:
     return ConflictError(
         "too-many-rotations",
         f"this party has rotated its keys {MOST_ROTATIONS} times, which is the limit",
-        "create a new home with new keys and enrol again",
+        "create a new home with new keys and enrol again; an owner's new home has a new ledger: lower its "
+        "budget by what the old one shows",
     )

@@ -56,7 +56,7 @@ def privacy_statements(figures: Figures) -> tuple[str, ...]:
         continuous = f"continuous noise of this strength would give ε = {real:.4g} at the same δ"
         if (excess := _excess(figures)) is not None:
             continuous += (
-                f"; for the requested ε the analytic Gaussian would need {excess:.1%} less noise (shown "
+                f"; for the proved ε the analytic Gaussian would need {excess:.1%} less noise (shown "
                 "for comparison, never used)"
             )
         said.append(continuous)

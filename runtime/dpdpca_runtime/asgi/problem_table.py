@@ -136,7 +136,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "replayed-request": ProblemKind(401, "the request was already received", "sign the request again"),
     "rotation-not-newer": ProblemKind(
-        409, "the rotation's version is not above the last", "use a higher version"
+        409, "the rotation's version is not above the last", "restore the newest keys from a backup"
     ),
     "sealed-body-does-not-open": ProblemKind(
         422,
@@ -172,7 +172,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "too-many": ProblemKind(429, "too many requests in a short time", "wait a little"),
     "too-many-rotations": ProblemKind(
-        409, "the party has rotated its keys too often", "enrol with a new home"
+        409,
+        "the party has rotated its keys too often",
+        "enrol with a new home; an owner's new home has a new ledger, so lower its budget by what is spent",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
@@ -192,12 +194,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unsupported-version": ProblemKind(
         400, "the message has another format version", "use a version of the program that has this format"
     ),
-    "untrusted-certificate": ProblemKind(401, "the proxy's TLS certificate is not accepted", "name its CA"),
+    "untrusted-certificate": ProblemKind(401, "the proxy's TLS certificate is not accepted", "read the reason; name a CA only if you know that it is the operator's"),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
         421, "the request is addressed to another address", "use the address under which the service is known"
     ),
-    "wrong-proxy": ProblemKind(401, "the enrolment statement is for another proxy", "enrol with a new home"),
+    "wrong-proxy": ProblemKind(401, "the enrolment statement is for another proxy", "fetch this proxy's card and enrol again"),
     "wrong-role": ProblemKind(403, "this route is for another role", "use a party with that role"),
     "wrong-state": ProblemKind(409, "the study's state does not allow it", "read its state"),
 }

@@ -55,9 +55,10 @@ class ProxyClient:
         patience: how long temporary failures are retried.
         marks: stores the proxy's generations; answers about studies are compared with them.
         ca_file: a PEM file with the authority that issued the proxy's certificate, instead of the system's
-            authorities; default: the environment's DPDPCA_CA_FILE. Every method raises the DpdpcaError that
-            the proxy's problem document names, UnavailableError if nobody answers, and MessageError if the
-            answer does not have the form of the route.
+            authorities; default: the environment's DPDPCA_CA_FILE.
+
+    Every method raises the DpdpcaError that the proxy's problem document names, UnavailableError if nobody
+    answers, and MessageError if the answer does not have the form of the route.
     """
 
     def __init__(

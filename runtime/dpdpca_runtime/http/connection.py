@@ -53,12 +53,15 @@ class Peer:
         address: its address.
         ca_option: the option that names the CA of its certificate.
         if_not_running: what to do if nobody listens.
+        is_local: whether it is a service of the caller's own. It repeats errors of the proxy, and if it is not
+            running, waiting does not help.
     """
 
     kind: str
     address: Address
     ca_option: str = CA_FILE_VARIABLE
     if_not_running: str = "check that it is running, and check the port"
+    is_local: bool = False
 
     @property
     def name(self) -> str:

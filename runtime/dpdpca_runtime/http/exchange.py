@@ -41,8 +41,6 @@ from dpdpca_runtime.http.retry import Patience
 _TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS)
 _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS, read=3 * HEARTBEAT_SECONDS)
 _PASSING = frozenset({408, 429, 502, 503, 504, 507})
-_NOT_DONE = frozenset({429, 503, 507})
-"""The temporary errors which say that nothing was done."""
 
 Authorize = Callable[[httpx.Request, bytes | None, datetime], object]
 """Adds the caller's credentials to a request. The second argument is its body, the third is the time."""
@@ -59,8 +57,8 @@ class Call:
     Attributes:
         limit_bytes: the largest accepted body of the answer.
         is_open: True for requests that need no credentials.
-        is_repeatable: whether the route is idempotent. If not, the call is only retried if the answer says
-            that nothing was done.
+        is_repeatable: whether the route is idempotent. If not, the call is never retried: an answer on the
+            way may have been replaced after the work was done.
         takes_html: whether the answer is a page. Any other answer in HTML comes from another site.
     """
 
@@ -123,6 +121,10 @@ class Exchange:
         content = self.send(call)
         try:
             return read_object(content, most_growth_bytes)
+        except LimitError as error:
+            raise LimitError(
+                error.slug, f"the answer of {self._peer.name} is too large: {error.problem}", "ask for less"
+            ) from error
         except MessageError as error:
             raise MessageError(
                 error.slug,
@@ -146,12 +148,13 @@ class Exchange:
                     return self._read(response, call.limit_bytes)
             except httpx.TransportError as error:
                 failure = explain_failure(error, self._peer, self._now())
-                if not isinstance(failure, UnavailableError) or not call.is_repeatable:
+                is_retried = call.is_repeatable and not self._peer.is_local
+                if not isinstance(failure, UnavailableError) or not is_retried:
                     raise failure from error
                 wait = None
             except _PassingError as answer:
                 failure, wait = answer.failure, answer.failure.retry_after_seconds
-                if not call.is_repeatable and answer.status not in _NOT_DONE:
+                if not call.is_repeatable:
                     raise failure from None
             if not attempts.wait(str(failure.problem), wait):
                 raise failure
@@ -205,9 +208,11 @@ class Exchange:
             response.headers.get("retry-after"),
             int(response.request.headers.get("content-length", 0)),
         )
+        # What the data user's service repeats from the proxy is about the connection between those two.
         if isinstance(failure, AuthenticationError) and failure.slug == "stale-request":
-            failure = self._explain_clocks(failure, response.headers.get("date"))
-        if failure.slug == "wrong-address":
+            if not self._peer.is_local:
+                failure = self._explain_clocks(failure, response.headers.get("date"))
+        elif failure.slug == "wrong-address" and not self._peer.is_local:
             asked = f"this machine used the address {self._peer.address.authority}"
             failure = AuthenticationError(
                 failure.slug, f"{asked}; {self._peer.name} answered: {failure.problem}", failure.next_step
