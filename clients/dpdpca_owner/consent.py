@@ -219,9 +219,9 @@ class ConsentSheet:
         """What depends on the honesty of the owners."""
         if self.manifest.rules.is_masked:
             return [
-                "MASKED: every owner must be honest, and none may work with the data user. One false share,"
-                " such as a wrong number of records, shows the data user the exact sums over all owners."
-                " Join only if you know and trust every owner named below."
+                "MASKED: every owner must be honest, and none may collude with the data user. One false"
+                " share, such as a wrong number of records, shows the data user the exact sums over all"
+                " owners. Join only if you know and trust every owner named below."
             ]
         kind = str(self.manifest.release).upper()
         return [

@@ -71,7 +71,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
-    """The same, from the last answer and transcript that `status` kept on this machine.
+    """Like `status`, but from the last answer and transcript that it kept on this machine.
 
     Raises:
         NotFoundError: nothing was kept about this study.

@@ -52,7 +52,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         captured_share_: (k,) variance that the first i components capture, as a share of what the best i
             capture. An estimate up to `n_trusted_components_`, and a lower bound beyond.
         reliability_: 5 % and 95 % points from drawing the noise again, and the deviation of the total
-            variance (`dpdpca_user.results.reliability.Reliability`); None for older model files, which lack it.
+            variance (`dpdpca_user.results.reliability.Reliability`); None for older model
+            files, which lack it.
         total_variance_: total over all features, as released: unbiased, and possibly negative if noise
             dominates.
         privacy_: ε, δ, relation, mechanism and study.

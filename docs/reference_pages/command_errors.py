@@ -99,9 +99,12 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The receipt of a withdrawal is from after the closing time, so nothing is refunded.",
         "Look at the study with `dpdpca owner status`.",
     ),
-    "ledger-corrupt": ("A line of the ledger cannot stand where it stands.", "See [recovery](../ledger.md)."),
+    "ledger-corrupt": (
+        "The ledger has an invalid or changed line, or its head belongs to a different ledger.",
+        "See [recovery](../ledger.md).",
+    ),
     "ledger-key": (
-        "The key of the ledger's fingerprints is missing or another.",
+        "The key of the ledger's fingerprints is missing, or it is not the key of this ledger.",
         "See [recovery](../ledger.md).",
     ),
     "ledger-missing": ("There is no ledger.", "See [recovery](../ledger.md)."),

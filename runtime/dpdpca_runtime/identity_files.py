@@ -176,7 +176,7 @@ class IdentityFiles:
         )
 
     def _check_acted(self, keys: IdentityKeys) -> None:
-        """Checks that all parties that used this home are this party."""
+        """Checks that only this party has used this home, under its current key or a former one."""
         own = {key.public.party_id for key in (keys.current, *keys.former)}
         if not own.issuperset(self._acted()):
             raise IntegrityError(

@@ -153,7 +153,7 @@ class SqliteFile:
             return UnavailableError(
                 "storage-failing",
                 f"the database {_FAILING[code]}",
-                "check its disk, and owner and mode of the file and its folder, then try again",
+                "check the disk, and the owner and mode of the file and its folder, then try again",
                 retry_after_seconds=60,
                 place=place,
             )

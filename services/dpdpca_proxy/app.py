@@ -60,8 +60,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
         proxy: from `open_proxy`.
         worker: where long work runs: one process that is kept, except in tests.
 
-    The application's lifespan runs the jobs and the watch. `app.state` holds proxy, jobs, watch, heavy, large,
-    statements, rate and stopping.
+    The application's lifespan runs the jobs and the watch. `app.state` holds proxy, jobs, watch, heavy,
+    large, statements, rate and stopping.
     """
     worker = worker or BackgroundProcesses(keep=True, niceness=COURTESY)
     stopping = asyncio.Event()

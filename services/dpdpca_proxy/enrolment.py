@@ -203,7 +203,7 @@ def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime, crea
 def forget_old_nonces(proxy: Proxy) -> None:
     """Deletes nonces that are too old to be replayed.
 
-    It stores up to which time, in case the clock is set back.
+    It also stores the time up to which nonces were deleted, in case the clock is set back later.
     """
     with proxy.database.transaction("forget nonces") as connection:
         before = int(proxy.now().timestamp()) - NONCE_MEMORY_SECONDS

@@ -228,8 +228,9 @@ def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
     except (MessageError, PolicyError) as error:
         raise IntegrityError(
             "state-corrupt",
-            "the stored manifest of a study is damaged",
-            "keep a copy of the home, then restore the home from the newest backup",
+            "the stored manifest of a study is damaged, or it has terms that this version refuses",
+            "if you upgraded, go back to the version that opened the study; otherwise keep a copy of the home,"
+            " then restore the home from the newest backup",
             place=str(database.path),
         ) from error
     return StudyTerms(manifest, PublicKey(mpz(manifest.key.modulus)))

@@ -76,7 +76,7 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
     answer = CountAnswer.parse(statement, public.modulus_bytes)
     challenge = verify_statement("count-challenge", asked.challenge, proxy.key_of(study).public.ed25519)
     if answer.study != study or answer.challenge != challenge.digest:
-        raise MessageError("malformed", "the answer is to another challenge", "fetch the challenge again")
+        raise MessageError("malformed", "the answer is for another challenge", "fetch the challenge again")
     ciphertext = CountChallenge.parse(challenge, public.ciphertext_bytes).ciphertext
     gmpy2.get_context().allow_release_gil = True
     check_count(

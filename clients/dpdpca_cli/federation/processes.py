@@ -35,7 +35,7 @@ COMMAND = (sys.executable, "-m", "dpdpca_cli.main")
 def launch(
     words: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | int, errors: IO[bytes] | int
 ) -> subprocess.Popen[bytes]:
-    """Start `dpdpca WORDS` in a session of its own, with this environment and nothing to read."""
+    """Start `dpdpca WORDS` in its own session, with this environment and an empty standard input."""
     return subprocess.Popen(  # noqa: S603 - this installation's own command, words without a shell
         [*COMMAND, *words],
         stdin=subprocess.DEVNULL,

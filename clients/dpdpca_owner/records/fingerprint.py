@@ -6,7 +6,7 @@ or leaving out a record changes the fingerprint, and so does adding a column tha
 
 A record is the multiset of its values:
 - A number is rounded to single precision, so that it is the same from a text file and from a binary file.
-- A text that is a number counts as that number. Other text is normalised (NFC) and stripped of outer spaces.
+- A text that is a number counts as that number. Other text is normalised (NFC), without spaces at the ends.
 - Values that would count as missing numbers are left out.
 
 Each record is hashed with the key (BLAKE2b), and the hashes are added modulo 2²⁵⁶, so memory use does not

@@ -12,8 +12,8 @@ _SHOWN = 5
 def match_columns(names: Sequence[str], features: Iterable[Feature]) -> list[int]:
     """The position in `names` of the column of each feature.
 
-    Names must be equal after Unicode normalisation (NFC) and without a byte-order mark and outer spaces. The
-    order of columns does not matter, and columns that no feature asks for are ignored.
+    Names are compared after Unicode normalisation (NFC), without a byte-order mark or spaces at the ends.
+    The order of columns does not matter, and columns that no feature asks for are ignored.
 
     Raises:
         InputError: the column of a feature is missing or occurs more than once.

@@ -33,8 +33,8 @@ def notes_on(
         notes.append("the columns are in a different order from the manifest's; they are matched by name")
     if any(names[place] != feature.name for place, feature in zip(places, manifest.features, strict=True)):
         notes.append(
-            "some column names differ from the manifest's in their Unicode form or in outer spaces; they are"
-            " taken as equal"
+            "some column names differ from the manifest's in their Unicode form or in spaces at their ends;"
+            " they are taken as equal"
         )
     if report.dropped:
         notes.append(f"{_counted(report.dropped, 'record')} left out, because a value is missing")

@@ -90,7 +90,7 @@ class NumpySource(RecordSource):
                 yield list(parts[: len(arrays)])
 
     def _companions(self, positions: Sequence[int]) -> list[_Array]:
-        """The other arrays that also have one value for each record."""
+        """The arrays that were not asked for and that also have one value for each record."""
         asked = {self.names[position] for position in positions}
         records = self._columns[next(iter(asked))].shape[0]
         return [
@@ -157,7 +157,7 @@ class NumpySource(RecordSource):
                 left -= count
 
     def _whole(self, file: IO[bytes], array: _Array) -> NDArray[Any]:
-        """A matrix in column order, as it cannot be read by rows.
+        """A whole matrix that is stored in column order and therefore cannot be read row by row.
 
         A .npy file is mapped, a .npz one loaded.
         """

@@ -8,7 +8,6 @@ from dpdpca_user.commands.parts import show_table
 from dpdpca_user.planning.prestudy import Histogram, PreStudyResult
 
 
-
 def show_numbers(facts: dict[str, Any]) -> None:
     """Print the answer of `GET /v1/studies/{id}/result`."""
     result = PreStudyResult.parse(facts)

@@ -43,7 +43,7 @@ _LONG_WORD = re.compile(r"(?<![0-9A-Za-z_])[0-9A-Za-z_]{1000}")
 """Python's parser needs a hundred times the memory of a number's digits."""
 
 MOST_PARTS = 200_000
-"""Most values and parts of keys in a draft; each may need a kilobyte when parsed."""
+"""The largest number of values and key parts in a draft; each may need a kilobyte when it is parsed."""
 
 
 def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:

@@ -43,8 +43,8 @@ _OTHERS = (
 )
 
 WARNING = (
-    "The bounds and levels below come from the sample; bounds are rounded outward. Replace them by what each"
-    " quantity can be: bounds taken from the owners' data would leak it."
+    "The bounds and levels below come from the sample; bounds are rounded outward. Replace them by the"
+    " values that each quantity can take: bounds taken from the owners' data would leak that data."
 )
 
 

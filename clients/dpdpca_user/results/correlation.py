@@ -107,7 +107,8 @@ def never_noise(components: Components, reliability: Reliability) -> float:
         of the sum. The noise alone is H − (μeᵀ + eμᵀ) minus a positive term. The mean of its largest
         eigenvalue is at most 2s√d + |μ|·E|e|. As a function of the underlying standard normals, this
         eigenvalue is Lipschitz with constant √(t² + 4|μ|²var(e)), so it exceeds its mean by that many
-        deviations no more often than a normal variable does. The reliability contains d·t² + 4|μ|²var(e).
+        deviations no more often than a normal variable does. The square of the reliability's
+        `total_variance_deviation` is d·t² + 4|μ|²var(e).
     """
     d, t = len(components.space.names), components.noise_scale
     edge = components.noise_edge / (1 + d ** (-2 / 3))

@@ -333,8 +333,8 @@ def assumptions(model: Model) -> tuple[str, ...]:
         "noise as the manifest requires, and keep it secret.",
     )
     honesty = (
-        "Every owner is honest, and none works with the data user. One false share would show the data user "
-        "the exact sums over all owners."
+        "Every owner is honest, and none colludes with the data user. One false share would show the data "
+        "user the exact sums over all owners."
         if masked
         else "Owners clip their records as the manifest requires. If an owner does not, the guarantee fails "
         "for that owner's records only."

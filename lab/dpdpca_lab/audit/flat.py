@@ -59,7 +59,7 @@ class FlatRelease:
         self.sample = DrawnAhead().samplers
 
     def totals(self, z: Records) -> Totals:
-        """The totals of records that are not clipped, paired in their order."""
+        """The totals of these records. They are not clipped, and pairs are formed in the order given."""
         count, *values = owner_sums(self.figures, z)
         return Totals(count, (), (), tuple(values))
 

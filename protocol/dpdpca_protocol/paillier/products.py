@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from dpdpca_protocol.paillier.bases import OBJECT_BYTES, subset_products
 
 Steps = Sequence[Sequence[mpz]]
-"""Factors by step, the lowest first."""
+"""The factors of each step, lowest step first."""
 Digits = Sequence[Sequence[int]]
-"""By step, the lowest first: the subset to look up in each table."""
+"""For each step, lowest step first: the subset to look up in each table."""
 
 _MOST_TEETH = 12
 

@@ -31,9 +31,9 @@ def draw_gaussians(
     """Independent draws with P(x) ∝ exp(−x²/(2s²)) on the integers |x| ≤ bound.
 
     A candidate has the absolute value Y = U + tV with t = ⌊s⌋ + 1, U uniform in [0, t) and P(V ≥ k) = e^(−k).
-    Its sign is fair; 0 is kept with one of the signs only. It is kept with probability exp(−γ), γ = U/t + (Y
-    − s²/t)²/(2s²) ≥ 0. Since γ = Y²/(2s²) − V + s²/(2t²), what is kept has the weight exp(−Y²/(2s²)) up to a
-    constant.
+    Both signs are equally likely; a candidate 0 is accepted with only one of them. The candidate is accepted
+    with probability exp(−γ), γ = U/t + (Y − s²/t)²/(2s²) ≥ 0. Since γ = Y²/(2s²) − V + s²/(2t²), an accepted
+    value has the weight exp(−Y²/(2s²)) up to a constant.
 
     Args:
         scale: s > 0, below 2⁶³/13.

@@ -45,7 +45,7 @@ def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> 
     """The columns of the features in the manifest's order, found by name. Extra columns are ignored.
 
     Args:
-        columns: header to values. Names are compared in NFC, without a byte-order mark or outer spaces.
+        columns: header to values. Names are compared in NFC, without a byte-order mark or spaces at the ends.
         features: the features of the manifest.
 
     Returns:
@@ -116,8 +116,8 @@ def numbers_of(column: NDArray[Any], feature: Feature, first_record: int = 0) ->
 def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> NDArray[np.int64]:
     """A categorical column as (n,) positions in the feature's list of levels, −1 for a missing value.
 
-    Texts are compared in NFC without outer spaces, numbers by their shortest plain text at their own width
-    (3, 3.0 and 3.00 are "3"), booleans as "true" and "false" in any case, dates as "2026-01-31".
+    Texts are compared in NFC without spaces at the ends, numbers by their shortest plain text at their own
+    width (3, 3.0 and 3.00 are "3"), booleans as "true" and "false" in any case, dates as "2026-01-31".
 
     Raises:
         InputError: `unknown-level`, or `not-a-level` for a value whose type no level can have.

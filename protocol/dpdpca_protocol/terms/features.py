@@ -297,7 +297,7 @@ def check_clip_norm(
 
 
 def column_key(name: str) -> str:
-    """The form in which column names are compared: NFC, without a byte-order mark or outer spaces."""
+    """The form in which column names are compared: NFC, no byte-order mark, no spaces at the ends."""
     return unicodedata.normalize("NFC", name.removeprefix("\ufeff")).strip()
 
 

@@ -194,12 +194,18 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unsupported-version": ProblemKind(
         400, "the message has another format version", "use a version of the program that has this format"
     ),
-    "untrusted-certificate": ProblemKind(401, "the proxy's TLS certificate is not accepted", "read the reason; name a CA only if you know that it is the operator's"),
+    "untrusted-certificate": ProblemKind(
+        401,
+        "the proxy's TLS certificate is not accepted",
+        "read the reason; name a CA only if you know that it is the operator's",
+    ),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
         421, "the request is addressed to another address", "use the address under which the service is known"
     ),
-    "wrong-proxy": ProblemKind(401, "the enrolment statement is for another proxy", "fetch this proxy's card and enrol again"),
+    "wrong-proxy": ProblemKind(
+        401, "the enrolment statement is for another proxy", "fetch this proxy's card and enrol again"
+    ),
     "wrong-role": ProblemKind(403, "this route is for another role", "use a party with that role"),
     "wrong-state": ProblemKind(409, "the study's state does not allow it", "read its state"),
 }

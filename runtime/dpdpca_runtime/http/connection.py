@@ -53,8 +53,8 @@ class Peer:
         address: its address.
         ca_option: the option that names the CA of its certificate.
         if_not_running: what to do if nobody listens.
-        is_local: whether it is a service of the caller's own. It repeats errors of the proxy, and if it is not
-            running, waiting does not help.
+        is_local: whether it is a service of the caller's own. It repeats errors of the proxy, and if it is
+            not running, waiting does not help.
     """
 
     kind: str

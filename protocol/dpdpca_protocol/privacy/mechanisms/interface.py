@@ -242,7 +242,7 @@ class Mechanism(ABC):
 
     @property
     def analytic_scale(self) -> float | None:
-        """The least scale of continuous noise for the requested ε and δ, in units of `scale`.
+        """The least scale of continuous noise for the proved ε and δ, in units of `scale`.
 
         It is for display only; None if there is no such figure.
         """
