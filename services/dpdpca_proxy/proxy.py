@@ -229,8 +229,8 @@ def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
         raise IntegrityError(
             "state-corrupt",
             "the stored manifest of a study is damaged, or it has terms that this version refuses",
-            "if you upgraded, go back to the version that opened the study; otherwise keep a copy of the home,"
-            " then restore the home from the newest backup",
+            "if you upgraded, go back to the version that opened the study; otherwise keep a copy of the"
+            " home, then restore the home from the newest backup",
             place=str(database.path),
         ) from error
     return StudyTerms(manifest, PublicKey(mpz(manifest.key.modulus)))
