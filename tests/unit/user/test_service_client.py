@@ -62,16 +62,21 @@ def test_it_shows_its_token_and_says_what_it_sends() -> None:
     }
 
 
-@pytest.mark.parametrize("status", [429, 503, 507])
+@pytest.mark.parametrize("status", [429, 502, 503, 504, 507])
 def test_a_busy_service_is_asked_again(status: int) -> None:
-    service = Service(problem(status, "busy"), httpx.Response(202, json=FACTS))
-    assert create(service.client()) == FACTS
+    service = Service(problem(status, "busy"), httpx.Response(200, json={"studies": [FACTS]}))
+    assert service.client().studies() == [FACTS]
     assert len(service.asked) == 2
 
 
 @pytest.mark.parametrize(
     "answer",
-    [httpx.ReadError("cut"), httpx.ReadTimeout("slow"), httpx.Response(504), httpx.Response(502)],
+    [
+        httpx.ReadError("cut"),
+        httpx.ReadTimeout("slow"),
+        *(httpx.Response(status) for status in (502, 503, 504)),
+        problem(503, "busy"),
+    ],
     ids=repr,
 )
 def test_what_may_have_been_done_is_not_done_twice(answer: httpx.Response | httpx.TransportError) -> None:
