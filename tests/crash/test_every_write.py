@@ -1,8 +1,8 @@
 """Every write of the proxy may be its last: it is killed before each of them in turn, and goes on unhurt.
 
 For each act, at each point where something reaches a file, the database or the caller: die there, start
-again, look whether store and receipts agree, do the act once more. By day four acts die at one point of each
-name; the nightly run takes every act, every fault and every point.
+again, look whether store and receipts agree, do the act once more. By day four acts die at some of the
+points; the nightly run takes every act, every fault and every point.
 """
 
 import time
@@ -31,6 +31,7 @@ from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.store.leases import find_lease
 from dpdpca_proxy.store.studies import load_blob
 
+ALWAYS = frozenset({"commit", "committed", "answer", "answered"})
 _TRIES = 5
 """For a point that is not on every way: what works in the background takes several."""
 _DEATH_SECONDS = 10.0
@@ -288,7 +289,8 @@ def loop(world: ProcessWorld, make: type[Act], mode: str, at_every_point: bool) 
     _, ahead = hurt(make(world), None, mode)
     met: list[Point] = []
     if not at_every_point:
-        ahead = list({point.name: point for point in reversed(ahead)}.values())
+        firsts = {point.name: point for point in reversed(ahead)}
+        ahead = [firsts[name] for number, name in enumerate(firsts) if name in ALWAYS or number % 3 == 0]
     tries: Counter[Point] = Counter()
     while ahead:
         point = ahead[0]
@@ -354,9 +356,7 @@ def test_dying_at_every_point(world: ProcessWorld, promise: Promise, make: type[
 
 
 @pytest.mark.parametrize(("make", "mode"), _named(BY_DAY))
-def test_dying_at_a_point_of_each_name(
-    world: ProcessWorld, promise: Promise, make: type[Act], mode: str
-) -> None:
+def test_dying_at_some_points(world: ProcessWorld, promise: Promise, make: type[Act], mode: str) -> None:
     check_dying(world, promise, make, mode, at_every_point=False)
 
 
@@ -364,7 +364,7 @@ def check_dying(
     world: ProcessWorld, promise: Promise, make: type[Act], mode: str, *, at_every_point: bool
 ) -> None:
     met, passed = loop(world, make, mode, at_every_point)
-    assert {"commit", "committed", "answer", "answered"} <= {point.name for point in met}
+    assert {point.name for point in met} >= ALWAYS
     counted = f"{make.__name__}: {len(met)} points, {mode} at each"
     if passed > len(met):
         counted += f" ({passed - len(met)} more passed and not met again)"

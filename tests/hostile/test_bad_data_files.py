@@ -31,7 +31,7 @@ TEXTS = {
     "decimal comma unannounced": ("age;systolic;weight\n1,5;2;3\n", "--decimal"),
     "too few fields": (HEADER + f"1,2,3\n{SECRET},2\n", "has 2 fields, but the header has 3"),
     "too many fields": (HEADER + f"1,2,3,{SECRET}\n", "has 4 fields, but the header has 3"),
-    "an open quote": (HEADER + f'1,2,"{SECRET}\n', "cannot|not text|no number|fields"),
+    "an open quote": (HEADER + f'1,2,"{SECRET}\n', "cannot|not text|not a number|fields"),
     "missing column": ("age,systolic\n1,2\n", "'weight'"),
     "renamed column": ("age,systolic,Weight\n1,2,3\n", "rename 'Weight' to 'weight'"),
     "doubled column": ("age,systolic,weight,age\n1,2,3,4\n", "more than one column named 'age'"),
@@ -144,7 +144,7 @@ BINARIES = {
         npz(age=np.zeros(2), systolic=np.zeros(3), weight=np.zeros(2)), "different lengths",
     ),
     "no records": (npz(X=np.zeros((0, 3)), features=NAMES), "no records"),
-    "complex numbers": (npz(X=np.zeros((2, 3), complex), features=NAMES), "no number"),
+    "complex numbers": (npz(X=np.zeros((2, 3), complex), features=NAMES), "not a number"),
     "an encrypted footer": (encrypted_parquet("age", plaintext_footer=False), "is encrypted"),
     "an encrypted column": (encrypted_parquet("age", plaintext_footer=True), "is encrypted"),
     "an encrypted column that nobody asks for": (
@@ -152,9 +152,9 @@ BINARIES = {
     ),
     "a locked npz": (locked_npz(), "is encrypted"),
     "text in Parquet": (parquet(age=[SECRET], systolic=[1], weight=[1]), "'age' .*record 1"),
-    "digits as text in Parquet": (parquet(age=["7"], systolic=[1], weight=[1]), "age' .*text.*no number"),
-    "times in Parquet": (parquet(age=TIMES, systolic=[1], weight=[1]), "age' .*timestamp.*no number"),
-    "lists in Parquet": (parquet(age=[[1]], systolic=[1], weight=[1]), "age' .*list.*no number"),
+    "digits as text in Parquet": (parquet(age=["7"], systolic=[1], weight=[1]), "age' .*text.*not a number"),
+    "times in Parquet": (parquet(age=TIMES, systolic=[1], weight=[1]), "age' .*timestamp.*not a number"),
+    "lists in Parquet": (parquet(age=[[1]], systolic=[1], weight=[1]), "age' .*list.*not a number"),
     "no rows in Parquet": (parquet(age=pa.array([], pa.float64()), systolic=[], weight=[]), "no records"),
 }  # fmt: skip
 

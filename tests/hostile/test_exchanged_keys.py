@@ -237,7 +237,7 @@ def test_nothing_is_made_anew_where_a_key_is_gone(
         with pytest.raises(SystemExit) as left:
             cli.main([role, "init", "--name", "Somebody"])
         assert left.value.code == 1
-        assert "is gone" in capsys.readouterr().err
+        assert "is missing" in capsys.readouterr().err
         assert state(home) == before
 
 

@@ -175,8 +175,8 @@ def _odd_files(folder: Path) -> tuple[list[Path], list[list[Record]], list[str]]
     ]
     notes = [
         "different order",
-        "missing value",
-        "missing value",
+        "missing",
+        "missing",
         "the same value in every record",
         "only one record",
     ]

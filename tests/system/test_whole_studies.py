@@ -197,7 +197,7 @@ def test_data_user_gets_result_report_and_proof(finished: Finished, tmp_path: Pa
 
     verified = user.ask("user", "verify", study)["verified"]
     masked = model["mean"] is None
-    assert any("proved 12000 records" in line for line in verified) == masked
+    assert any("has 12000 records" in line for line in verified) == masked
     assert any("chunks have the signed digests" in line for line in verified)
     listed = user.ask("user", "study", "list")["studies"]
     assert study in [one["study"] for one in listed]

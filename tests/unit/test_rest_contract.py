@@ -187,7 +187,8 @@ def test_the_table_of_problems_says_what_the_code_raises() -> None:
                 continue
             kind, slug = getattr(errors, call.func.id, None), call.args[0]
             if isinstance(kind, type) and isinstance(slug, ast.Constant) and kind is not errors.UsageError:
-                raised.setdefault(str(slug.value), set()).add(status_of(kind(slug.value, "")))
+                place = "here" if any(keyword.arg == "place" for keyword in call.keywords) else None
+                raised.setdefault(str(slug.value), set()).add(status_of(kind(slug.value, "", place=place)))
     for name, known in PROBLEMS.items():
         assert known.status in raised.get(name, set()), name
 

@@ -79,6 +79,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "generation-mismatch": ProblemKind(
         409, "the proxy's state is older than its signed statements", _ASK_OPERATOR
     ),
+    "file-not-private": ProblemKind(
+        500,
+        "others may read or change a private file of the service",
+        "ask the operator to run the chmod that the service's log shows",
+    ),
     "has-components": ProblemKind(409, "the study gives components instead of numbers", "read its model"),
     "internal": ProblemKind(500, "unexpected internal error", "tell the operator the id of the incident"),
     "invitation-expired": ProblemKind(401, "the invitation has expired", "ask the operator for a new one"),

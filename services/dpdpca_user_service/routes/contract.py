@@ -10,6 +10,7 @@ from dpdpca_user.planning.lint import TOML_MEDIA_TYPE
 EVERYWHERE: Final = (
     "bad-token",
     "busy",
+    "file-not-private",
     "internal",
     "malformed",
     "state-corrupt",

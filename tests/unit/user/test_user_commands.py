@@ -74,7 +74,7 @@ def test_init_makes_private_files_once(run: Run, tmp_path: Path) -> None:
     assert len((tmp_path / "home" / "token").read_text().strip()) >= 43
     status, _, err = run("init", "--name", "Institute")
     assert status == 1
-    assert "there is a key" in err
+    assert "there is already a key" in err
     assert json.loads(out)["party"] in out
 
 
