@@ -33,7 +33,7 @@ def test_our_noise_says_what_delta_is_made_of_and_what_is_never_used(terms: Term
         "re-randomisation"
     )
     assert re.fullmatch(
-        r"continuous noise of this strength would give ε = 0\.94\d+ at the same δ; for the requested ε the "
+        r"continuous noise of this strength would give ε = 0\.94\d+ at the same δ; for the proved ε the "
         r"analytic Gaussian would need 4\.9% less noise \(shown for comparison, never used\)",
         continuous,
     )
