@@ -45,7 +45,7 @@ def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None
     assert not re.search(r"(?:src|href)\s*=|url\((?!#)|@import|https?://(?!www\.w3\.org/)", page)
     assert "noise edge" in page
     assert "Biplot" in page
-    assert "What is promised" in page
+    assert "What is guaranteed" in page
     assert list(demo.temporary.iterdir()) == []
     assert left_behind(demo.temporary) == []
 

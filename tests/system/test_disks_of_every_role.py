@@ -24,6 +24,7 @@ pytestmark = pytest.mark.system
 
 MEGABYTES = 16
 RECORDS = 100
+NO_ROOM = re.compile("No space left on device|disk (of the database )?is full")
 CANNOT_WRITE = re.compile("Read-only file system|database cannot be (opened|written|read or written)")
 
 
@@ -218,7 +219,7 @@ def test_a_full_disk(world: World, role: str, promise: Promise) -> None:
         for command in WRITING[role]:
             refused = world.run(role, command, study)
             assert refused.status == 1, command
-            assert "No space left on device" in refused.err or "disk is full" in refused.err, refused.err
+            assert NO_ROOM.search(refused.err), refused.err
         if place.server is not None:
             assert readiness(place.server) == 503
     assert place.kept() == before
