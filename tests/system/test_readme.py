@@ -197,7 +197,8 @@ def test_the_lines_of_a_real_study_work_as_printed(trial: Trial) -> None:
 def test_the_demo_is_the_target_that_is_printed() -> None:
     """`tests/system/test_demo.py` runs what the target runs."""
     (line,) = DEMO.splitlines()
-    shown = subprocess.run([*line.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True, text=True)
+    words = [*line.split(), "--dry-run", "--no-print-directory"]
+    shown = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)
     assert shown.stdout.splitlines()[-1] == ".venv/bin/dpdpca demo"
 
 
