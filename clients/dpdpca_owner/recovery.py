@@ -25,7 +25,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_protocol.wire.signing import FORMAT, verify_statement
 from dpdpca_runtime.files import private_dir, read_private, write_private
 from dpdpca_runtime.own_files import own_file
 
@@ -158,8 +158,10 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> bool:
         )
     with own_file(folder.path / "manifest.json"):
         body = verify_statement("manifest", encoded).body
+        spend = ledger.spend(folder.study)
+        if body.get("format") != FORMAT and spend is not None and spend.is_live:
+            return False  # An earlier version booked it. What its receipt proves cannot raise what is spent.
         manifest = parse_manifest(body)
-    spend = ledger.spend(folder.study)
     # Or the ledger ends with a withdrawal, and the share was sent again later.
     is_missing = spend is None or (not spend.is_live and plan.version > spend.version)
     if is_missing:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from dpdpca_protocol.terms.members import MEMBERS, Drafted, draft_schema, manifest_schema
+from dpdpca_protocol.wire.signing import FORMAT
 from reference_pages.markdown import code, fenced, plain, table
 
 _MANIFEST = """
@@ -34,7 +35,7 @@ _WHO = {
 
 
 def manifest_page() -> str:
-    rows = [(code("format"), code("1"), "version of the message format", "yes", "the service")]
+    rows = [(code("format"), code(str(FORMAT)), "version of the message format", "yes", "the service")]
     rows += [
         (
             code(member.name),

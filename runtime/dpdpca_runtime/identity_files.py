@@ -31,7 +31,7 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import PartyId
 from dpdpca_protocol.wire.signing import (
-    FORMAT,
+    FILE_FORMAT,
     Identity,
     IdentityKey,
     Statement,
@@ -189,7 +189,7 @@ class IdentityFiles:
     def _known(self) -> Identity | None:
         try:
             body = parse_canonical(read_private(self._known_path))
-            check_members(body, "ed25519", "x25519")
+            check_members(body, "ed25519", "x25519", formats=(FILE_FORMAT,))
             return Identity(
                 hex_bytes(body["ed25519"], 32, "ed25519"), hex_bytes(body["x25519"], 32, "x25519")
             )
@@ -199,7 +199,7 @@ class IdentityFiles:
             raise self._not_ours(self._known_path) from error
 
     def _remember(self, public: Identity) -> None:
-        body = {"ed25519": public.ed25519.hex(), "format": FORMAT, "x25519": public.x25519.hex()}
+        body = {"ed25519": public.ed25519.hex(), "format": FILE_FORMAT, "x25519": public.x25519.hex()}
         with suppress(OSError):  # a read-only home can be inspected, but nothing can be booked in it
             write_private(self._known_path, canonical_json(body))
 

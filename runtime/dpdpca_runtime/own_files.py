@@ -10,14 +10,14 @@ from typing import Any
 
 from dpdpca_protocol.errors import AuthenticationError, IntegrityError, MessageError, PolicyError
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire.signing import FORMAT, check_members
+from dpdpca_protocol.wire.signing import FILE_FORMAT, check_members
 from dpdpca_runtime.files import private_dir, read_private, write_private
 
 
 def save(path: Path, body: Mapping[str, Any]) -> None:
-    """Writes `body`, with the format version, to `path`. Creates its folder if it is missing."""
+    """Writes `body`, with the format number, to `path`. Creates its folder if it is missing."""
     private_dir(path.parent)
-    write_private(path, canonical_json({**body, "format": FORMAT}))
+    write_private(path, canonical_json({**body, "format": FILE_FORMAT}))
 
 
 def load(path: Path, *members: str, optional: str | None = None) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def load(path: Path, *members: str, optional: str | None = None) -> dict[str, An
     """
     with own_file(path):
         body = parse_canonical(read_private(path))
-        check_members(body, *members, *([optional] if optional in body else []))
+        check_members(body, *members, optional=optional, formats=(FILE_FORMAT,))
     return body
 
 
@@ -40,6 +40,8 @@ def own_file(path: Path) -> Iterator[None]:
     try:
         yield
     except (MessageError, AuthenticationError) as error:
+        if error.slug == "unsupported-version":
+            raise _of_another_version(path) from error
         raise IntegrityError(
             "state-corrupt",
             "a file of the home is damaged: this program did not write its content",
@@ -48,10 +50,14 @@ def own_file(path: Path) -> Iterator[None]:
         ) from error
     except PolicyError as error:
         if error.slug == "manifest-refused":
-            raise IntegrityError(
-                "state-corrupt",
-                "a file of the home has content that this version refuses",
-                "use the version that wrote it",
-                place=str(path),
-            ) from error
+            raise _of_another_version(path) from error
         raise
+
+
+def _of_another_version(path: Path) -> IntegrityError:
+    return IntegrityError(
+        "state-corrupt",
+        "a file of the home has content that this version refuses",
+        "use the version that wrote it",
+        place=str(path),
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from dpdpca_protocol import reference
 from dpdpca_protocol.messages.schemas import BODIES
 from dpdpca_protocol.terms.members import MEMBERS
+from dpdpca_protocol.wire.signing import FORMAT
 from dpdpca_runtime.asgi.problem_table import PROBLEMS
 from reference_pages.__main__ import with_messages
 from reference_pages.command_errors import COMMAND_ERRORS
@@ -17,7 +18,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "spec.md").read_text(encoding="utf-
 
 def test_the_page_has_a_row_for_each_member_in_order() -> None:
     rows = ["| member | form | meaning |", "|---|---|---|"]
-    rows.append("| `format` | `1` | version of the message format |")
+    rows.append(f"| `format` | `{FORMAT}` | version of the message format |")
     for member in MEMBERS:
         left_out = "" if member.is_required else "; may be left out"
         rows.append(f"| `{member.name}` | {member.form.words}{left_out} | {member.meaning} |")

@@ -17,10 +17,11 @@ from proxy_world import OpenStudy, values_of
 from dpdpca_protocol.messages.share import Withdrawal
 from dpdpca_protocol.messages.study_messages import CountAnswer, SealedComponents, StudyAct
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.signing import IdentityKey, Statement, sign_statement
+from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, Statement, sign_statement
 from dpdpca_runtime.http.signature import RequestSigner
 
 JSON, BYTES = "application/json", "application/octet-stream"
+_FORMAT = f'"format":{FORMAT}'.encode()
 
 
 @dataclass(frozen=True)
@@ -170,10 +171,10 @@ class Forge:
             b"[" * source.choice([10, 1000, 30000]),
             b'{"a":' * 5000,
             good.replace(b'"body"', b'"body":NaN,"b"', 1),
-            good.replace(b'"format":1', b'"format":1e999', 1),
-            good.replace(b'"format":1', b'"format":1.0', 1),
-            good.replace(b'"format":1', b'"format":1,"format":1', 1),
-            good.replace(b'"format":1', b'"format":' + b"9" * 5000, 1),
+            good.replace(_FORMAT, _FORMAT + b"e999", 1),
+            good.replace(_FORMAT, _FORMAT + b".0", 1),
+            good.replace(_FORMAT, _FORMAT + b"," + _FORMAT, 1),
+            good.replace(_FORMAT, _FORMAT + b"9" * 5000, 1),
             good.replace(b'"kind":"', b'"kind":"\\ud800', 1),
             good.replace(b'"kind":"', b'"kind":"\\u0000', 1),
             good.replace(b'"kind":"', b'"kind":"\x00', 1),

@@ -255,8 +255,9 @@ def test_a_rule_broken_is_refused(
     ("member", "value"),
     [
         ("format", True),
-        ("format", 2),
-        ("format", "1"),
+        ("format", 1),
+        ("format", 3),
+        ("format", "2"),
         ("epsilon", 1),
         ("epsilon", "1.0"),
         ("epsilon", "1e0"),

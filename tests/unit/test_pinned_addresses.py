@@ -16,7 +16,7 @@ from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, Statement
+from dpdpca_protocol.wire.signing import FILE_FORMAT, IdentityKey, Statement
 from dpdpca_runtime.files import private_dir, write_private
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.words import fingerprint_words
@@ -54,7 +54,12 @@ def keep_as_before(folder: Path, url: str, key: int, former: tuple[int, ...] = (
     keys = [
         {"ed25519": KEYS[at].public.ed25519.hex(), "x25519": KEYS[at].public.x25519.hex()} for at in former
     ]
-    body = {"card": parse_canonical(card(KEYS[key]).encoded), "former": keys, "format": FORMAT, "url": url}
+    body = {
+        "card": parse_canonical(card(KEYS[key]).encoded),
+        "former": keys,
+        "format": FILE_FORMAT,
+        "url": url,
+    }
     write_private(path, json.dumps(body, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode())
     return path
 

@@ -77,7 +77,7 @@ def test_blocks_that_were_not_asked_for_are_none(make_manifest: MakeManifest) ->
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2},
+        {"format": 1},
         {"release": "joint"},
         {"records": "many"},
         {"norms": {"edges": [1, 2], "counts": [1], "noise": 1}},

@@ -63,7 +63,7 @@ def test_components_of_another_study_are_refused() -> None:
         ("count", 0),
         ("count", True),
         ("extra", 1),
-        ("format", 2),
+        ("format", 1),
     ],
 )
 def test_malformed_components_are_refused(member: str, value: object) -> None:

@@ -11,9 +11,9 @@ from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.signing import FORMAT, check_members
+from dpdpca_protocol.wire.signing import FILE_FORMAT, check_members
 
-_TAG = f"dpdpca/ledger/v{FORMAT}\x00".encode()
+_TAG = f"dpdpca/ledger/v{FILE_FORMAT}\x00".encode()
 _MEMBERS: dict[str, frozenset[str]] = {
     "ledger": frozenset({"id", "key"}),
     "budget": frozenset({"delta", "epsilon", "rho"}),
@@ -46,7 +46,7 @@ class Entry:
     def line(self) -> bytes:
         body = {
             "detail": dict(self.detail),
-            "format": FORMAT,
+            "format": FILE_FORMAT,
             "index": self.index,
             "kind": self.kind,
             "previous": self.previous.hex(),
@@ -62,7 +62,7 @@ class Entry:
     def parse(cls, line: bytes) -> Self:
         """Raises MessageError unless `line`, without its newline, is an entry that this version writes."""
         body = parse_canonical(line)
-        check_members(body, "detail", "index", "kind", "previous", "time")
+        check_members(body, "detail", "index", "kind", "previous", "time", formats=(FILE_FORMAT,))
         if type(body["index"]) is not int or body["index"] < 0:
             raise MessageError("malformed", "an entry's index must be a whole number, 0 or larger")
         if not isinstance(body["kind"], str) or body["kind"] not in _MEMBERS:

@@ -5,7 +5,7 @@ key that the party does not hold. A study keeps the keys that it started with. A
 to the key in use, and never back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.signing import (
     FORMAT,
+    LASTING_FORMATS,
     Identity,
     IdentityKey,
     Statement,
@@ -55,15 +56,24 @@ class Rotation:
     time: str
 
     def sign(self, old: IdentityKey, new: IdentityKey) -> Statement:
-        terms = self._terms()
-        acceptance = new.ed25519.sign(domain_tag(_ACCEPTANCE) + canonical_json(terms))
+        terms = {
+            "ed25519": self.identity.ed25519.hex(),
+            "format": FORMAT,
+            "previous": self.previous.hex(),
+            "role": self.role,
+            "time": self.time,
+            "version": self.version,
+            "x25519": self.identity.x25519.hex(),
+        }
+        acceptance = new.ed25519.sign(_accepted(terms))
         return sign_statement(KIND, {**terms, "acceptance": acceptance.hex()}, old)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         """Raises MessageError for a wrong shape, AuthenticationError if the new key has not signed."""
         body = statement.body
-        check_members(body, "acceptance", "ed25519", "previous", "role", "time", "version", "x25519")
+        names = ("acceptance", "ed25519", "previous", "role", "time", "version", "x25519")
+        check_members(body, *names, formats=LASTING_FORMATS)
         if body["role"] not in HOLDERS:
             raise MessageError("malformed", "the role must be owner, proxy or user")
         if type(body["version"]) is not int or not 1 <= body["version"] <= _MAX_VERSION:
@@ -75,28 +85,20 @@ class Rotation:
         )
         if previous != statement.signer or identity.ed25519 == previous:
             raise MessageError("malformed", "a rotation must lead from its signer's key to another key")
-        rotation = cls(body["role"], body["version"], previous, identity, body["time"])
         acceptance = hex_bytes(body["acceptance"], 64, "acceptance")
+        terms = {name: value for name, value in body.items() if name != "acceptance"}
         try:
-            Ed25519PublicKey.from_public_bytes(identity.ed25519).verify(
-                acceptance, domain_tag(_ACCEPTANCE) + canonical_json(rotation._terms())
-            )
+            Ed25519PublicKey.from_public_bytes(identity.ed25519).verify(acceptance, _accepted(terms))
         except (InvalidSignature, ValueError) as error:
             raise AuthenticationError(
                 "bad-signature", "the new key has not signed the rotation statement"
             ) from error
-        return rotation
+        return cls(body["role"], body["version"], previous, identity, body["time"])
 
-    def _terms(self) -> dict[str, Any]:
-        return {
-            "ed25519": self.identity.ed25519.hex(),
-            "format": FORMAT,
-            "previous": self.previous.hex(),
-            "role": self.role,
-            "time": self.time,
-            "version": self.version,
-            "x25519": self.identity.x25519.hex(),
-        }
+
+def _accepted(terms: Mapping[str, Any]) -> bytes:
+    """What the new key signs."""
+    return domain_tag(_ACCEPTANCE, terms) + canonical_json(terms)
 
 
 def verify_rotation(untrusted: bytes) -> tuple[Rotation, Statement]:

@@ -11,6 +11,7 @@ from dpdpca_protocol.wire.fields import read_time, text_problem
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import (
     FORMAT,
+    LASTING_FORMATS,
     Identity,
     IdentityKey,
     Statement,
@@ -59,7 +60,7 @@ class ProxyCard:
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "ed25519", "name", "url", "x25519")
+        check_members(body, "ed25519", "name", "url", "x25519", formats=LASTING_FORMATS)
         return cls(_text(body["name"], "name"), _text(body["url"], "url", 2000), _own_keys(statement))
 
 
@@ -86,7 +87,7 @@ class Enrolment:
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "ed25519", "name", "proxy", "role", "x25519")
+        check_members(body, "ed25519", "name", "proxy", "role", "x25519", formats=LASTING_FORMATS)
         if body["role"] not in ROLES:
             raise MessageError("malformed", "the role must be owner or user")
         return cls(

@@ -1,4 +1,4 @@
-"""Moduli with published factors. tests/vectors/generate.py writes this file."""
+"""Moduli whose factors anyone can look up; tests/vectors/generate.py writes this file."""
 
 PUBLISHED_MODULI: frozenset[str] = frozenset(
     {

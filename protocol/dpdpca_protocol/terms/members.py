@@ -57,6 +57,7 @@ from dpdpca_protocol.wire.fields import (
 )
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.schemas import hex_schema
+from dpdpca_protocol.wire.signing import FORMAT
 
 MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
@@ -352,7 +353,7 @@ def manifest_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a manifest's body."""
     return _document(
         "A manifest: the signed terms of one study",
-        {"format": {"const": 1, "description": "version of the message format"}}
+        {"format": {"const": FORMAT, "description": "version of the message format"}}
         | {member.name: dict(member.form.schema) | {"description": member.meaning} for member in MEMBERS},
         ["format", *(member.name for member in MEMBERS if member.is_required)],
     )

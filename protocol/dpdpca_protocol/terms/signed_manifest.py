@@ -56,10 +56,15 @@ def parse_terms(untrusted: Mapping[str, Any]) -> Manifest:
 
     It does not compare noise_scale and slot_bits, which are set later.
     """
+    stated = untrusted.get("format", FORMAT)
+    if stated != FORMAT or isinstance(stated, bool):
+        raise MessageError(
+            "unsupported-version",
+            f"the manifest is not of message format {FORMAT}, the only one that this version reads",
+            "run the study again with a new manifest, or use the version that made this one",
+        )
     required = ["format", *(member.name for member in MEMBERS if member.is_required)]
     check_members(untrusted, "the manifest", required, [member.name for member in MEMBERS])
-    if untrusted["format"] != FORMAT or isinstance(untrusted["format"], bool):
-        raise MessageError("unsupported-version", f"this version only reads manifests of format {FORMAT}")
     manifest = Manifest(**{member.name: member.read(untrusted) for member in MEMBERS})
     check_rules(manifest)
     return manifest

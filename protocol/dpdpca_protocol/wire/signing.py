@@ -1,11 +1,11 @@
 """Identity keys and signed statements.
 
 A statement is the canonical JSON object {body, kind, signature, signer}. The Ed25519 signature covers the
-canonical bytes of the body and a domain tag, which consists of the kind and the format version. The
+canonical bytes of the body and a domain tag, which consists of the kind and the body's format number. The
 statement's digest is the SHA-256 of the body bytes. Verification raises an error and never returns a flag.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,8 +18,12 @@ from dpdpca_protocol.errors import AuthenticationError, CryptographicError, Mess
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 
-FORMAT = 1
-"""The version of all messages. A breaking change raises it. It is part of every domain tag."""
+FORMAT = 2
+"""The number of the format of all messages. A breaking change raises it. It is part of every domain tag."""
+LASTING_FORMATS = (1, FORMAT)
+"""The formats of statements that outlive studies: cards, enrolments and rotations, kept in homes and pins."""
+FILE_FORMAT = 1
+"""The number of the format of a home's own files: keys, pins and ledger outlive changes of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,11 @@ class Statement:
         return Digest.of(self.body_bytes)
 
 
-def domain_tag(kind: str) -> bytes:
-    return f"dpdpca/{kind}/v{FORMAT}\x00".encode()
+def domain_tag(kind: str, body: Mapping[str, Any]) -> bytes:
+    """What is signed before the canonical bytes of `body`."""
+    stated = body.get("format")
+    number = stated if type(stated) is int and stated in LASTING_FORMATS else FORMAT
+    return f"dpdpca/{kind}/v{number}\x00".encode()
 
 
 def sign_statement(kind: str, body: Mapping[str, Any], key: IdentityKey) -> Statement:
@@ -112,7 +119,7 @@ def sign_statement(kind: str, body: Mapping[str, Any], key: IdentityKey) -> Stat
     envelope = {
         "body": body,
         "kind": kind,
-        "signature": key.ed25519.sign(domain_tag(kind) + payload).hex(),
+        "signature": key.ed25519.sign(domain_tag(kind, body) + payload).hex(),
         "signer": signer.hex(),
     }
     return Statement(kind, dict(body), signer, canonical_json(envelope))
@@ -148,8 +155,9 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
     # In canonical form the body is between members of known length.
     rest = len(f',"kind":"{kind}","signature":"{signature.hex()}","signer":"{claimed.hex()}"}}')
     payload = memoryview(untrusted)[len('{"body":') : -rest]
+    signed = b"".join((domain_tag(kind, envelope["body"]), payload))
     try:
-        Ed25519PublicKey.from_public_bytes(claimed).verify(signature, b"".join((domain_tag(kind), payload)))
+        Ed25519PublicKey.from_public_bytes(claimed).verify(signature, signed)
     except (InvalidSignature, ValueError) as error:
         raise AuthenticationError(
             "bad-signature", f"the signature of the {kind} statement is invalid"
@@ -157,12 +165,17 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
     return Statement(kind, envelope["body"], claimed, untrusted)
 
 
-def check_members(body: Mapping[str, Any], *names: str, optional: str | None = None) -> None:
-    """Raises MessageError unless `body` has exactly these members, `format`, and possibly `optional`."""
+def check_members(
+    body: Mapping[str, Any],
+    *names: str,
+    optional: str | None = None,
+    formats: Collection[int] = (FORMAT,),
+) -> None:
+    """Raises MessageError unless `body` has exactly these members, a known `format`, possibly `optional`."""
     if (
         set(body) - {optional} != {"format", *names}
         or type(body["format"]) is not int
-        or body["format"] != FORMAT
+        or body["format"] not in formats
     ):
         raise MessageError(
             "malformed", f"the statement must have exactly the members format, {', '.join(names)}"

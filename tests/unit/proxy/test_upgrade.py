@@ -11,16 +11,13 @@ from typing import Any
 
 import pytest
 from promises import Promise
-from proxy_world import OpenStudy, ProxyWorld, refused, wait_for
+from proxy_world import OpenStudy, ProxyWorld, refused, values_of, wait_for
 
-from dpdpca_protocol.messages.share import decode_chunk
-from dpdpca_protocol.messages.study_messages import ReleaseStatement
-from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
+from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.release.suite import PaillierSuite
-from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
+from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_proxy.proxy import DATABASE_FILE
 from dpdpca_proxy.store.database import ProxyDatabase
@@ -45,62 +42,53 @@ def unpacked(stored: dict[str, Any], to: Path) -> Path:
     return home
 
 
-def old_study(world: ProxyWorld, study: str) -> OpenStudy:
-    name = StudyId.parse(study)
-    encoded = world.client(world.user).manifest(name)
-    signed = open_manifest(encoded, key_rules=KeyRules(512))
-    return OpenStudy(world, name, signed.manifest, signed.statement)
-
-
-def holds(study: OpenStudy) -> bool:
-    """What is stored of it is in order; the last files are removed just after the release."""
-    return {check.outcome for check in audit_study(study.world.proxy, study.study)} == {HOLDS}
-
-
 def test_a_home_of_the_first_version_goes_on(
     stored: dict[str, Any], tmp_path: Path, promise: Promise
 ) -> None:
+    """Its studies are of message format 1: the finished one is served, the waiting one is refused."""
     home = unpacked(stored, tmp_path)
     with sqlite3.connect(home / DATABASE_FILE) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
     user = IdentityKey.from_pem(stored["user_pem"].encode())
     secret = SecretKey.from_bytes(bytes.fromhex(stored["secrets"][1]))
-    world = ProxyWorld(home, user, [], secret, prove_key(secret, user.public.ed25519))
+    owners = [IdentityKey.generate() for _ in range(2)]
+    world = ProxyWorld(home, user, owners, secret, prove_key(secret, user.public.ed25519))
     world.start()
     try:
-        finished, waiting = old_study(world, stored["released"]), old_study(world, stored["waiting"])
         client = world.client(user)
-        assert Digest.of(client.release(finished.study).release).hex() == stored["release_digest"]
-        assert len(client.transcript(finished.study)) == stored["transcript_events"]
-        waiting.close()
-        waiting.wait_state("released")
-        said = ReleaseStatement.parse(
-            verify_statement("release", client.release(waiting.study).release, world.proxy_key)
-        )
-        ciphertexts = [
-            c
-            for k in range(len(said.chunk_digests))
-            for c in decode_chunk(client.release_chunk(waiting.study, k, 2_000_000), secret.public)
-        ]
-        d, figures = waiting.d, waiting.manifest.figures
-        suite = PaillierSuite(secret.public, figures.slot_bits)
-        numbers = suite.decrypt_vector(secret, ciphertexts, 1 + d + d * (d + 1) // 2)
-        assert numbers[0] == sum(stored["counts"])
-        spread = 14 * int(figures.noise_scale) * 10
-        assert all(abs(n - s) < spread for n, s in zip(numbers[1:], stored["sums"], strict=False))
-        for study in (finished, waiting):
-            wait_for(partial(holds, study))
+        finished, waiting = StudyId.parse(stored["released"]), StudyId.parse(stored["waiting"])
+        assert Digest.of(client.release(finished).release).hex() == stored["release_digest"]
+        assert len(client.transcript(finished)) == stored["transcript_events"]
+        refusal = refused(partial(client.close_study, waiting, StudyAct("close", waiting).sign(user)))
+        assert refusal.slug == "state-corrupt"
+        assert "it has terms that this version refuses" in refusal.problem
+
+        # The user is enrolled by a statement of format 1. Its next study goes from beginning to end.
+        for letter, owner in zip("AB", owners, strict=True):
+            world.enrol(owner, "owner", f"Hospital {letter} of today")
+        world.with_new_key()
+        study = world.open_study(named=False)
+        for seed, owner in enumerate(owners):
+            study.deliver(owner, values_of(study.d, seed))
+        study.close()
+        study.wait_state("released")
+        wait_for(partial(holds, study))
         with world.proxy.database.reading("version") as looking:
             version = looking.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one()
             features = looking.exec_driver_sql("SELECT count(*) FROM study_features").scalar_one()
-        assert (version, features) == (max(_versions()), 6)
+        assert (version, features) == (max(_versions()), 9)
     finally:
         world.stop()
     promise(
         "P34",
-        counted=f"a proxy's home of schema 0001 opened by {version}: a release, a study of 3 waiting shares",
-        result="same release bytes, exact N, audits hold",
+        counted=f"a proxy's home of schema 0001 opened by {version}: a release, and then a new study",
+        result="same release bytes, the new study released, its audit holds",
     )
+
+
+def holds(study: OpenStudy) -> bool:
+    """What is stored of it is in order; the last files are removed just after the release."""
+    return {check.outcome for check in audit_study(study.world.proxy, study.study)} == {HOLDS}
 
 
 def _versions() -> list[str]:
