@@ -13,13 +13,13 @@ from dpdpca_owner.home import Owner
 from dpdpca_owner.policy import PolicyLine
 from dpdpca_owner.study_checks import OpenedStudy, is_participant
 from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
 from dpdpca_protocol.records.encoding import BatchReport
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.statements import privacy_figures, privacy_statements
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import decimal_text, time_text
-from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_runtime.words import fingerprint_words
 
 _COLLUSION = (
@@ -113,7 +113,7 @@ class ConsentSheet:
     @property
     def sealed_bytes(self) -> int:
         figures = self.manifest.figures
-        return figures.share_bytes + figures.chunk_count * SEALING_OVERHEAD_BYTES
+        return figures.share_bytes + figures.chunk_count * CHUNK_OVERHEAD_BYTES
 
     def who_asks(self) -> list[str]:
         user = self.manifest.user

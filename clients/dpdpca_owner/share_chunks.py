@@ -11,7 +11,13 @@ from gmpy2 import mpz
 
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
+from dpdpca_protocol.messages.share import (
+    CHUNK_CIPHERTEXTS,
+    SALT_BYTES,
+    decode_chunk,
+    encode_chunk,
+    salted_chunk,
+)
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import Randomness
@@ -45,7 +51,7 @@ def share_chunks(
         signed: the manifest, opened and checked.
         sums: this owner's exact integers.
         folder: keeps the chunks; it must not contain chunks of other data.
-        randomness: for the encryption.
+        randomness: for the encryption and the salts.
         executor: the processes that encrypt; None encrypts in this process.
         workers: the number of these processes.
         on_encrypted: called with the number of new ciphertexts since its last call.
@@ -58,7 +64,7 @@ def share_chunks(
         if part := list(islice(plains, CHUNK_CIPHERTEXTS)):
             kept = folder.chunk(index)
             width = len(part) * public.ciphertext_bytes
-            if kept is not None and len(kept) == width:
+            if kept is not None and len(kept) == SALT_BYTES + width:
                 begun.append(_Begun(index, len(part), kept, iter(())))
             elif (blindings := folder.take_blindings(index)) is not None and len(blindings) == width:
                 slices = iter([_encrypt_with(public, part, decode_chunk(blindings, public))])
@@ -68,7 +74,7 @@ def share_chunks(
         elif not begun:
             return
         if len(begun) == _CHUNKS_AHEAD or not part:
-            yield _finish(begun.popleft(), public, folder, on_encrypted)
+            yield _finish(begun.popleft(), public, folder, randomness, on_encrypted)
 
 
 def prepare_blindings(
@@ -119,7 +125,13 @@ class _Begun:
     slices: Iterator[list[mpz]]
 
 
-def _finish(begun: _Begun, public: PublicKey, folder: StudyFolder, on_encrypted: OnEncrypted) -> bytes:
+def _finish(
+    begun: _Begun,
+    public: PublicKey,
+    folder: StudyFolder,
+    randomness: Randomness,
+    on_encrypted: OnEncrypted,
+) -> bytes:
     if begun.kept is not None:
         on_encrypted(begun.ciphertext_count)
         return begun.kept
@@ -127,7 +139,7 @@ def _finish(begun: _Begun, public: PublicKey, folder: StudyFolder, on_encrypted:
     for ciphertexts in begun.slices:
         encoded.append(encode_chunk(ciphertexts, public))
         on_encrypted(len(ciphertexts))
-    chunk = b"".join(encoded)
+    chunk = salted_chunk(b"".join(encoded), randomness)
     folder.save_chunk(begun.index, chunk)
     return chunk
 

@@ -102,7 +102,7 @@ def verify_release(
        the manifest allows.
     3. Each listed owner signed a share statement for this study, with the listed version and digest and with
        the number of chunks that the manifest requires. If the manifest names participants, the owner is one
-       of them. No two owners have a chunk in common.
+       of them.
     4. Masked only: the count challenge is for this cohort, and N is what this data user answered.
     5. The transcript is an unbroken chain that the proxy signed. It begins with this manifest, its receipts
        before closing are exactly those of the cohort, and it names this release. Masked only: it names that
@@ -174,7 +174,6 @@ def _verify_shares(
     named = {PartyId.of(party.ed25519) for party in manifest.participants}
     members: set[CohortMember] = set()
     by_owner: dict[PartyId, ShareStatement] = {}
-    holders: dict[Digest, PartyId] = {}
     for untrusted in shares:
         statement = verify_statement("share", untrusted)
         share = ShareStatement.parse(statement)
@@ -187,13 +186,6 @@ def _verify_shares(
             )
         if len(share.chunk_digests) != manifest.figures.chunk_count:
             raise MessageError("malformed", "the number of chunks in a share does not match the manifest")
-        if any(holders.setdefault(digest, owner) != owner for digest in share.chunk_digests):
-            # Fresh encryptions are never equal, so one is a copy and counts the other owner's data twice.
-            raise CryptographicError(
-                "chunk-of-another-owner",
-                "two owners of the release have a chunk in common: one of them copied it from the other",
-                "keep this release as evidence; ask the proxy's operator",
-            )
         members.add(CohortMember(owner, share.version, statement.digest))
         by_owner[owner] = share
     if members != set(said.cohort) or len(by_owner) != len(said.cohort):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dpdpca_protocol.errors import DpdpcaError, MessageError
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError
 from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import (
@@ -28,14 +28,15 @@ from dpdpca_protocol.wire.fields import read_time, time_text
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, naming_head, verify_statement
 from dpdpca_proxy.proxy import Proxy
-from dpdpca_proxy.shares import replaced_folders
+from dpdpca_proxy.shares import copy_mark, replaced_folders
 from dpdpca_proxy.store.audit_queries import is_stored, logged_actions
-from dpdpca_proxy.store.files import release_name, sealed_folder
+from dpdpca_proxy.store.files import chunk_name, release_name, sealed_folder
 from dpdpca_proxy.store.log import DRAW, LOSS
 from dpdpca_proxy.store.releases import find_data_key, list_draw_times, release_chunk_digests
 from dpdpca_proxy.store.shares import (
     Contradiction,
     SignedShare,
+    copy_marks,
     count_contradictions,
     list_contradictions,
     uploaded_chunks,
@@ -312,8 +313,9 @@ def _check_shares(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
 
 
 def _check_chunks(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
-    """Checks that open shares have exactly the signed chunks and those of later uploads."""
-    trail.proxy.open_data_key(trail.study, find_data_key(trail.connection, trail.study))
+    """Checks that open shares have exactly the signed chunks, salts included, and those of later uploads."""
+    key = trail.proxy.open_data_key(trail.study, find_data_key(trail.connection, trail.study))
+    marks = copy_marks(trail.connection, trail.study)
     listed = uploaded_chunks(trail.connection, trail.study)
     for owner, signed in newest.items():
         if signed.subject == "share":
@@ -322,8 +324,24 @@ def _check_chunks(trail: Trail, newest: dict[PartyId, SignedShare]) -> None:
             _demand(
                 there == dict(enumerate(claim.chunk_digests)), "the chunks of a share are not the signed ones"
             )
+            for position, digest in there.items():
+                name = chunk_name(trail.study, owner, signed.version, position, digest)
+                _check_content(trail, name, key, digest, marks[owner, signed.version, position])
     uploads = {(share.owner, share.upload_version) for share in trail.shares}
     _demand(listed.keys() <= uploads, "chunks are listed for a share that is not being uploaded")
+
+
+def _check_content(trail: Trail, name: str, key: bytes, digest: Digest, mark: Digest) -> None:
+    """Checks a chunk's file, salt and ciphertexts, unless it was deleted since the view was opened."""
+    files = trail.proxy.files
+    try:
+        chunk = files.read_sealed(name, key)
+    except IntegrityError:
+        if not files.exists(name) and trail.has_moved_on():
+            return
+        raise
+    _demand(Digest.of(chunk) == digest, "a chunk of a share was altered")
+    _demand(copy_mark(chunk, key) == mark, "the mark by which copies of a chunk are found was altered")
 
 
 def _check_count(trail: Trail) -> None:

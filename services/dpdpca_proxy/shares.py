@@ -3,6 +3,7 @@
 Each gives the same answer if repeated.
 """
 
+import hmac
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -17,7 +18,13 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     UnavailableError,
 )
-from dpdpca_protocol.messages.share import MAX_VERSION, ShareStatement, Withdrawal, parse_chunk
+from dpdpca_protocol.messages.share import (
+    MAX_VERSION,
+    ShareStatement,
+    Withdrawal,
+    parse_share_chunk,
+    unsalted,
+)
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
@@ -47,6 +54,7 @@ from dpdpca_proxy.store.studies import (
 )
 from dpdpca_proxy.studies import close_if_due
 
+_COPIES = b"dpdpca/copies/v2"
 MOST_VERSIONS = 64
 """The most versions of a share that an owner can complete. Each makes the transcript permanently longer."""
 
@@ -95,11 +103,12 @@ def put_chunk(
         if _same_chunk(present, digest):
             return
         _check_upload(connection, load_study(connection, study), caller, version)
-    parse_chunk(chunk, terms.public_key, position, terms.manifest.figures.ciphertext_count)
+    parse_share_chunk(chunk, terms.public_key, position, terms.manifest.figures.ciphertext_count)
     name = chunk_name(study, caller.party, version, position, digest)
-    proxy.files.write_sealed(name, chunk, proxy.data_key(study), proxy.randomness)
+    key = proxy.data_key(study)
+    proxy.files.write_sealed(name, chunk, key, proxy.randomness)
     try:
-        superseded = _record_chunk(proxy, caller, study, version, position, digest)
+        superseded = _record_chunk(proxy, caller, study, version, position, digest, copy_mark(chunk, key))
     except Exception:
         _remove_unnamed(proxy, study, caller.party, version, position, digest)
         raise
@@ -108,8 +117,24 @@ def put_chunk(
     proxy.wake()
 
 
+def copy_mark(chunk: bytes, data_key: bytes) -> Digest:
+    """What another chunk with the same ciphertexts has too, whatever its salt.
+
+    Its key comes from the study's data key and goes with it. So nobody can test guesses of a share against
+    marks in an old copy of the database.
+    """
+    key = hmac.digest(data_key, _COPIES, "sha256")
+    return Digest(hmac.digest(key, unsalted(chunk), "sha256"))
+
+
 def _record_chunk(
-    proxy: Proxy, caller: PartyRow, study: StudyId, version: int, position: int, digest: Digest
+    proxy: Proxy,
+    caller: PartyRow,
+    study: StudyId,
+    version: int,
+    position: int,
+    digest: Digest,
+    mark: Digest,
 ) -> int | None:
     """Records the stored file as a chunk of the share. Returns the upload that this version replaces."""
     with proxy.database.transaction("take chunk") as connection:
@@ -137,7 +162,7 @@ def _record_chunk(
                 study=StudyState.OPEN,
             )
             set_share(connection, share, following, upload_version=version)
-        insert_chunk(connection, study, caller.party, version, position, digest)
+        insert_chunk(connection, study, caller.party, version, position, digest, mark)
         touch_study(connection, row)
     return superseded
 
@@ -325,7 +350,7 @@ def _check_no_repeats(proxy: Proxy, caller: PartyRow, claim: ShareStatement) -> 
     count = 0
     for position, digest in enumerate(claim.chunk_digests):
         name = chunk_name(claim.study, caller.party, claim.version, position, digest)
-        chunk = proxy.files.read_sealed(name, key)
+        chunk = unsalted(proxy.files.read_sealed(name, key))
         seen.update(
             blake2b(chunk[at : at + width], digest_size=16).digest() for at in range(0, len(chunk), width)
         )
@@ -358,9 +383,10 @@ def _check_whole(connection: Connection, caller: PartyRow, claim: ShareStatement
 
 
 def _check_own(connection: Connection, caller: PartyRow, claim: ShareStatement) -> None:
-    """Checks that no chunk is a copy.
+    """Checks that no chunk has the ciphertexts of another owner's chunk.
 
-    Fresh encryptions are never equal, and a copied share would count twice.
+    Fresh encryptions are never equal, and a copied share would count twice. The study is open: after the
+    release the answer could confirm a guess of another share.
     """
     position = chunk_of_another(connection, claim.study, caller.party, claim.version)
     if position is not None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, encode_chunk, unsalted
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_proxy.store.files import FileStore
+from dpdpca_proxy.store.files import FileStore, is_salted
 from dpdpca_runtime.workers import WorkerProcesses, core_count
 
 _MULTIPLICATIONS_A_SECOND = 120_000  # with a key of 3072 bits, on one core
@@ -46,7 +46,9 @@ class StudyFiles:
         return FileStore(self.root)
 
     def read(self, name: str) -> list[mpz]:
-        return decode_chunk(self.read_bytes(name), self.public)
+        """The ciphertexts in a file: of a share's chunk, of a product or made ahead."""
+        content = self.read_bytes(name)
+        return decode_chunk(unsalted(content) if is_salted(name) else content, self.public)
 
     def read_bytes(self, name: str) -> bytes:
         return self.store.read_sealed(name, self.data_key)

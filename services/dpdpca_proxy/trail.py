@@ -71,6 +71,11 @@ class Trail:
     def row(self) -> StudyRow:
         return load_study(self.connection, self.study)
 
+    def has_moved_on(self) -> bool:
+        """Whether a running proxy has changed the study since the view was opened."""
+        with self.proxy.database.reading("has the study moved on") as connection:
+            return load_study(connection, self.study).revision != self.row.revision
+
     def blob(self, column: str) -> bytes | None:
         """The statement in this column."""
         return load_blob(self.connection, self.study, column)

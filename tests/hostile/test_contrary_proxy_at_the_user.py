@@ -133,27 +133,6 @@ def test_an_owner_that_the_manifest_does_not_name(case: Case) -> None:
     refused(case, bundle, "cohort-differs")
 
 
-def test_a_share_copied_from_another_owner(case: Case) -> None:
-    """Everything is signed as it should be, by an owner, or a proxy with a puppet, that repeats a share."""
-    first, second = case.user.world.owners[:2]
-    statements = {s.signer: s for s in (verify_statement("share", share) for share in case.bundle.shares)}
-    real = ShareStatement.parse(statements[first.public.ed25519])
-    own = ShareStatement.parse(statements[second.public.ed25519])
-    whole, in_part = real.chunk_digests, (*own.chunk_digests[:-1], real.chunk_digests[0])
-    for digests in (whole, in_part):
-        copy = replace(own, chunk_digests=digests).sign(second)
-        cohort = tuple(
-            replace(member, statement=copy.digest) if member.owner == second.public.party_id else member
-            for member in case.said.cohort
-        )
-        shares = tuple(
-            copy.encoded if signer == second.public.ed25519 else statement.encoded
-            for signer, statement in statements.items()
-        )
-        bundle = replace(case.bundle, release=case.release(cohort=cohort), shares=shares)
-        refused(case, bundle, "chunk-of-another-owner")
-
-
 def test_a_share_of_another_study_or_version(case: Case) -> None:
     owner = case.user.world.owners[0]
     real = next(

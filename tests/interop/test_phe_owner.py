@@ -4,6 +4,7 @@ Its records are encoded and packed by the loops below, from the protocol's text;
 `raw_encrypt` of phe; only the request to the proxy and the sealing of chunks are the project's own client.
 """
 
+import secrets
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,8 @@ class PheOwner:
         ciphertexts = [int(encryptor.encrypt(plain)) for plain in _plaintexts(signed, sums)]
         width = signed.manifest.key.bits // 4
         content = b"".join(ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts)
-        chunks = [content[start : start + 1024 * width] for start in range(0, len(content), 1024 * width)]
+        parts = [content[start : start + 1024 * width] for start in range(0, len(content), 1024 * width)]
+        chunks = [secrets.token_bytes(32) + part for part in parts]  # a salt, then the ciphertexts
         for index, chunk in enumerate(chunks):
             info = chunk_info(study, self.identity.public.party_id, 1, index)
             sealed = seal(chunk, signed.manifest.proxy.x25519, info)

@@ -24,7 +24,7 @@ from streamed import encrypted
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, encode_chunks
+from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, encode_chunks, salted_chunk
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
@@ -314,7 +314,7 @@ class OpenStudy:
             layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
             rows = symmetric_rows(self.d, values.upper)
             ciphertexts = encryptor.encrypt_many(list(layout.pack_share(values.count, values.sums, rows)))
-        return list(encode_chunks(ciphertexts, public))
+        return [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
 
     def seal(self, owner: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
         info = chunk_info(self.study, owner.public.party_id, version, position)

@@ -16,9 +16,10 @@ from federation.relay import relaying
 from federation.world import Federation, Owner, tree
 from gmpy2 import mpz
 
-from dpdpca_protocol.messages.share import encode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, encode_chunk, salted_chunk, unsalted
 from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
@@ -243,10 +244,9 @@ def _card_of(key: IdentityKey, federation: Federation) -> dict[str, Any]:
 def _replaced(study: BareStudy, value: Callable[[SecretKey, list[mpz]], int | mpz]) -> bytes:
     """A chunk with one ciphertext put in the place of an honest one."""
     chunk, public = make_chunks(study, SUMS)[0], study.secret.public
-    width = public.ciphertext_bytes
-    ciphertexts = [mpz(int.from_bytes(chunk[at : at + width], "big")) for at in range(0, len(chunk), width)]
+    ciphertexts = decode_chunk(unsalted(chunk), public)
     ciphertexts[-1] = mpz(value(study.secret, ciphertexts))
-    return encode_chunk(ciphertexts, public)
+    return salted_chunk(encode_chunk(ciphertexts, public), OS_RANDOMNESS)
 
 
 def test_unfit_ciphertexts(federation: Federation, user: BareUser, study: BareStudy) -> None:

@@ -18,7 +18,8 @@ from federation.world import Federation, Owner
 from promises import Promise
 
 from dpdpca_cli.federation.processes import COMMAND
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, Receipt, ShareStatement
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, Receipt, ShareStatement, salted_chunk
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 
@@ -86,7 +87,8 @@ def upload(study: BareStudy, federation: Federation, size: int) -> int:
     with federation.client(owner) as client:
         while left:
             count = min(left, CHUNK_CIPHERTEXTS)
-            chunk = b"".join(secrets.randbelow(square).to_bytes(width, "big") for _ in range(count))
+            numbers = (secrets.randbelow(square).to_bytes(width, "big") for _ in range(count))
+            chunk = salted_chunk(b"".join(numbers), OS_RANDOMNESS)
             info = chunk_info(study.id, public.party_id, 1, len(digests))
             client.put_chunk(study.id, 1, len(digests), seal(chunk, study.manifest.proxy.x25519, info))
             digests.append(Digest.of(chunk))

@@ -20,7 +20,7 @@ from dpdpca_owner.share_chunks import share_chunks
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.blocks import cut_blocks
 from dpdpca_protocol.layout.packing import symmetric_rows
-from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, unsalted
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
@@ -78,7 +78,7 @@ def owner_chunks(
 
     place = StudyFolder(folder / f"owner {number}", signed.study_id)
     chunks = list(share_chunks(signed, contribution.sums, place, OS_RANDOMNESS))
-    plains = opened(chunks, secret)
+    plains = opened([unsalted(chunk) for chunk in chunks], secret)
     if figures.noise_by is NoiseBy.PROXY:
         assert plains == plaintexts(figures, sums)
         return chunks, plains

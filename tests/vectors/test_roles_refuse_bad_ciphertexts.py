@@ -19,11 +19,19 @@ from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, values_of
 from study_parties import Parties
 
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, parse_chunk
+from dpdpca_protocol.messages.share import (
+    CHUNK_CIPHERTEXTS,
+    decode_chunk,
+    encode_chunk,
+    parse_chunk,
+    salted_chunk,
+    unsalted,
+)
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.paillier import proof as proof_module
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_user.evidence import check_chunk, verify_challenge
@@ -45,7 +53,7 @@ def ciphertexts(operation: dict[str, Any]) -> list[mpz]:
 
 
 def spoilt(chunk: bytes, operation: dict[str, Any]) -> bytes:
-    """The chunk, its first ciphertexts replaced by those of the operation."""
+    """A chunk's ciphertexts, the first of them replaced by those of the operation."""
     values = ciphertexts(operation)
     return encode_chunk(values + decode_chunk(chunk, PUBLIC)[len(values) :], PUBLIC)
 
@@ -78,14 +86,15 @@ def test_the_proxy_takes_none_from_an_owner(
     study: OpenStudy, zoo: list[dict[str, Any]], promise: Promise
 ) -> None:
     owner = study.world.owners[0]
-    chunk, *_ = study.plain_chunks(values_of(FEATURES, 1))
+    chunk = unsalted(study.plain_chunks(values_of(FEATURES, 1))[0])
     before = dump(study.world.proxy)
     for operation in zoo:
-        error = refused(partial(study.upload, owner, [spoilt(chunk, operation)]))
+        bad = salted_chunk(spoilt(chunk, operation), OS_RANDOMNESS)
+        error = refused(partial(study.upload, owner, [bad]))
         assert error.slug == operation["error"], operation["name"]
     assert dump(study.world.proxy) == before
     for version, operation in enumerate(FIT, 1):
-        study.upload(owner, [spoilt(chunk, operation)], version)
+        study.upload(owner, [salted_chunk(spoilt(chunk, operation), OS_RANDOMNESS)], version)
     promise(
         "P21", counted=f"{len(zoo)} bad ciphertexts in an owner's chunk", result="each refused for one reason"
     )
@@ -100,7 +109,7 @@ def test_the_data_user_decrypts_none_from_a_proxy(
 ) -> None:
     """Neither as E[N] nor in a release whose digests are those that the proxy signed."""
     signed, proxy = signed_of(study), study.world.proxy.key
-    chunk, *_ = study.plain_chunks(values_of(FEATURES, 2))
+    chunk = unsalted(study.plain_chunks(values_of(FEATURES, 2))[0])
     chunk = encode_chunk(decode_chunk(chunk, PUBLIC)[1:], PUBLIC)
 
     def release_of(chunk: bytes) -> ReleaseStatement:

@@ -1,7 +1,8 @@
 """An owner's share as it is sent: chunks, the signed statement that the share is complete, and receipts.
 
 Ciphertexts are sent in manifest order. Each has bits(n)/4 bytes, big-endian. A chunk has 1,024 of them; the
-last chunk may be shorter. A chunk's digest is the SHA-256 of its bytes before sealing.
+last chunk may be shorter. A chunk of a share begins with a salt of 32 random bytes, a chunk of a release has
+none. A chunk's digest is the SHA-256 of its bytes before sealing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +15,10 @@ from gmpy2 import mpz
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import (
     FORMAT,
     IdentityKey,
@@ -29,6 +32,9 @@ from dpdpca_protocol.wire.signing import (
 )
 
 CHUNK_CIPHERTEXTS = 1024
+SALT_BYTES = 32
+CHUNK_OVERHEAD_BYTES = SALT_BYTES + SEALING_OVERHEAD_BYTES
+"""What a sealed chunk of a share has besides its ciphertexts."""
 MAX_VERSION = (1 << 32) - 1
 
 
@@ -62,25 +68,57 @@ def encode_chunks(ciphertexts: Iterable[mpz], public: PublicKey) -> Iterator[byt
         yield encode_chunk(group, public)
 
 
+def salted_chunk(encoded: bytes, randomness: Randomness) -> bytes:
+    """A chunk of a share: a salt of its own, then its ciphertexts.
+
+    The owner and the proxy alone ever know the salt. Without it, the public digest would tell whoever has the
+    release and the other shares whether a guess of the noise is right.
+    """
+    return draw_salt(randomness) + encoded
+
+
+def draw_salt(randomness: Randomness) -> bytes:
+    return randomness.bytes(SALT_BYTES)
+
+
+def unsalted(chunk: bytes) -> bytes:
+    """The encoded ciphertexts of a share's chunk."""
+    return chunk[SALT_BYTES:]
+
+
 def decode_chunk(chunk: bytes, public: PublicKey) -> list[mpz]:
     """The ciphertexts in `content`, which must have been checked before."""
     width = public.ciphertext_bytes
     return [mpz.from_bytes(chunk[at : at + width], "big") for at in range(0, len(chunk), width)]
 
 
+def parse_share_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_count: int) -> list[mpz]:
+    """The ciphertexts of a share's chunk `index`, without its salt; raises like `parse_chunk`."""
+    _check_length(untrusted, SALT_BYTES, public, index, ciphertext_count)
+    return parse_chunk(unsalted(untrusted), public, index, ciphertext_count)
+
+
 def parse_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_count: int) -> list[mpz]:
-    """The ciphertexts of chunk `index`. Each is in range, is a unit and differs from the others in the chunk.
+    """The ciphertexts of chunk `index` without a salt.
+
+    Each is in range, is a unit and differs from the others in the chunk.
 
     Raises:
         MessageError: the length is not the one that the manifest gives this chunk.
         CryptographicError: a ciphertext is out of range, shares a factor with n, or appears twice.
     """
-    expected = chunk_length(ciphertext_count, index) * public.ciphertext_bytes
-    if len(untrusted) != expected:
-        raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
+    _check_length(untrusted, 0, public, index, ciphertext_count)
     ciphertexts = decode_chunk(untrusted, public)
     check_ciphertexts(public, ciphertexts)
     return ciphertexts
+
+
+def _check_length(
+    untrusted: bytes, salt_bytes: int, public: PublicKey, index: int, ciphertext_count: int
+) -> None:
+    expected = salt_bytes + chunk_length(ciphertext_count, index) * public.ciphertext_bytes
+    if len(untrusted) != expected:
+        raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
 
 
 def _version(untrusted: Any) -> int:

@@ -7,11 +7,10 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS
+from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, CHUNK_OVERHEAD_BYTES
 from dpdpca_protocol.paillier.keys import MOST_BITS
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES
-from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_proxy.routes.callers import (
     OWNER,
     PositionPath,
@@ -27,7 +26,7 @@ from dpdpca_proxy.shares import complete, put_chunk, status_of, withdraw
 from dpdpca_runtime.asgi.contract import binary, operation, signed
 from dpdpca_runtime.bodies import ShareStatus
 
-CHUNK_LIMIT_BYTES = CHUNK_CIPHERTEXTS * MOST_BITS // 4 + SEALING_OVERHEAD_BYTES
+CHUNK_LIMIT_BYTES = CHUNK_CIPHERTEXTS * MOST_BITS // 4 + CHUNK_OVERHEAD_BYTES
 """The largest chunk of any study. The exact length follows from the manifest."""
 
 SHARE_STATEMENT_LIMIT_BYTES = 1024 * 1024

@@ -25,6 +25,11 @@ def chunk_name(study: StudyId, owner: PartyId, version: int, position: int, dige
     return f"{share_folder(study, owner, version)}/{position}-{digest.hex()[:32]}"
 
 
+def is_salted(name: str) -> bool:
+    """Whether a file holds a chunk of a share, which begins with its salt."""
+    return "/sealed/shares/" in name
+
+
 def share_folder(study: StudyId, owner: PartyId, version: int) -> str:
     return f"{owner_folder(study, owner)}/{version}"
 

@@ -216,12 +216,19 @@ def uploaded_chunks(connection: Connection, study: StudyId) -> dict[tuple[PartyI
     return found
 
 
+def copy_marks(connection: Connection, study: StudyId) -> dict[tuple[PartyId, int, int], Digest]:
+    """The marks of all chunks of a study: (owner, version, position) → mark."""
+    columns = (chunks.c.owner, chunks.c.version, chunks.c.position, chunks.c.copy_mark)
+    rows = connection.execute(select(*columns).where(chunks.c.study == study))
+    return {(owner, version, position): mark for owner, version, position, mark in rows}
+
+
 def chunk_of_another(connection: Connection, study: StudyId, owner: PartyId, version: int) -> int | None:
-    """The first position of a share version whose chunk another owner's complete share contains, or None."""
+    """The first position of a share version whose ciphertexts another owner's complete share has, or None."""
     mine, theirs = chunks.alias("mine"), chunks.alias("theirs")
     position: int | None = connection.execute(
         select(func.min(mine.c.position))
-        .join(theirs, (theirs.c.study == mine.c.study) & (theirs.c.digest == mine.c.digest))
+        .join(theirs, (theirs.c.study == mine.c.study) & (theirs.c.copy_mark == mine.c.copy_mark))
         .join(
             shares,
             (shares.c.study == theirs.c.study)
@@ -240,10 +247,23 @@ def chunk_of_another(connection: Connection, study: StudyId, owner: PartyId, ver
 
 
 def insert_chunk(
-    connection: Connection, study: StudyId, owner: PartyId, version: int, position: int, digest: Digest
+    connection: Connection,
+    study: StudyId,
+    owner: PartyId,
+    version: int,
+    position: int,
+    digest: Digest,
+    copy_mark: Digest,
 ) -> None:
     connection.execute(
-        insert(chunks).values(study=study, owner=owner, version=version, position=position, digest=digest)
+        insert(chunks).values(
+            study=study,
+            owner=owner,
+            version=version,
+            position=position,
+            digest=digest,
+            copy_mark=copy_mark,
+        )
     )
 
 

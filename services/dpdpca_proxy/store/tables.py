@@ -147,6 +147,7 @@ chunks = Table(
     Column("version", Integer, nullable=False),
     Column("position", Integer, nullable=False),
     Column("digest", DigestColumn, nullable=False),
+    Column("copy_mark", DigestColumn, nullable=False),  # keyed hash of the ciphertexts, without the salt
     PrimaryKeyConstraint("study", "owner", "version", "position", name="one_place_one_chunk"),
 )
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from streamed import encrypted
 
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import ShareStatement, encode_chunks
+from dpdpca_protocol.messages.share import ShareStatement, encode_chunks, salted_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import chunk_info, seal
@@ -27,7 +28,7 @@ def make_chunks(study: BareStudy, sums: Sums) -> list[bytes]:
         layout = BlockLayout(d, figures.slot_bits, figures.slots)
         plains = layout.pack_share(sums.count, sums.sum, sums.second_moment)
         ciphertexts = encryptor.encrypt_many(list(plains))
-    return list(encode_chunks(ciphertexts, public))
+    return [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
 
 
 def seal_chunk(study: BareStudy, key: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import httpx
 
-from dpdpca_protocol.messages.share import Receipt, ShareStatement
+from dpdpca_protocol.messages.share import Receipt, ShareStatement, salted_chunk
 from dpdpca_protocol.messages.study_messages import Enrolment
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
@@ -58,7 +59,8 @@ def residues(study: BareStudy) -> bytes:
     public, count = study.signed.public_key, study.manifest.figures.ciphertext_count
     width = public.ciphertext_bytes
     square = int(public.modulus) ** 2
-    return b"".join(secrets.randbelow(square).to_bytes(width, "big") for _ in range(count))
+    numbers = b"".join(secrets.randbelow(square).to_bytes(width, "big") for _ in range(count))
+    return salted_chunk(numbers, OS_RANDOMNESS)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from dpdpca_owner.projection import project
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
-from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, unsalted
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.terms.manifest import Manifest
@@ -191,7 +191,9 @@ class Recorder:
     def sums(self) -> list[int]:
         secret, figures = self.study.world.secret, self.study.manifest.figures
         ciphertexts = [
-            c for _, chunk in sorted(self.chunks.items()) for c in decode_chunk(chunk, secret.public)
+            c
+            for _, chunk in sorted(self.chunks.items())
+            for c in decode_chunk(unsalted(chunk), secret.public)
         ]
         suite = PaillierSuite(secret.public, figures.slot_bits)
         return suite.decrypt_vector(secret, ciphertexts, figures.value_count)

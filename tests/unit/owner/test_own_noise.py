@@ -11,7 +11,7 @@ from dpdpca_owner import actions
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, unsalted
 from dpdpca_protocol.release.suite import PaillierSuite
 
 
@@ -27,7 +27,9 @@ def noise_of(scene: Scene) -> list[int]:
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     figures, secret = prepared.manifest.figures, scene.parties.secret
     ciphertexts = [
-        c for _, chunk in sorted(scene.proxy.chunks.items()) for c in decode_chunk(chunk, secret.public)
+        c
+        for _, chunk in sorted(scene.proxy.chunks.items())
+        for c in decode_chunk(unsalted(chunk), secret.public)
     ]
     suite = PaillierSuite(secret.public, figures.slot_bits)
     seen = suite.decrypt_vector(secret, ciphertexts, figures.value_count)

@@ -17,7 +17,7 @@ from dpdpca_owner import actions, share_chunks, upload
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, UnavailableError
 from dpdpca_protocol.messages import share
-from dpdpca_protocol.messages.share import Receipt, decode_chunk
+from dpdpca_protocol.messages.share import SALT_BYTES, Receipt, decode_chunk, unsalted
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain
 from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
 from dpdpca_protocol.release.suite import PaillierSuite
@@ -86,7 +86,8 @@ def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: MakeScene)
     join(scene)
     figures = prepared.manifest.figures
     public: PublicKey = scene.parties.secret.public
-    ciphertexts = [c for _, chunk in sorted(scene.proxy.chunks.items()) for c in decode_chunk(chunk, public)]
+    chunks = [unsalted(chunk) for _, chunk in sorted(scene.proxy.chunks.items())]
+    ciphertexts = [c for chunk in chunks for c in decode_chunk(chunk, public)]
     suite = PaillierSuite(public, figures.slot_bits)
     opened = suite.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
     assert opened == list(prepared.contribution.sums.stream())
@@ -180,7 +181,7 @@ def test_workers_in_other_processes_make_the_same_share(
     prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
     plains = share_chunks._plaintexts(signed, prepared.contribution.sums)
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
-    ciphertexts = [c for chunk in chunks for c in decode_chunk(chunk, signed.public_key)]
+    ciphertexts = [c for chunk in chunks for c in decode_chunk(unsalted(chunk), signed.public_key)]
     assert sum(encrypted) == len(ciphertexts)
     assert [scene.parties.secret.decrypt(c) for c in ciphertexts] == list(plains)
 
@@ -203,7 +204,7 @@ def test_a_worker_that_dies_leaves_whole_chunks_and_the_next_join_goes_on(
     folder = scene.desk.home.study(scene.address.study)
     width = 2 * scene.parties.secret.public.ciphertext_bytes
     kept = {folder.chunk(int(path.stem)) for path in (folder.path / "chunks").iterdir()}
-    assert {len(chunk) for chunk in kept if chunk} == {width}
+    assert {len(chunk) for chunk in kept if chunk} == {SALT_BYTES + width}
     by_processes(monkeypatch, WorkerProcesses)
     assert join(scene).receipt.version == 1
     assert kept <= set(scene.proxy.chunks.values())
@@ -240,7 +241,7 @@ def test_altered_randomizers_are_made_anew(scene: Scene) -> None:
 def decrypted(scene: Scene) -> list[int]:
     secret = scene.parties.secret
     chunks = [chunk for _, chunk in sorted(scene.proxy.chunks.items())]
-    return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(chunk, secret.public)]
+    return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(unsalted(chunk), secret.public)]
 
 
 def expected(scene: Scene) -> list[int]:
@@ -273,7 +274,7 @@ def test_a_share_that_was_prepared_only_adds_plaintexts_and_each_blinding_serves
     plains = iter(share_chunks._plaintexts(signed, prepared.contribution.sums))
     for index, chunk in sorted(scene.proxy.chunks.items()):
         kept = decode_chunk(blindings[f"{index}.bin"], public)
-        for ciphertext, blinding in zip(decode_chunk(chunk, public), kept, strict=True):
+        for ciphertext, blinding in zip(decode_chunk(unsalted(chunk), public), kept, strict=True):
             plain = next(plains)
             assert scene.parties.secret.decrypt(ciphertext) == plain
             assert ciphertext == add_plain(public, blinding, plain)

@@ -24,17 +24,19 @@ from dpdpca_cli import main as cli
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import StudyState
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.sealing import seal
 from dpdpca_proxy import jobs
 from dpdpca_proxy.audit import HOLDS, Check, audit_study, audit_trail
 from dpdpca_proxy.proxy import data_key_info, open_proxy
 from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.columns import DigestColumn, PartyColumn, StudyColumn, TimeColumn
+from dpdpca_proxy.store.files import chunk_name
 from dpdpca_proxy.store.log import append_entry, last_mark
 from dpdpca_proxy.store.studies import StudyRow, append_event, load_study
-from dpdpca_proxy.store.tables import metadata
+from dpdpca_proxy.store.tables import chunks, metadata
 from dpdpca_proxy.studies import fail
 from dpdpca_proxy.trail import Trail
 
@@ -371,6 +373,39 @@ def test_every_entry_of_the_log_is_missed(studies: dict[str, OpenStudy], promise
 
 def append_one(kind: str, subject: Digest, connection: Connection) -> None:
     append_entry(connection, kind, subject, LATER)
+
+
+@pytest.mark.parametrize("state", ["open", "closed", "counted"])
+def test_a_chunk_whose_salt_was_altered_or_that_is_gone_is_noticed(
+    studies: dict[str, OpenStudy], state: str
+) -> None:
+    study = studies[state]
+    files, key = study.world.proxy.files, study.world.proxy.data_key(study.study)
+    ((_, row), *_) = [found for found in rows(study, chunks) if found[1]["version"] != UNFINISHED]
+    place = PartyId.parse(row["owner"]), row["version"], row["position"], Digest.parse(row["digest"])
+    path = files.root / (name := chunk_name(study.study, *place))
+    before, chunk = path.read_bytes(), files.read_sealed(name, key)
+    what = "shares: statements, receipts and their events"
+    try:
+        files.write_sealed(name, bytes([chunk[0] ^ 1]) + chunk[1:], key, OS_RANDOMNESS)
+        assert audited(study, lambda _: None) == Check(what, "a chunk of a share was altered")
+        path.unlink()
+        missing = audited(study, lambda _: None)
+        assert missing is not None
+        assert (missing.what, missing.outcome) == (what, f"a stored file is missing ({path})")
+    finally:
+        path.write_bytes(before)
+        path.chmod(0o600)
+
+
+def test_an_audit_does_not_miss_what_a_running_proxy_deletes(world: ProxyWorld) -> None:
+    study = world.open_study(3)
+    deliver(study)
+    with world.proxy.database.reading("audit") as connection:
+        trail = Trail(world.proxy, connection, study.study)
+        assert trail.row.state is StudyState.OPEN
+        study.withdraw(world.owners[0], 2)
+        assert {check.outcome for check in audit_trail(trail)} == {HOLDS}
 
 
 def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(

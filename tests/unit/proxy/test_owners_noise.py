@@ -5,7 +5,7 @@ from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, values_of
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, unsalted
 from dpdpca_protocol.privacy.mechanisms import Mechanism
 from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.suite import PaillierSuite
@@ -37,7 +37,7 @@ def test_the_release_is_the_aggregate_as_it_is(study: OpenStudy) -> None:
         chunks = study.plain_chunks(values_of(D, seed))
         study.upload(owner, chunks)
         study.world.client(owner).complete_share(study.study, study.claim(owner, chunks))
-        sent.append([c for chunk in chunks for c in decode_chunk(chunk, public)])
+        sent.append([c for chunk in chunks for c in decode_chunk(unsalted(chunk), public)])
     study.close()
     assert study.wait_state("released") == "released"
     assert released(study) == multiply_shares(sent, public)

@@ -7,6 +7,8 @@ import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.errors import UnavailableError
+from dpdpca_protocol.messages.share import SALT_BYTES, salted_chunk, unsalted
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy import shares
@@ -57,21 +59,24 @@ def test_a_chunk_opens_only_in_its_own_place(study: OpenStudy) -> None:
     assert dump(world.proxy) == before
 
 
-@pytest.mark.parametrize("bad", ["zero", "one", "modulus", "too large", "repeated", "short", "long"])
+@pytest.mark.parametrize(
+    "bad", ["zero", "one", "modulus", "too large", "repeated", "short", "long", "without salt"]
+)
 def test_a_chunk_with_one_bad_ciphertext_is_refused_whole(study: OpenStudy, bad: str) -> None:
     world, owner = study.world, study.world.owners[0]
     (chunk,) = study.plain_chunks(values_of(3, 0))
     public = world.secret.public
     width = public.ciphertext_bytes
-    first, rest = chunk[:width], chunk[width:]
+    salt, first, rest = chunk[:32], chunk[32 : 32 + width], chunk[32 + width :]
     changed = {
-        "zero": bytes(width) + rest,
-        "one": (1).to_bytes(width, "big") + rest,
-        "modulus": int(public.modulus).to_bytes(width, "big") + rest,
-        "too large": int(public.ciphertext_modulus).to_bytes(width, "big") + rest,
-        "repeated": rest[:width] + rest if rest else first + first,
+        "zero": salt + bytes(width) + rest,
+        "one": salt + (1).to_bytes(width, "big") + rest,
+        "modulus": salt + int(public.modulus).to_bytes(width, "big") + rest,
+        "too large": salt + int(public.ciphertext_modulus).to_bytes(width, "big") + rest,
+        "repeated": salt + (rest[:width] + rest if rest else first + first),
         "short": chunk[:-width],
         "long": chunk + first,
+        "without salt": first + rest,
     }[bad]
     before = dump(world.proxy)
     sealed = study.seal(owner, changed, 1, 0)
@@ -136,8 +141,8 @@ def test_a_ciphertext_that_stands_in_two_chunks_is_refused(world: ProxyWorld) ->
     owner = world.owners[0]
     chunks = study.plain_chunks(values_of(180, 0))
     assert len(chunks) == 2
-    width = world.secret.public.ciphertext_bytes
-    again = [chunks[0], chunks[0][:width] + chunks[1][width:]]
+    begin, end = SALT_BYTES, SALT_BYTES + world.secret.public.ciphertext_bytes
+    again = [chunks[0], chunks[1][:begin] + chunks[0][begin:end] + chunks[1][end:]]
     study.upload(owner, again)
     before = dump(world.proxy)
     client = world.client(owner)
@@ -226,14 +231,16 @@ def test_files_of_withdrawn_and_replaced_shares_that_a_crash_left_go_with_the_ne
 
 
 def test_a_share_that_holds_another_owners_chunk_is_refused(world: ProxyWorld) -> None:
-    """Sealed anew, as whoever sees the unsealed bytes could; the share of the other owner is untouched."""
+    """Sealed anew, as whoever sees the unsealed bytes could, with the same salt or with another one."""
     study = world.open_study(d=180)
     first, second, third = world.owners
     theirs, mine = study.plain_chunks(values_of(180, 0)), study.plain_chunks(values_of(180, 1))
     assert len(theirs) == 2
     study.upload(first, theirs)
     world.client(first).complete_share(study.study, study.claim(first, theirs))
-    for thief, stolen in ((second, theirs), (third, [mine[0], theirs[1]])):
+    disguised = salted_chunk(unsalted(theirs[1]), OS_RANDOMNESS)
+    assert disguised != theirs[1]
+    for thief, stolen in ((second, theirs), (third, [mine[0], disguised])):
         study.upload(thief, stolen)
         before = dump(world.proxy)
         client = world.client(thief)

@@ -12,7 +12,7 @@ import pytest
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, encode_chunk, salted_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -42,7 +42,8 @@ def stored(place: StudyFiles, positions: int, owners: int, ciphertexts: int) -> 
         for owner in range(owners):
             units = [secrets.randbelow(square - 2) + 2 for _ in range(ciphertexts)]
             names.append(f"{sealed_folder(place.study)}/shares/{owner}/{position}")
-            place.write(names[-1], encode_chunk(map(mpz, units), place.public))
+            encoded = encode_chunk(map(mpz, units), place.public)
+            place.write(names[-1], salted_chunk(encoded, OS_RANDOMNESS))
             product = [left * right % square for left, right in zip(product, units, strict=True)]
         wanted.append((position, names))
         expected.append([mpz(value) for value in product])

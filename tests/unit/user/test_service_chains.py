@@ -15,8 +15,9 @@ from streamed import encrypted
 from user_world import InlineWorkers, UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
-from dpdpca_protocol.messages.share import ShareStatement, encode_chunks
+from dpdpca_protocol.messages.share import ShareStatement, encode_chunks, salted_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.reference import owner_sums
 from dpdpca_protocol.release.suite import PaillierSuite
@@ -89,7 +90,7 @@ class ChainWorld(UserWorld):
             values = owner_sums(figures, RecordEncoder(signed.manifest).encode(records(seed)).z)
             suite = PaillierSuite(public, figures.slot_bits)
             ciphertexts = encrypted(suite, values)
-            chunks = list(encode_chunks(ciphertexts, public))
+            chunks = [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
             study.upload(owner, chunks)
             digests = tuple(Digest.of(chunk) for chunk in chunks)
             keys = owner.public

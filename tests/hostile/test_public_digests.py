@@ -1,0 +1,124 @@
+"""Whoever has the release and the other shares tests guesses of the noise against a share's public digest.
+
+A flat release is the product of the shares times (1 + n)^x, so the victim's ciphertext is the release over
+the other shares, times 1 − x n, for the right x. A salt that nobody else knows makes every guess useless.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import gmpy2
+import numpy as np
+import pytest
+from gmpy2 import mpz
+from owner_world import desk_of, make_owner_home
+from promises import Promise
+from proxy_world import OpenStudy, ProxyWorld, values_of
+
+from dpdpca_owner import actions
+from dpdpca_owner.records.source import DataLocation
+from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.layout.packing import FlatLayout, pack
+from dpdpca_protocol.messages import share
+from dpdpca_protocol.messages.share import ShareStatement, decode_chunk, encode_chunk, unsalted
+from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_runtime.http.address import StudyAddress
+
+ZEROS = bytes(share.SALT_BYTES)
+TERMS = {"epsilon": 10, "fraction_bits": 1, "min_records": 1}
+"""A coarse grid and a large ε keep the guesses few. Others take longer: the attack is the same."""
+
+
+def test_two_owners_and_the_data_user_learn_nothing_from_the_third_owners_digest(
+    world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promise: Promise
+) -> None:
+    for is_public in (False, True):
+        if is_public:
+            publish_salts(monkeypatch)
+        world.with_new_key()
+        study = world.open_study(1, min_owners=3, **TERMS)
+        known: list[mpz] = []
+        for seed, owner in enumerate(world.owners[1:]):
+            chunks = study.plain_chunks(values_of(1, seed))
+            study.upload(owner, chunks)
+            study.complete(owner, chunks)
+            known += decode_chunk(unsalted(chunks[0]), world.secret.public)
+        exact = joined(study, tmp_path / f"owner {is_public}")
+        assert attack(study, known) == (exact if is_public else None)
+    promise(
+        "P15", counted="every likely noise against an owner's public digest", result="none can be confirmed"
+    )
+
+
+@pytest.mark.parametrize("release", ["joint", "pairs", "pre-study"])
+def test_the_data_user_alone_learns_nothing_about_a_single_owner(
+    world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    blocks = {"sum": "1"} if release == "pre-study" else None
+    for is_public in (False, True):
+        if is_public:
+            publish_salts(monkeypatch)
+        world.with_new_key()
+        study = world.open_study(1, release=release, blocks=blocks, min_owners=1, **TERMS)
+        exact = joined(study, tmp_path / f"owner {is_public}")
+        assert attack(study, []) == (exact if is_public else None)
+
+
+def publish_salts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the defence out: every salt is known."""
+
+    def known(_: Randomness) -> bytes:
+        return ZEROS
+
+    monkeypatch.setattr(share, "draw_salt", known)
+
+
+def joined(study: OpenStudy, folder: Path) -> list[int]:
+    """The product's own owner joins; its exact integers. Then the study is closed and released."""
+    folder.mkdir()
+    data = folder / "records.csv"
+    np.savetxt(data, np.linspace(0.1, 0.9, 9), header="f0", comments="", encoding="utf-8")
+    home = make_owner_home(folder / "home", study.world)
+    (home / "policy.toml").write_text("[study]\nmin_owners = 1\n")
+    desk, address = desk_of(home), StudyAddress(study.world.url, study.study)
+    prepared = actions.prepare_join(desk, address, DataLocation(str(data)))
+    actions.join(desk, address, prepared, Watcher())
+    study.close()
+    study.wait_state("released")
+    return list(prepared.contribution.sums.stream())
+
+
+def attack(study: OpenStudy, known: Sequence[mpz]) -> list[int] | None:
+    """The first owner's exact integers, out of what the data user and the other owners have; or None."""
+    world, figures = study.world, study.manifest.figures
+    public, bundle = world.secret.public, world.client(world.user).release(study.study)
+    victim = next(
+        said
+        for said in (ShareStatement.parse(verify_statement("share", each)) for each in bundle.shares)
+        if said.owner == world.owners[0].public.ed25519
+    )
+    (digest,) = victim.chunk_digests
+    released = world.client(world.user).release_chunk(study.study, 0, figures.share_bytes)
+    n, square = public.modulus, public.ciphertext_modulus
+    (rest,) = decode_chunk(released, public)
+    for ciphertext in known:
+        rest = rest * gmpy2.invert(ciphertext, square) % square
+    tried = 0
+    for noise in guesses(study):
+        candidate = rest * (1 - pack(noise, figures.slot_bits) * n) % square
+        encoded, tried = encode_chunk([candidate], public), tried + 1
+        if digest in (Digest.of(encoded), Digest.of(ZEROS + encoded)):
+            layout = FlatLayout(figures.value_count, figures.slot_bits, figures.slots)
+            return layout.unpack_all([world.secret.decrypt(candidate)])
+    assert tried > 20, "there was nothing to guess"
+    return None
+
+
+def guesses(study: OpenStudy) -> Iterator[tuple[int, ...]]:
+    """All noise out to about eight deviations of each value; the law is public."""
+    draw = study.manifest.figures.mechanism.draw
+    widths = np.abs(np.array([draw(1) for _ in range(500)])).max(axis=0) * 5 // 2
+    return itertools.product(*(range(-int(width), int(width) + 1) for width in widths))
