@@ -46,7 +46,7 @@ class StudyFiles:
         return FileStore(self.root)
 
     def read(self, name: str) -> list[mpz]:
-        """The ciphertexts in a file: of a share's chunk, of a product or made ahead."""
+        """The ciphertexts in a file, without the salt of a share's chunk or of a product."""
         content = self.read_bytes(name)
         return decode_chunk(unsalted(content) if is_salted(name) else content, self.public)
 

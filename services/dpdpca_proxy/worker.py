@@ -15,7 +15,13 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, encode_chunks
+from dpdpca_protocol.messages.share import (
+    CHUNK_CIPHERTEXTS,
+    decode_chunk,
+    encode_chunk,
+    encode_chunks,
+    salted_chunk,
+)
 from dpdpca_protocol.paillier.cipher import rerandomize
 from dpdpca_protocol.paillier.residues import forget_products
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -61,7 +67,9 @@ def multiply_chunks(files: StudyFiles, wanted: list[tuple[int, list[str]]]) -> l
         products = prefetch_results(executor, 3 * workers, calls)
         for (position, _), parts in zip(wanted, groups, strict=True):
             partial_products = (decode_chunk(next(products), files.public) for _ in parts)
-            product = encode_chunk(multiply_shares(partial_products, files.public), files.public)
+            encoded = encode_chunk(multiply_shares(partial_products, files.public), files.public)
+            # Without a salt, whoever has the release and a stolen database could guess the noise between.
+            product = salted_chunk(encoded, OS_RANDOMNESS)
             digests.append(Digest.of(product))
             files.write(product_name(files.study, position, digests[-1]), product)
     return digests

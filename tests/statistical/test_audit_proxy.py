@@ -20,9 +20,10 @@ from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
 from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, Views, integers
 from dpdpca_lab.audit.report import Claim
 from dpdpca_protocol.layout.packing import unpack
-from dpdpca_protocol.messages.share import decode_chunk, encode_chunk
+from dpdpca_protocol.messages.share import decode_chunk, encode_chunk, salted_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -48,7 +49,7 @@ class Proxy:
 
     def store(self, ciphertexts: list[mpz]) -> str:
         """The name of the products."""
-        content = encode_chunk(ciphertexts, self.secret.public)
+        content = salted_chunk(encode_chunk(ciphertexts, self.secret.public), OS_RANDOMNESS)
         product = product_name(self.place.study, 0, Digest.of(content))
         self.place.write(product, content)
         return product

@@ -26,8 +26,8 @@ def chunk_name(study: StudyId, owner: PartyId, version: int, position: int, dige
 
 
 def is_salted(name: str) -> bool:
-    """Whether a file holds a chunk of a share, which begins with its salt."""
-    return "/sealed/shares/" in name
+    """Whether a file holds a chunk with a salt: that of a share, or a product over the cohort."""
+    return "/sealed/shares/" in name or "/sealed/aggregate/" in name
 
 
 def share_folder(study: StudyId, owner: PartyId, version: int) -> str:
