@@ -1,6 +1,6 @@
 import pytest
 
-from dpdpca_protocol.errors import CryptographicError, MessageError
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError
 from dpdpca_protocol.messages.share import CohortMember, Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import (
     CountAnswer,
@@ -13,7 +13,7 @@ from dpdpca_protocol.messages.study_messages import (
 )
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.wire.signing import FORMAT, Identity, IdentityKey, sign_statement
+from dpdpca_protocol.wire.signing import FORMAT, Identity, IdentityKey, sign_statement, verify_statement
 
 KEY = IdentityKey.generate()
 OTHER = IdentityKey.generate()
@@ -80,6 +80,14 @@ def test_a_malformed_share_statement_is_refused(change: dict[str, object]) -> No
     body = dict(share.sign(KEY).body) | change
     with pytest.raises(MessageError):
         ShareStatement.parse(sign_statement("share", body, KEY))
+
+
+def test_an_enrolment_of_format_1_is_read_and_cannot_be_taken_for_one_of_format_2() -> None:
+    enrolment = Enrolment("owner", "Hospital A", KEY.public, OTHER.public.ed25519)
+    earlier = sign_statement("enrolment", dict(enrolment.sign(KEY).body) | {"format": 1}, KEY)
+    assert Enrolment.parse(verify_statement("enrolment", earlier.encoded)) == enrolment
+    with pytest.raises(AuthenticationError):
+        verify_statement("enrolment", earlier.encoded.replace(b'"format":1', b'"format":2'))
 
 
 @pytest.mark.parametrize(

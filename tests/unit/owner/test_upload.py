@@ -94,6 +94,18 @@ def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: MakeScene)
     assert open_joint_release(suite, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
 
 
+def test_every_chunk_has_a_salt_of_its_own_and_a_new_version_has_others(scene: Scene) -> None:
+    def salts() -> list[bytes]:
+        return [chunk[:SALT_BYTES] for chunk in scene.proxy.chunks.values()]
+
+    join(scene)
+    seen = salts()
+    add_record(scene)
+    join(scene)
+    seen += salts()
+    assert len(set(seen)) == len(seen) > 4
+
+
 def test_a_join_cut_in_the_middle_goes_on_with_the_same_bytes(scene: Scene) -> None:
     scene.proxy.interfere = cut_after(1)
     with pytest.raises(UnavailableError):

@@ -254,6 +254,34 @@ def test_a_share_that_holds_another_owners_chunk_is_refused(world: ProxyWorld) -
     world.client(second).complete_share(study.study, study.claim(second, mine, version=3))
 
 
+def test_nobody_is_told_of_a_copy_once_the_study_is_closed(world: ProxyWorld) -> None:
+    """With the release at hand, the answer would tell a right guess of another share from a wrong one."""
+    study = world.open_study(3)
+    first, second, third = world.owners
+    theirs, mine = study.plain_chunks(values_of(3, 0)), study.plain_chunks(values_of(3, 1))
+    study.upload(first, theirs)
+    world.client(first).complete_share(study.study, study.claim(first, theirs))
+    study.deliver(second, values_of(3, 2))
+    study.upload(third, theirs)
+    study.close()
+    study.wait_state("released")
+    right, wrong = (
+        refused(partial(world.client(third).complete_share, study.study, study.claim(third, chunks)))
+        for chunks in (theirs, mine)
+    )
+    assert (right.slug, right.problem) == (wrong.slug, wrong.problem)
+    assert right.slug == "study-closed"
+
+
+def test_the_mark_of_a_chunk_depends_on_the_ciphertexts_and_on_the_studys_key() -> None:
+    key, other = OS_RANDOMNESS.bytes(32), OS_RANDOMNESS.bytes(32)
+    one, again = (salted_chunk(b"ciphertexts", OS_RANDOMNESS) for _ in range(2))
+    assert one != again
+    assert shares.copy_mark(one, key) == shares.copy_mark(again, key)
+    assert shares.copy_mark(one, key) != shares.copy_mark(one, other)
+    assert shares.copy_mark(one, key) != shares.copy_mark(salted_chunk(b"others", OS_RANDOMNESS), key)
+
+
 def test_an_owner_cannot_make_the_transcript_long(study: OpenStudy, monkeypatch: pytest.MonkeyPatch) -> None:
     assert shares.MOST_VERSIONS == 64
     monkeypatch.setattr(shares, "MOST_VERSIONS", 3)
