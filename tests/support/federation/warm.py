@@ -18,7 +18,7 @@ from children import start_child
 
 
 class Process(Protocol):
-    """What a server's process can do, however it was started: the part of `subprocess.Popen` that tests use."""
+    """What tests ask of a server's process: a part of `subprocess.Popen`."""
 
     @property
     def pid(self) -> int: ...
