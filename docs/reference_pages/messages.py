@@ -29,7 +29,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "enrolment": (
-        "Introduces a party to one proxy. Signed by that party.",
+        "A party introduces itself to one proxy. Signed by that party.",
         {
             "role": ("role of the party", "`invitation-unknown` if the invitation is for another role"),
             "name": ("the party's name for itself; others see the name in the invitation", ""),
@@ -42,7 +42,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "share": (
-        "States that an owner's share is complete. Signed by the owner.",
+        "An owner states that its share is complete. Signed by the owner.",
         {
             "study": _STUDY,
             "owner": _OWN_KEY,
@@ -61,20 +61,20 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "withdrawal": (
-        "Takes an owner's share back. Signed by the owner.",
+        "An owner takes its share back. Signed by the owner.",
         {
             "study": _STUDY,
             "owner": _OWN_KEY,
             "version": (
                 "version number above that of the share",
-                "`share-version-not-newer` if it is not above it; "
+                "`share-version-not-newer` if it is not above the share's version; "
                 "`statement-differs` if this version has another statement",
             ),
             "log": _LOG,
         },
     ),
     "receipt": (
-        "Confirms that the proxy has a share or has deleted it. Signed by the proxy.",
+        "The proxy confirms that it has a share, or that it has deleted a share. Signed by the proxy.",
         {
             "study": ("id of the study", "refused if it is not the owner's study"),
             "owner": ("id of the owner", "refused if it is not the id of the recipient"),
@@ -88,15 +88,15 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "close": (
-        "Asks the proxy to close the study now. Signed by the data user.",
+        "The data user asks the proxy to close the study now. Signed by the data user.",
         {"study": (_STUDY[0], f"{_STUDY[1]}; `cohort-too-small`; `wrong-state`")},
     ),
     "cancel": (
-        "Asks the proxy to end the study without a release. Signed by the data user.",
+        "The data user asks the proxy to end the study without a release. Signed by the data user.",
         {"study": (_STUDY[0], f"{_STUDY[1]}; `noise-already-drawn`; `wrong-state`")},
     ),
     "count-challenge": (
-        "Contains the encrypted number of records of a masked study. Signed by the proxy.",
+        "The proxy sends the encrypted number of records of a masked study. Signed by the proxy.",
         {
             "study": _WRONG_STUDY,
             "cohort": (_COHORT, "`cohort-differs` if it is another cohort"),
@@ -107,7 +107,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "count-answer": (
-        "Contains the number of records and its proof. Signed by the data user.",
+        "The data user states the number of records and proves it. Signed by the data user.",
         {
             "study": _STUDY,
             "challenge": ("digest of the challenge", "`malformed` if it is another challenge"),
@@ -124,7 +124,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "release": (
-        "Lists what the proxy releases, once. Signed by the proxy.",
+        "The proxy lists what it releases, once. Signed by the proxy.",
         {
             "study": _WRONG_STUDY,
             "release": ("kind of the release", "`wrong-study` if the manifest states another kind"),
@@ -141,7 +141,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "components": (
-        "Returns the components to the owners. Signed by the data user.",
+        "The data user returns the components to the owners. Signed by the data user.",
         {
             "study": (_STUDY[0], f"{_STUDY[1]}; `components-differ` if other components were published"),
             "sealed": (
@@ -152,7 +152,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "rotation": (
-        "Replaces an identity key by a new one. Signed by the old key.",
+        "A party replaces an identity key by a new one. Signed by the old key.",
         {
             "role": ("role of the party", "`malformed` if the caller has another role"),
             "version": (
@@ -173,21 +173,24 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "event": (
-        "One entry of a study's transcript. Signed by the proxy.",
+        "The proxy adds one entry to a study's transcript. Signed by the proxy.",
         {
             "study": ("id of the study", "`transcript-broken` if it is another study"),
             "index": ("position in the transcript, from 0", "`transcript-broken` if it does not rise by one"),
             "previous": (
-                "digest of the event before; zeros in the first event",
+                "digest of the previous event; zeros in the first event",
                 "`transcript-broken` if it is another digest",
             ),
-            "time": (_TIME[0], "`transcript-broken` if it is before the time of the event before"),
-            "kind": ("kind of the event", "`transcript-broken` if it cannot follow the event before"),
+            "time": (_TIME[0], "`transcript-broken` if it is before the time of the previous event"),
+            "kind": (
+                "kind of the event",
+                "`transcript-broken` if this kind cannot follow the previous event",
+            ),
             "detail": ("digests and counts that belong to the event", ""),
         },
     ),
     "mark": (
-        "States the state of a study and the head of the proxy's log. Signed by the proxy at each request.",
+        "The proxy states how far a study and its own log have come. Signed by the proxy at each request.",
         {
             "study": ("id of the study", "refused if it is not the requested study"),
             "state": ("state of the study", ""),

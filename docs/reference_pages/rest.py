@@ -19,9 +19,9 @@ from reference_pages.terms import kind
 _PROXY = """
 # REST API of the proxy
 
-The commands of owners and the data user's service call this API. You rarely need to call it yourself. Bodies
-are canonical JSON (RFC 8785) unless a route says otherwise. A running proxy shows the same reference at
-`/docs` and serves the OpenAPI document at `/openapi.json`.
+The commands of owners and the data user's service call this API. You rarely need to call this API yourself.
+Bodies are canonical JSON (RFC 8785) unless a route says otherwise. A running proxy shows the same reference
+at `/docs` and serves the OpenAPI document at `/openapi.json`.
 """
 
 _USER = """

@@ -38,7 +38,7 @@ def page() -> str:
     lines += [
         "## Proxy",
         "",
-        "The settings file is `proxy.toml`. It uses the names in the column `setting`.",
+        "The settings file is `proxy.toml`. The file uses the names in the column `setting`.",
         "",
     ]
     lines += _settings(ProxySettings)

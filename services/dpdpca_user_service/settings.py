@@ -21,7 +21,7 @@ class Settings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX)
     role = "user"
 
-    port: int = Field(8450, ge=1, le=65535, description="Port on which it listens.")
+    port: int = Field(8450, ge=1, le=65535, description="Port on which the service listens.")
     passphrase_file: Path | None = Field(
         None, description="File with the passphrase that seals the keys of studies on the disk."
     )

@@ -170,7 +170,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "storage-full": ProblemKind(507, "the service's disk is full", "try again later"),
     "study-closed": ProblemKind(409, "the study no longer accepts shares", "read its state"),
     "tls-expected": ProblemKind(401, "the proxy speaks TLS, and plain HTTP was sent to it", "use https"),
-    "too-few-records": ProblemKind(403, "the components would be noise", "use more records or a larger ε"),
+    "too-few-records": ProblemKind(
+        403, "with so few records, the components would be noise", "use more records or a larger ε"
+    ),
     "too-large": ProblemKind(413, "the body is larger than this route accepts", "send less data"),
     "too-large-on-the-way": ProblemKind(
         413, "something before the proxy refuses a body of this size", _ASK_OPERATOR
