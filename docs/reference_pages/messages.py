@@ -48,7 +48,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             "owner": _OWN_KEY,
             "version": (
                 "number that rises with each replacement or withdrawal",
-                "`share-version-not-newer` if it does not rise; `too-many-versions`; "
+                "`share-version-not-newer` if the version does not rise; `too-many-versions`; "
                 "`statement-differs` if this version has another statement",
             ),
             "chunk_count": ("number of chunks", "`malformed` if it is not the length of `chunk_digests`"),
@@ -102,7 +102,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             "cohort": (_COHORT, "`cohort-differs` if it is another cohort"),
             "ciphertext": (
                 "E[N], re-randomised, with the length of a ciphertext of the study",
-                "refused if it is not a ciphertext",
+                "refused if the value is not a ciphertext",
             ),
         },
     ),
@@ -157,7 +157,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             "role": ("role of the party", "`malformed` if the caller has another role"),
             "version": (
                 "number that rises with each rotation of the party",
-                "`rotation-not-newer` if it does not rise",
+                "`rotation-not-newer` if the version does not rise",
             ),
             "previous": (
                 "the old Ed25519 key",
@@ -169,7 +169,10 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             ),
             "x25519": ("the new X25519 key", _SEALING[1]),
             "time": _TIME,
-            "acceptance": ("signature of the new key (section 11)", "`bad-signature` if it is invalid"),
+            "acceptance": (
+                "signature of the new key (section 11)",
+                "`bad-signature` if the signature is invalid",
+            ),
         },
     ),
     "event": (

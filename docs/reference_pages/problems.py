@@ -30,8 +30,8 @@ _FRAMEWORK = (
 _COMMANDS = """
 ## Errors of commands and of the Python API
 
-These errors are reported only on the machine where they happen. Each message adds the details, such as the
-file, the line or the setting.
+The errors in this table are reported only on the machine where they happen. Each error message adds the
+details, such as the file, the line or the setting.
 """
 
 

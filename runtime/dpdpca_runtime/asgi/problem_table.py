@@ -181,7 +181,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-many-rotations": ProblemKind(
         409,
         "the party has rotated its keys too often",
-        "enrol with a new home; an owner's new home has a new ledger, so lower its budget by what is spent",
+        "enrol with a new home; an owner must also lower the new budget by what the old ledger shows as spent",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
