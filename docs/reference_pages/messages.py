@@ -10,8 +10,8 @@ from reference_pages.terms import kind
 Meanings = Mapping[str, tuple[str, str]]
 """Member → its meaning, and the reasons for a refusal besides a wrong form."""
 
-_STUDY: Final = ("id of the study", "`malformed` if it is not the study in the path")
-_WRONG_STUDY: Final = ("id of the study", "`wrong-study` if it is another study")
+_STUDY: Final = ("id of the study", "`malformed` if the path names another study")
+_WRONG_STUDY: Final = ("id of the study", "`wrong-study` if the message is for another study")
 _COHORT: Final = "digest of the cohort"
 _LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
 _TIME: Final = ("the time, by the signer's clock", "")
@@ -38,7 +38,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 f"{_OWN_KEY[1]}; `already-enrolled` if the key is enrolled already",
             ),
             "x25519": _SEALING,
-            "proxy": ("Ed25519 key of the proxy", "`wrong-proxy` if it is another proxy's key"),
+            "proxy": ("Ed25519 key of the proxy", "`wrong-proxy` if the key is that of another proxy"),
         },
     ),
     "share": (
@@ -51,7 +51,10 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "`share-version-not-newer` if the version does not rise; `too-many-versions`; "
                 "`statement-differs` if this version has another statement",
             ),
-            "chunk_count": ("number of chunks", "`malformed` if it is not the length of `chunk_digests`"),
+            "chunk_count": (
+                "number of chunks",
+                "`malformed` if the number is not the length of `chunk_digests`",
+            ),
             "chunk_digests": (
                 "SHA-256 of each chunk before sealing, in order",
                 "`share-incomplete` if a chunk is missing; `chunk-differs` if a chunk has another digest",
@@ -76,13 +79,13 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "receipt": (
         "The proxy confirms that it has a share, or that it has deleted a share. Signed by the proxy.",
         {
-            "study": ("id of the study", "refused if it is not the owner's study"),
-            "owner": ("id of the owner", "refused if it is not the id of the recipient"),
-            "version": ("version of the statement", "refused if it is not the version that was sent"),
+            "study": ("id of the study", "refused if the study is not the owner's"),
+            "owner": ("id of the owner", "refused if the owner is not the recipient"),
+            "version": ("version of the statement", "refused if the version is not the one that was sent"),
             "subject": ("the kind of statement that is confirmed", ""),
             "statement": (
                 "digest of the owner's statement",
-                "refused if it is not the digest of the sent statement",
+                "refused if the digest is not that of the sent statement",
             ),
             "time": _TIME,
         },
@@ -99,7 +102,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         "The proxy sends the encrypted number of records of a masked study. Signed by the proxy.",
         {
             "study": _WRONG_STUDY,
-            "cohort": (_COHORT, "`cohort-differs` if it is another cohort"),
+            "cohort": (_COHORT, "`cohort-differs` if the study closed with another cohort"),
             "ciphertext": (
                 "E[N], re-randomised, with the length of a ciphertext of the study",
                 "refused if the value is not a ciphertext",
@@ -110,7 +113,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         "The data user states the number of records and proves it. Signed by the data user.",
         {
             "study": _STUDY,
-            "challenge": ("digest of the challenge", "`malformed` if it is another challenge"),
+            "challenge": ("digest of the challenge", "`malformed` if the study has another challenge"),
             "records": (
                 "N, the number of records",
                 "`count-out-of-range` if the manifest does not allow this number",
@@ -128,7 +131,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         {
             "study": _WRONG_STUDY,
             "release": ("kind of the release", "`wrong-study` if the manifest states another kind"),
-            "cohort": (_COHORT, "`cohort-differs` if it is not the digest of `owners`"),
+            "cohort": (_COHORT, "`cohort-differs` if the digest is not that of `owners`"),
             "owners": (
                 "`{owner, version, statement}` of each owner in the cohort",
                 "`cohort-differs` if an owner appears twice or is not allowed by the manifest",
@@ -165,7 +168,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             ),
             "ed25519": (
                 "the new Ed25519 key",
-                "`malformed` if it is the old key; `already-enrolled` if the key is enrolled already",
+                "`malformed` if it is also the old key; `already-enrolled` if the key is enrolled already",
             ),
             "x25519": ("the new X25519 key", _SEALING[1]),
             "time": _TIME,
@@ -178,13 +181,16 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "event": (
         "The proxy adds one entry to a study's transcript. Signed by the proxy.",
         {
-            "study": ("id of the study", "`transcript-broken` if it is another study"),
-            "index": ("position in the transcript, from 0", "`transcript-broken` if it does not rise by one"),
+            "study": ("id of the study", "`transcript-broken` if the event is of another study"),
+            "index": (
+                "position in the transcript, from 0",
+                "`transcript-broken` if the position does not rise by one",
+            ),
             "previous": (
                 "digest of the previous event; zeros in the first event",
-                "`transcript-broken` if it is another digest",
+                "`transcript-broken` if the digest is another one",
             ),
-            "time": (_TIME[0], "`transcript-broken` if it is before the time of the previous event"),
+            "time": (_TIME[0], "`transcript-broken` if the time is before that of the previous event"),
             "kind": (
                 "kind of the event",
                 "`transcript-broken` if this kind cannot follow the previous event",
@@ -195,7 +201,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "mark": (
         "The proxy states how far a study and its own log have come. Signed by the proxy at each request.",
         {
-            "study": ("id of the study", "refused if it is not the requested study"),
+            "study": ("id of the study", "refused if the study is not the requested one"),
             "state": ("state of the study", ""),
             "generation": (
                 "number of the newest entry in the proxy's log",

@@ -181,7 +181,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-many-rotations": ProblemKind(
         409,
         "the party has rotated its keys too often",
-        "enrol with a new home; an owner must also lower the new budget by what the old ledger shows as spent",
+        "enrol with a new home; an owner also lowers the new budget by what the old ledger shows as spent",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
@@ -208,7 +208,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
-        421, "the request is addressed to another address", "use the address under which the service is known"
+        421,
+        "the request names an address that is not this service's",
+        "use the address under which the service is known",
     ),
     "wrong-proxy": ProblemKind(
         401, "the enrolment statement is for another proxy", "fetch this proxy's card and enrol again"
