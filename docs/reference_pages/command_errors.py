@@ -341,7 +341,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     ),
     "unnamed-columns": (
         "The array contains no names for its columns.",
-        "Save it together with an array `features` that contains the names.",
+        "Save the array together with an array `features` that contains the names.",
     ),
     "unreadable": ("The sample is not a CSV file in UTF-8.", "Export the sample again."),
     "user-key-changed": (

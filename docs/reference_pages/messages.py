@@ -70,7 +70,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             "owner": _OWN_KEY,
             "version": (
                 "version number above that of the share",
-                "`share-version-not-newer` if it is not above the share's version; "
+                "`share-version-not-newer` if the version is not above the share's; "
                 "`statement-differs` if this version has another statement",
             ),
             "log": _LOG,

@@ -121,7 +121,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "not-enrolled": ProblemKind(404, "this data user is not enrolled at that proxy", "enrol there first"),
     "not-found": ProblemKind(
-        404, "this does not exist, or this caller may not see it", "check the address and the id"
+        404, "the object does not exist, or the caller may not see it", "check the address and the id"
     ),
     "not-http": ProblemKind(401, "the program at the proxy's address does not use HTTP", "check the port"),
     "not-in-the-cohort": ProblemKind(
