@@ -181,7 +181,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "no-such-file": ("The file does not exist.", "Give the path of a file that exists."),
     "no-terminal": (
         "The command must ask a question, but it does not run in a terminal.",
-        "Check the facts in question, then add `--yes`.",
+        "Check what the command asks about, then add `--yes`.",
     ),
     "noise-too-large": (
         "The noise is larger than the sampler can draw.",

@@ -16,7 +16,7 @@ _COHORT: Final = "digest of the cohort"
 _LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
 _TIME: Final = ("the time, by the signer's clock", "")
 _OWN_KEY: Final = ("the signer's own Ed25519 key", "`malformed` if another key has signed")
-_SEALING: Final = ("X25519 key to which others seal", "`unfit-sealing-key` if the key has low order")
+_SEALING: Final = ("X25519 key to which others seal messages", "`unfit-sealing-key` if the key has low order")
 
 MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "proxy": (
@@ -199,7 +199,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "mark": (
-        "The proxy states how far a study and its own log have come. Signed by the proxy at each request.",
+        "The state of a study and the head of the proxy's log. Signed by the proxy at each request.",
         {
             "study": ("id of the study", "refused if the study is not the requested one"),
             "state": ("state of the study", ""),

@@ -181,7 +181,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-many-rotations": ProblemKind(
         409,
         "the party has rotated its keys too often",
-        "enrol with a new home; an owner also lowers the new budget by what the old ledger shows as spent",
+        "enrol with a new home; as an owner, also subtract what the old ledger shows from the new budget",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
