@@ -231,7 +231,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "pickled-file": ("An array contains Python objects, which dpdpca does not read.", "Save plain arrays."),
     "plaintext-out-of-range": (
         "A number does not fit into the modulus.",
-        "This is an error in the program. Report it.",
+        "Report this error, because the fault is in the program.",
     ),
     "policy-delta": (
         "The study's δ is above the policy's limit.",

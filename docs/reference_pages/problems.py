@@ -8,9 +8,9 @@ _INTRODUCTION = """
 # Error types
 
 A service reports an error as a problem document (RFC 9457). The `type` of the document is
-`urn:dpdpca:problem:` followed by one of the names below. Its `detail` says what is wrong, and its `next_step`
-says what to do. A command prints `detail` and `next_step` as one line. In Python, the exception has this name
-as its attribute `slug`. The names are stable, so programs can depend on them.
+`urn:dpdpca:problem:` followed by one of the names below. The member `detail` says what is wrong, and the
+member `next_step` says what to do. A command prints `detail` and `next_step` as one line. In Python, the
+exception has this name as its attribute `slug`. The names are stable, so programs can depend on them.
 
 Answers with status 503 or 429 contain the header `Retry-After`. The clients of dpdpca wait for the time in
 this header and then try again.

@@ -23,9 +23,9 @@ _INTRODUCTION = """
 # Settings
 
 A service looks for each setting in this order: the options of its command, the environment variables, the
-settings file in its home folder, the defaults. It takes the first value that it finds. An empty variable
-counts as unset. No setting changes noise or randomness, and no setting allows a key that is shorter than the
-protocol's minimum.
+settings file in its home folder, the defaults. The service takes the first value that it finds. An empty
+variable counts as unset. No setting changes noise or randomness, and no setting allows a key that is shorter
+than the protocol's minimum.
 
 A variable `DPDPCA_…` that this page does not list is probably misspelt. With such a variable, the commands of
 `dpdpca proxy` and `dpdpca user serve` stop and suggest the closest known name. Other commands print a warning

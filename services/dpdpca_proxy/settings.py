@@ -48,14 +48,16 @@ class Settings(ServiceSettings):
         False,
         description="Lets the operator's page, which has no login or TLS, listen beyond this machine.",
     )
-    max_requests: int = Field(256, ge=1, description="Most requests at the same time; more get status 503.")
+    max_requests: int = Field(
+        256, ge=1, description="Most requests at the same time; further ones get status 503."
+    )
     party_requests: int = Field(
-        100, ge=1, description="Most requests of one party in a second; more get status 429."
+        100, ge=1, description="Most requests of one party in a second; further ones get status 429."
     )
     address_requests: int = Field(
-        100, ge=1, description="Most requests from one address in a second; more get status 429."
+        100, ge=1, description="Most requests from one address in a second; further ones get status 429."
     )
-    max_streams: int = Field(256, ge=1, description="Most open event streams; more get status 503.")
+    max_streams: int = Field(256, ge=1, description="Most open event streams; further ones get status 503.")
     generation_file: Path | None = Field(
         None,
         description="File that records the newest entry of the proxy's log. Keep it outside the home and its "
