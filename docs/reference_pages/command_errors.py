@@ -5,7 +5,7 @@ from typing import Final
 COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "already-initialised": (
         "The home folder already contains keys or a ledger.",
-        "Use it, or name another folder with `--home`. If the key file is lost, restore it from a backup.",
+        "Use this folder, or name another with `--home`. If the key file is lost, restore it from a backup.",
     ),
     "audit-failed": (
         "A check of the proxy's signatures, log or stored data failed.",
