@@ -114,7 +114,7 @@ def invite(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a single-use invitation. Send it over a channel that only the recipient can read."""
+    """Print a single-use invitation. Send the invitation over a channel that only the recipient can read."""
     from dpdpca_proxy.enrolment import invite as make_invitation
 
     with _opened(home) as proxy:
