@@ -46,7 +46,8 @@ _BINARY: Final = (
     (b"\xff\xd8\xff", FileKind("a picture", _ASK)),
     (b"\x7fELF", FileKind("a program", "give the path of the data")),
 )
-"""These bytes cannot begin a text table. A column could be called PARENT."""
+"""No table in text form begins with these bytes. (Letters alone, such as PAR, are not enough: a column could
+be called PARENT.)"""
 _TEXT: Final = (
     (b"%pdf", FileKind("a PDF document", _ASK)),
     (b"-----begin ", FileKind("a key or a certificate", "give the path of the data")),
@@ -83,7 +84,7 @@ def zip_kind(path: Path) -> FileKind:
     """The kind of the ZIP archive at `path`.
 
     Raises:
-        OSError, zipfile.BadZipFile: it cannot be read.
+        OSError, zipfile.BadZipFile: the archive cannot be read.
     """
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()

@@ -210,10 +210,11 @@ class IdentityFiles:
 
         Args:
             role: owner, proxy or user.
-            passphrase: of the key in use. It seals the new key too.
+            passphrase: of the key in use. The passphrase seals the new key too.
             now: the time in the statement.
-            announce: sends the statement to the parties that need it, before the new key is used. If it
-                raises, the old key stays in use and the rotation stays unfinished; another call continues it.
+            announce: sends the statement to the parties that need it, before the new key is used. If
+                `announce` raises an error, the old key stays in use and the rotation stays unfinished;
+                another call continues it.
 
         Raises:
             ConflictError: another process is rotating, or the limit of rotations is reached.

@@ -57,8 +57,8 @@ def load_text(path: Path, most: int = MOST_BYTES) -> str:
 
     Raises:
         UsageError: `not-text`.
-        LimitError: `too-large`, it has more than `most` bytes.
-        OSError: it cannot be read.
+        LimitError: `too-large`, the file has more than `most` bytes.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         content = file.read(most + 1)

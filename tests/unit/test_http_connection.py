@@ -98,8 +98,8 @@ def test_an_expired_certificate_names_its_end_and_this_clock(
     today = datetime.now(UTC)
     assert said.startswith(f"expired at {time_text(ends)}, and this machine's clock says {today:%Y-%m-%dT%H}")
     assert said.endswith(
-        "(OpenSSL: certificate has expired); its operator must renew it;"
-        " if the clock of this machine is wrong, correct it"
+        "(OpenSSL: certificate has expired); the operator must renew the certificate;"
+        " if the clock of this machine is wrong, correct the clock"
     )
 
 
@@ -247,7 +247,7 @@ def test_nobody_listens(ask: Ask, slept: list[float]) -> None:
         port = taken.getsockname()[1]
     said = unavailable(ask, slept, f"http://127.0.0.1:{port}")
     assert said.startswith("cannot be reached: no program listens there (connection refused); ")
-    remedies = {"the proxy": "check that it is running, and check the port"}
+    remedies = {"the proxy": "check that the service is running, and check the port"}
     assert said.endswith(remedies.get(name_of(ask), "start it with: dpdpca user serve"))
 
 

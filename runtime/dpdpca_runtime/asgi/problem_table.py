@@ -1,6 +1,7 @@
 """All problems that the routes of the services can give: status, meaning and remedy.
 
-The OpenAPI documents list them. The error itself says more. A test compares the statuses with the code.
+The OpenAPI documents list these problems. The error itself says more. A test compares the statuses with the
+code.
 """
 
 from collections.abc import Mapping
@@ -86,9 +87,15 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "has-components": ProblemKind(409, "the study gives components instead of numbers", "read its model"),
     "internal": ProblemKind(500, "unexpected internal error", "tell the operator the id of the incident"),
-    "invitation-expired": ProblemKind(401, "the invitation has expired", "ask the operator for a new one"),
-    "invitation-unknown": ProblemKind(401, "there is no such invitation", "ask the operator for one"),
-    "invitation-used": ProblemKind(401, "the invitation was already used", "ask the operator for a new one"),
+    "invitation-expired": ProblemKind(
+        401, "the invitation has expired", "ask the operator for a new invitation"
+    ),
+    "invitation-unknown": ProblemKind(
+        401, "there is no such invitation", "ask the operator for an invitation"
+    ),
+    "invitation-used": ProblemKind(
+        401, "the invitation was already used", "ask the operator for a new invitation"
+    ),
     "key-given-up": ProblemKind(409, "the key was replaced by another key", "use the key that replaced it"),
     "malformed": ProblemKind(
         400,
@@ -98,7 +105,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "malformed-rows": ProblemKind(422, "a row does not fit the model's features", "correct the row"),
     "manifest-refused": ProblemKind(403, "a rule for studies forbids the terms", "change the draft"),
     "missing-column": ProblemKind(422, "a column of the manifest is missing", "send every feature"),
-    "newer-store": ProblemKind(403, "a newer version wrote the store", "use the newer version"),
+    "newer-store": ProblemKind(
+        403, "a newer version of the program wrote the store", "use the newer version"
+    ),
     "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
     "no-components": ProblemKind(409, "a pre-study gives no components", "read its result"),
@@ -134,7 +143,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "proxy-pinned-twice": ProblemKind(
         401,
         "the proxy was pinned twice with different keys",
-        "compare the words of the keys with its operator",
+        "compare the words of the keys with the proxy's operator",
     ),
     "ragged-columns": ProblemKind(
         422, "the columns have different lengths", "give all columns the same number of values"
@@ -154,7 +163,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409, "the party already has a share under another of its keys", "continue with the key of that share"
     ),
     "share-version-not-newer": ProblemKind(
-        409, "this version or a later one already exists", "use a higher version"
+        409, "this version of the share or a later one already exists", "use a higher version"
     ),
     "shares-deleted": ProblemKind(409, "the shares of this study were deleted", "read the study's state"),
     "stale-request": ProblemKind(
@@ -173,13 +182,13 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-few-records": ProblemKind(403, "the components would be noise", "use more records or a larger ε"),
     "too-large": ProblemKind(413, "the body is larger than this route accepts", "send less data"),
     "too-large-on-the-way": ProblemKind(
-        413, "something before the proxy refuses a body of this size", _ASK_OPERATOR
+        413, "a server in front of the proxy refuses a body of this size", _ASK_OPERATOR
     ),
     "too-many": ProblemKind(429, "too many requests in a short time", "wait a little"),
     "too-many-rotations": ProblemKind(
         409,
         "the party has rotated its keys too often",
-        "enrol with a new home; an owner's new home has a new ledger, so lower its budget by what is spent",
+        "enrol with a new home; an owner's new home has a new ledger, so lower its budget by what was spent",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
@@ -192,7 +201,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unknown-level": ProblemKind(
         422, "a value is not one of its feature's levels", "use the manifest's levels"
     ),
-    "unreachable": ProblemKind(503, "the proxy cannot be reached", "check its address and the network"),
+    "unreachable": ProblemKind(
+        503, "the proxy cannot be reached", "check the proxy's address and the network"
+    ),
     "unsupported-media-type": ProblemKind(
         415, "this route does not accept this content type", "send a content type that /docs lists"
     ),
@@ -202,7 +213,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "untrusted-certificate": ProblemKind(
         401,
         "the proxy's TLS certificate is not accepted",
-        "read the reason; name a CA only if you know that it is the operator's",
+        "read the reason; name a CA only if you know that the operator uses this CA",
     ),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
