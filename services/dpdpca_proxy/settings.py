@@ -36,7 +36,7 @@ class Settings(ServiceSettings):
         None, description="Public address of the proxy; default: the address of the listener."
     )
     also_known_as: tuple[str, ...] = Field(
-        (), description="Further host[:port] under which clients reach the proxy."
+        (), description="Further addresses (host[:port]) at which clients reach the proxy."
     )
     port: int = Field(8440, ge=1, le=65535, description="Port of the public listener.")
     passphrase_file: Path | None = Field(

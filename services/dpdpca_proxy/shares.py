@@ -218,7 +218,7 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     """Withdraws a complete share from an open study with the owner's signed statement, and returns a receipt.
 
     Raises:
-        MessageError: it is not a withdrawal from this study.
+        MessageError: the statement is not a withdrawal from this study.
         ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, or there is no
             complete share.
     """
@@ -372,7 +372,7 @@ def _check_own(connection: Connection, caller: PartyRow, claim: ShareStatement) 
 
 
 def _same_chunk(present: Digest | None, digest: Digest) -> bool:
-    """Whether the same chunk is already stored. Raises ConflictError if a different one is."""
+    """Whether the same chunk is already stored. Raises ConflictError if a different chunk is stored."""
     if present is not None and present != digest:
         raise ConflictError(
             "chunk-differs",
@@ -387,8 +387,8 @@ def _remove_unnamed(
 ) -> None:
     """Removes the file of a refused chunk, unless another request stored the same chunk.
 
-    It runs in a write transaction. So another request with the same chunk either finds the file or sees that
-    it is gone. If the transaction fails, the file stays until the study's folder is removed.
+    The removal runs in a write transaction. So another request with the same chunk either finds the file or
+    sees that it is gone. If the transaction fails, the file stays until the study's folder is removed.
     """
     with suppress(UnavailableError), proxy.database.transaction("drop chunk") as connection:
         if chunk_digests(connection, study, owner, version).get(position) != digest:
@@ -397,4 +397,4 @@ def _remove_unnamed(
 
 def _check_study(named: StudyId, study: StudyId) -> None:
     if named != study:
-        raise MessageError("malformed", "the statement speaks of another study than the path")
+        raise MessageError("malformed", "the statement and the path name different studies")

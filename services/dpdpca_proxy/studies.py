@@ -63,8 +63,8 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
     Raises:
         MessageError, AuthenticationError, PolicyError, CryptographicError: like `open_manifest`.
         NotAllowedError: `not-the-study-owner`, the manifest names another data user than the caller.
-        PolicyError: `manifest-refused`, it names another proxy, its closing time has passed, or its parties
-            are not enrolled under the names and keys in it.
+        PolicyError: `manifest-refused`, the manifest names another proxy, its closing time has passed, or its
+            parties are not enrolled under the names and keys in it.
         CryptographicError: `unfit-modulus`, the modulus was used in another study.
     """
     known = StudyId(verify_statement("manifest", untrusted).digest)
@@ -176,7 +176,7 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
     Fails it if they are too few.
     """
     now = proxy.now()
-    with proxy.database.reading("is it due") as connection:
+    with proxy.database.reading("check closing time") as connection:
         row = load_study(connection, study)
         if not _is_due(connection, row, now):
             return
@@ -246,7 +246,7 @@ def sweep(proxy: Proxy, study: StudyId) -> None:
     It can be repeated. The folder is removed last. While it exists, tidying finds it and tries again, for
     example if a reader still keeps the deleted key in the database's log.
     """
-    with proxy.database.reading("may files go") as connection:
+    with proxy.database.reading("check deleted key") as connection:
         if find_data_key(connection, study) is not None:
             return
     if sealed_folder(study) in proxy.files.folders(study) and proxy.database.forget_deleted():

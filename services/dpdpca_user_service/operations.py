@@ -92,7 +92,7 @@ def close_study(service: UserService, name: str) -> dict[str, Any]:
     """Closes a study early.
 
     Raises:
-        ConflictError: it is not open, or the proxy refuses.
+        ConflictError: the study is not open, or the proxy refuses.
     """
     row = service.store.find(name)
     if row.stage is not Stage.OPEN:
@@ -109,7 +109,7 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
     """Cancels a study. Cancelling it again changes nothing.
 
     Raises:
-        ConflictError: its noise was drawn, or its release has arrived.
+        ConflictError: the study's noise was drawn, or its release has arrived.
     """
     row = service.store.find(name)
     if row.stage is Stage.CANCELLED:

@@ -76,8 +76,8 @@ async def large_request(
     Args:
         request: untrusted.
         roles: the roles that may use the route.
-        most_bytes: returns the largest allowed body, or raises if the caller may not send one now. It is
-            called in a thread.
+        most_bytes: returns the largest allowed body, or raises if the caller may not send one now.
+            `most_bytes` is called in a thread.
         large: reserves memory for the declared length, or for the largest body if no length is declared.
 
     Raises:

@@ -64,7 +64,7 @@ class FileStore:
         """The reason why the last write failed; None after a successful write."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes `content` to `name`. It is on the disk when this returns."""
+        """Writes `content` to `name`. The file is on the disk when this returns."""
         path = self.root / name
         try:
             self._make_folder(path.parent)

@@ -20,7 +20,7 @@ from dpdpca_proxy.store.witness import START, Mark
 DRAW = "draw"
 """The draw of a study's noise.
 
-The subject is the digest of a random name, because noise itself could be guessed.
+The subject is the digest of a random name: from a digest of the noise itself, the noise could be guessed.
 """
 LOSS = "loss"
 """The only kind of entry that may skip numbers: the operator accepted that the skipped entries are lost."""

@@ -38,7 +38,7 @@ def arrow_blocks(
 
     Raises:
         MessageError: it is not an Arrow stream.
-        InputError: it has no rows, or like `rows_of_table`.
+        InputError: the stream has no rows; also all errors of `rows_of_table`.
         LimitError: `too-large`; nothing was decompressed.
     """
     if measure_stream(untrusted, most_rows, most_bytes).rows == 0:
