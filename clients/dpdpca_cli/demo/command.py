@@ -211,7 +211,7 @@ def _read(path: Path) -> bytes:
 
 @contextmanager
 def _folder(keep: bool, console: Console) -> Iterator[Path]:
-    """A private folder for all homes. It is deleted at the end unless `keep` is true."""
+    """A private folder for all homes. The folder is deleted at the end unless `keep` is true."""
     folder = Path(tempfile.mkdtemp(prefix="dpdpca-demo-"))
     try:
         yield folder

@@ -1,4 +1,4 @@
-"""How much of an owner's budget a study would use. The consent sheet shows it, and a join checks it."""
+"""How much of an owner's budget a study would use. The consent sheet shows this use, and a join checks it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -206,7 +206,8 @@ def _array_header(file: IO[bytes], member: str | None) -> _Array:
 
 
 def _check_text(values: NDArray[Any]) -> None:
-    """Raises ValueError if an array of text is not valid Unicode. NumPy itself finds that only on use."""
+    """Raises ValueError if an array of text is not valid Unicode. NumPy itself detects this only when the
+    text is used."""
     if values.dtype.kind == "U":
         points = np.ascontiguousarray(values).view(values.dtype.byteorder + "u4")
         if ((points > _LAST_POINT) | ((points >= _SURROGATES.start) & (points < _SURROGATES.stop))).any():

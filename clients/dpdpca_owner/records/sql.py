@@ -18,7 +18,7 @@ from dpdpca_protocol.terms.features import Feature
 
 
 class SqlSource(RecordSource):
-    """A query on a database. It is run once for its column names and once for its rows.
+    """A query on a database. The query is run once for its column names and once for its rows.
 
     Args:
         url: may contain a password; it is never shown.

@@ -41,9 +41,7 @@ def study_run(
     scales: Scales = False,
     again: Annotated[
         bool,
-        typer.Option(
-            "--again", help="Start a new chain even if this draft has one; it spends the budget anew."
-        ),
+        typer.Option("--again", help="Start a new chain even if this draft has one; it spends budget again."),
     ] = False,
     publish: Publish = True,
     wait: Annotated[

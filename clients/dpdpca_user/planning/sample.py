@@ -1,6 +1,6 @@
 """Makes a first draft from a sample file.
 
-It takes names and kinds from the file, but bounds need knowledge.
+The draft takes names and kinds from the file, but bounds need knowledge.
 """
 
 import csv
@@ -33,7 +33,7 @@ _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2
 _SEPARATED = re.compile(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)")
 _TRUTHS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
 
-_AS_CSV = "export a sample of it as CSV in UTF-8"
+_AS_CSV = "export a sample of the data as CSV in UTF-8"
 _OTHERS = (
     (b"PAR1", "a Parquet file"),
     (b"ARROW1", "an Arrow file"),
@@ -61,8 +61,8 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
 
     Args:
         path: the sample file.
-        records: the number of records that all owners are expected to have together. The length of the
-            sample says nothing about it.
+        records: the number of records that all owners are expected to have together. The length of the sample
+            says nothing about this number.
 
     Raises:
         InputError: there is no header or no row, or a column contains neither numbers nor a few levels.
