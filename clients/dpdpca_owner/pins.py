@@ -257,7 +257,7 @@ def _check(
             f"{kind}-key-changed",
             f"{what} has been known here since {pinned.since} under another key"
             f" (then: {fingerprint_words(pinned.ed25519)}; now: {fingerprint_words(ed25519)})",
-            f"ask them; only after they have confirmed the new words, delete {path}",
+            f"ask that party; only after it has confirmed the new words, delete {path}",
         )
     former = (*pinned.former, pinned.ed25519, *(link.identity.ed25519 for link in chain[:-1]))
     followed = PinnedParty(pinned.name, ed25519, pinned.since, former)

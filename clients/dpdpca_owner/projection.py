@@ -69,7 +69,7 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         raise MessageError(
             "components-differ",
             "the published components do not match the manifest: features, units or counts differ",
-            "do not use them; ask the data user",
+            "do not use these components; ask the data user",
         )
 
 

@@ -119,7 +119,8 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
         raise AuthenticationError(
             "wrong-study",
             "the manifest that the proxy sent does not belong to this study id, or names another proxy",
-            "if the proxy has new keys, run: dpdpca owner review; else tell its operator and the data user",
+            "if the proxy has new keys, run: dpdpca owner review; otherwise tell the proxy's operator and"
+            " the data user",
         )
     return manifest
 

@@ -68,7 +68,7 @@ def verify_manifest(
         raise AuthenticationError(
             "proxy-key-changed",
             "the manifest names a proxy key that is not the pinned one",
-            "compare the proxy's twelve words with its operator",
+            "compare the proxy's twelve words with the proxy's operator",
         )
     return signed
 

@@ -197,7 +197,7 @@ class DPPCA(NoisyPCA):
             raise ParameterError(
                 "bounds-missing",
                 "public bounds of the features are required, because bounds taken from the data would leak"
-                " it",
+                " the data",
                 "give bounds=(lower, upper), or one such pair for each feature",
             )
         try:

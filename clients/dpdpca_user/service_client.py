@@ -24,7 +24,7 @@ _LIMIT_BYTES = 512 * 1024 * 1024
 _GROWTH = 6
 """The bytes of memory as Python objects for each byte of an answer of our own service."""
 _PATIENCE = Patience(seconds=5.0)
-_START = "start it with: dpdpca user serve"
+_START = "start the service with: dpdpca user serve"
 
 
 def find_url(environment: Mapping[str, str] = os.environ) -> str:

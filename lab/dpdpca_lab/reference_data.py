@@ -83,7 +83,9 @@ def read_columns(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     if not path.is_file():
-        raise InputError("no-such-file", f"{path.name} is not in this folder", "give the folder that has it")
+        raise InputError(
+            "no-such-file", f"{path.name} is not in this folder", "give the folder that contains this file"
+        )
     table = pq.read_table(path)
     return {name: table.column(name) for name in table.column_names if name not in drop}
 

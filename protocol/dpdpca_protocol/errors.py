@@ -48,7 +48,7 @@ class DpdpcaError(Exception):
     @property
     def public_advice(self) -> str:
         """The next step that a peer may read."""
-        return "ask the operator of this service to look into it" if self.place else self.next_step
+        return "ask the operator of this service to look into this error" if self.place else self.next_step
 
     @property
     def public_text(self) -> str:

@@ -219,7 +219,9 @@ class IdentityFiles:
         Raises:
             ConflictError: another process is rotating, or the limit of rotations is reached.
         """
-        busy = ConflictError("busy", "another command is rotating these keys", "wait until it has ended")
+        busy = ConflictError(
+            "busy", "another command is rotating these keys", "wait until that command has ended"
+        )
         with locked(private_dir(self._home) / "rotation.lock", patience_seconds=0, busy=busy):
             if self._next_path.exists() and read_private(self._next_path) == read_private(self._path):
                 remove_private(self._next_path)

@@ -101,7 +101,7 @@ class ProxyPins(ABC, Generic[Pin]):
             raise AuthenticationError(
                 "proxy-key-changed",
                 f"the proxy at {url} shows another key than the pinned one",
-                f"ask its operator; only after confirming the new words, {self._removal(pinned)} and "
+                f"ask the proxy's operator; only after confirming the new words, {self._removal(pinned)} and "
                 "enrol again",
             )
         return True

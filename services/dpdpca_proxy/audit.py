@@ -167,7 +167,7 @@ def _check_state(trail: Trail) -> None:
         at = times[event.kind]
         _demand(
             at is not None and time_text(at) == event.time,
-            f"the study has a different time than its event {event.kind}",
+            f"the stored time of the study differs from that of its event {event.kind}",
         )
     for event in trail.events_of("failed"):
         _demand(
@@ -389,7 +389,10 @@ def _check_deleted(trail: Trail) -> None:
     """Checks that data without a key or without a use were deleted."""
     if trail.row.state in _LIVE:
         left = replaced_folders(trail.proxy, trail.study)
-        _demand(not left, f"{len(left)} of them still exist; a running proxy removes them within a minute")
+        _demand(
+            not left,
+            f"{len(left)} unneeded folders still exist; a running proxy removes them within a minute",
+        )
     else:
         sealed = sealed_folder(trail.study) in trail.proxy.files.folders(trail.study)
         _demand(not sealed, "sealed files still exist; start the proxy, which removes them")

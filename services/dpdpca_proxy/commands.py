@@ -245,7 +245,7 @@ def accept_loss(
 
 
 def _confirm_loss(proxy: "Proxy") -> None:
-    """Shows first where the generation file was expected, because it may just be elsewhere."""
+    """Shows first where the generation file was expected, because the file may just be elsewhere."""
     try:
         proxy.database.settle_witness()
     except ConflictError as error:

@@ -164,7 +164,7 @@ def multiply_group(files: StudyFiles, group: Group, position: int, names: Sequen
 
 
 def usable_groups(groups: Sequence[Group], cohort: frozenset[Member]) -> list[Group]:
-    """Groups whose shares are all in the cohort. No two of them have a share in common."""
+    """Groups whose shares are all in the cohort. No two groups have a share in common."""
     used: set[Member] = set()
     usable = []
     for group in sorted(groups, key=lambda group: group.folder):

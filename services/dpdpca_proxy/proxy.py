@@ -1,7 +1,7 @@
 """The proxy as one value: settings, keys, database, files, clock and randomness.
 
-All operations take it as an argument. Clock and randomness enter the program only here. Whatever tests may
-change (a smaller key, another clock) is an argument of `open_proxy`, never a setting.
+All operations take this value as an argument. Clock and randomness enter the program only here. Whatever
+tests may change (a smaller key, another clock) is an argument of `open_proxy`, never a setting.
 """
 
 from collections.abc import Callable
@@ -178,7 +178,7 @@ def open_proxy(
     files = key_files(home)
     if not files.exist:
         raise NotFoundError(
-            "not-initialised", f"there is no proxy in {home}", "create it with: dpdpca proxy init"
+            "not-initialised", f"there is no proxy in {home}", "create a proxy with: dpdpca proxy init"
         )
     keys = files.load(passphrase_of(settings))
     counted = metrics or Metrics()

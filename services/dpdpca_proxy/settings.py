@@ -58,8 +58,8 @@ class Settings(ServiceSettings):
     max_streams: int = Field(256, ge=1, description="Most open event streams; more get status 503.")
     generation_file: Path | None = Field(
         None,
-        description="File that records how far the proxy's log has come. Keep it outside the home and its "
-        "backups.",
+        description="File that records how far the proxy's log has come. Keep this file outside the home and"
+        " its backups.",
     )
     invitation_hours: int = Field(168, ge=1, description="Hours for which an invitation is valid.")
 
@@ -126,7 +126,8 @@ class Settings(ServiceSettings):
             raise UsageError(
                 "tls-required",
                 f"the operator's page would listen on {self.operator_host}, without TLS and without a login",
-                f"keep it on loopback, or set {PREFIX}OPERATOR_BEYOND=true if a firewall keeps strangers out",
+                f"keep the page on loopback, or set {PREFIX}OPERATOR_BEYOND=true if a firewall keeps"
+                " strangers out",
             )
         if self.address.scheme != self.scheme and self.tls_cert is not None:
             raise UsageError(
@@ -158,7 +159,7 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
         raise UsageError(
             "bad-settings",
             f"{PREFIX}ALSO_KNOWN_AS is not a JSON list",
-            'write it like ["relay.example:8443"], in single quotes in a shell',
+            'write the list like ["relay.example:8443"], in single quotes in a shell',
         ) from error
     _check_generation_file(settings)
     return settings

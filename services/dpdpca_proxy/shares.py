@@ -1,6 +1,6 @@
 """Operations on one owner's share: store a chunk, complete, withdraw.
 
-Each gives the same answer if repeated.
+Each operation gives the same answer if it is repeated.
 """
 
 from contextlib import suppress
@@ -176,7 +176,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         raise MessageError(
             "malformed",
             "the statement names an X25519 key that is not the enrolled one",
-            "sign it with your own keys",
+            "sign the statement with your own keys",
         )
     if len(claim.chunk_digests) != terms.manifest.figures.chunk_count:
         raise MessageError(
@@ -264,7 +264,7 @@ def _check_not_behind(share: ShareRow, version: int) -> None:
 
 
 def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
-    """The folders of replaced or withdrawn versions. No chunk can be added to them."""
+    """The folders of replaced or withdrawn versions. No chunk can be added to these folders."""
     with proxy.database.reading("list shares") as connection:
         rows = list_shares(connection, study)
     folders: list[str] = []

@@ -153,7 +153,7 @@ def row_of(signed: SignedManifest, now: datetime) -> StudyRow:
 
 
 def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Closes an open study early. Closing it again changes nothing.
+    """Closes an open study early. Closing a closed study changes nothing.
 
     Raises:
         NotAllowedError: the caller is not the study's data user.
@@ -173,7 +173,7 @@ def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byt
 def close_if_due(proxy: Proxy, study: StudyId) -> None:
     """Closes an open study if it is due, or if all named owners have delivered.
 
-    Fails it if they are too few.
+    Fails the study if too few owners have delivered.
     """
     now = proxy.now()
     with proxy.database.reading("check closing time") as connection:
@@ -208,7 +208,7 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
 
 
 def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Cancels a study whose noise was not drawn yet. Cancelling it again changes nothing.
+    """Cancels a study whose noise was not drawn yet. Cancelling a cancelled study changes nothing.
 
     Raises:
         NotAllowedError: the caller is not the study's data user.

@@ -59,7 +59,9 @@ def plan_draft(
         return first_of_chain(base, complete, records, scales).facts()
     if spectrum and sum(spectrum) <= 0:
         raise MessageError(
-            "malformed", "the total variance of the spectrum is 0", "omit it, or give variances above 0"
+            "malformed",
+            "the total variance of the spectrum is 0",
+            "omit the spectrum, or give variances above 0",
         )
     return forecast(base, complete, records, spectrum, anyway=anyway).facts()
 

@@ -260,7 +260,7 @@ class LedgerFile:
             yield  # a copy that is only read; nobody writes to it
             return
         busy = ConflictError(
-            "busy", "another command of this owner is using its ledger", "wait until it has ended"
+            "busy", "another command of this owner is using its ledger", "wait until that command has ended"
         )
         with ExitStack() as stack:
             with writing_to(self.folder):

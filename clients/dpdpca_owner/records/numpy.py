@@ -118,7 +118,7 @@ class NumpySource(RecordSource):
             raise InputError(
                 "unnamed-columns",
                 f"{self._path} needs one matrix X and an array 'features' that names its columns",
-                "add it: numpy.savez(path, X=X, features=names)",
+                "add the names: numpy.savez(path, X=X, features=names)",
             )
         if listed.dtype.kind not in "US" or listed.bytes > _MOST_NAME_BYTES:
             raise InputError("unnamed-columns", "the array of column names does not contain plain text")
@@ -168,7 +168,7 @@ class NumpySource(RecordSource):
         if array.bytes > _COLUMN_ORDER_BYTES:
             raise InputError(
                 "too-large", "a matrix stored column by column in a .npz file is too large to be loaded",
-                "save it in row order: numpy.ascontiguousarray(X)",
+                "save the matrix in row order: numpy.ascontiguousarray(X)",
             )  # fmt: skip
         values = np.frombuffer(_exactly(file, array.bytes), array.dtype)
         return values.reshape(array.shape, order="F")
@@ -182,7 +182,7 @@ class NumpySource(RecordSource):
             raise InputError(
                 "damaged-file",
                 f"{self._path} cannot be read as a NumPy file",
-                "save it again with numpy.save",
+                "save the array again with numpy.save",
             ) from error
         except RuntimeError as error:  # zipfile raises this if the file needs a password
             raise encrypted_file(self._path) from error

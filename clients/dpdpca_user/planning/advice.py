@@ -43,8 +43,8 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
     if from_zero and not manifest.rules.of_pairs:
         yield (
             "with bounds [0, B] the centre is B/2, as for "
-            f"{', '.join(from_zero[:_MANY])}. If B/2 is not a typical value, give a centre; for counts it is "
-            "often near 0"
+            f"{', '.join(from_zero[:_MANY])}. If B/2 is not a typical value, give a centre; for counts the"
+            " centre is often near 0"
         )
     if manifest.missing == "reject":
         yield (

@@ -259,5 +259,6 @@ def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) 
             raise CryptographicError(
                 "release-implausible",
                 f"the release cannot come from honest shares: an entry of {block.name} is out of range",
-                "do not use it; ask the owners which of them encoded records outside the manifest's bounds",
+                "do not use the release; ask the owners which of them encoded records outside the"
+                " manifest's bounds",
             )

@@ -209,14 +209,14 @@ def _check_levels(name: str, present: list[str]) -> None:
         raise InputError(
             "not-a-feature",
             f"column {name!r} contains dates or times",
-            "convert them to a meaningful number (an age, or days since a fixed day), or leave out the"
+            "convert dates to a meaningful number (an age, or days since a fixed day), or leave out the"
             " column",
         )
     if all(_SEPARATED.fullmatch(text) or _numbers([text]) for text in present):
         raise InputError(
             "not-a-feature",
             f"column {name!r} contains numbers with a decimal comma or thousands separators",
-            "export it with a decimal point and without thousands separators",
+            "export the column with a decimal point and without thousands separators",
         )
     different = set(present)
     words = {text for text in different if _numbers([text]) is None}
@@ -271,7 +271,7 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raise InputError(
             "unreadable",
             f"{path.name} is not CSV in UTF-8, or in UTF-16 or UTF-32 with a byte-order mark",
-            "export it again as CSV in UTF-8",
+            "export the file again as CSV in UTF-8",
         ) from error
     if not header or not rows:
         raise InputError(
@@ -289,6 +289,6 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raise InputError(
             "ragged-rows",
             f"{path.name} has rows of different lengths",
-            "export it again, with quotes around fields that contain the separator",
+            "export the file again, with quotes around fields that contain the separator",
         )
     return header, rows

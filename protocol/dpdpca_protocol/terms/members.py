@@ -148,7 +148,7 @@ def _read_relation(untrusted: Any, where: str) -> NeighbouringRelation:
 def _read_rho_share(untrusted: Any, where: str) -> Fraction:
     share = read_decimal(untrusted, where)
     if not 0 < share < 1:
-        refused("rho_share is not between 0 and 1", "omit it if this study spends everything")
+        refused("rho_share is not between 0 and 1", "omit rho_share if this study spends everything")
     return share
 
 

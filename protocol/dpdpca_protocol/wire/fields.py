@@ -167,7 +167,7 @@ def read_time(untrusted: Any, where: str) -> datetime:
 def time_text(value: datetime) -> str:
     """The canonical form of an aware time, truncated to whole seconds."""
     if value.tzinfo is None:
-        raise MessageError("malformed", "a time has no time zone", "write it in UTC, with a Z")
+        raise MessageError("malformed", "a time has no time zone", "write the time in UTC, with a Z")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 

@@ -39,7 +39,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "chain-differs": ProblemKind(
         409,
         "this draft already has a chain with other options",
-        "use that chain, or create a new one with again",
+        "use that chain, or create a new chain with again",
     ),
     "chunk-differs": ProblemKind(
         409,

@@ -44,7 +44,7 @@ _GROWTH_OF_A_RELEASE = 6
 
 
 class ProxyClient:
-    """A client for one proxy, which signs requests and retries them. It is thread-safe.
+    """A client for one proxy. The client signs requests and retries them. It is thread-safe.
 
     Args:
         url: https://HOST:PORT; plain http for this machine only.
@@ -113,7 +113,8 @@ class ProxyClient:
             raise AuthenticationError(
                 "proxy-key-changed",
                 f"the proxy at {self.url} now signs with another key than the pinned one",
-                "do not continue; ask its operator, and enrol again only after confirming the words of "
+                "do not continue; ask the proxy's operator, and enrol again only after confirming the words"
+                " of "
                 "the new key",
             )
         return card, statement
@@ -250,7 +251,7 @@ class ProxyClient:
         self._exchange.send(Call("PUT", _path(study, "components"), statement.encoded))
 
     def components(self, study: StudyId) -> bytes:
-        """The components statement, signed by the data user. It is not verified here."""
+        """The components statement, signed by the data user. The signature is not verified here."""
         answer = self._exchange.ask(
             Call("GET", _path(study, "components"), limit_bytes=COMPONENTS_LIMIT_BYTES)
         )

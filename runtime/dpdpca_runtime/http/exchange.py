@@ -1,7 +1,7 @@
 """One request and its answer, with retries, size limits and typed errors.
 
 This is the only HTTP client of the product. The clients for a proxy and for the data user's service both use
-it.
+this client.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,8 @@
 """Turns a request into a known caller and a complete, authentic body.
 
-Every route begins with this. The order matters. The signature of the head is checked before a byte of the
-body is read, the role before the body is kept, and the digest before the nonce is used. For large bodies, the
-permission to send one now is checked before any of it is read.
+Every route begins with these checks. The order matters. The signature of the head is checked before a byte of
+the body is read, the role before the body is kept, and the digest before the nonce is used. For large bodies,
+the permission to send one now is checked before any of it is read.
 """
 
 from collections.abc import AsyncIterator, Callable

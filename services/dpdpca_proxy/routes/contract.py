@@ -15,7 +15,7 @@ EVERYWHERE: Final = (
 """Problems from the HTTP edge and the store that any route can give."""
 
 WRITES: Final = (*EVERYWHERE, "generation-mismatch")
-"""Problems of routes that change state. Every signed request does, because its nonce is stored."""
+"""Problems of routes that change state. Every signed request changes state, because its nonce is stored."""
 
 SIGNED: Final = (
     *WRITES,

@@ -72,7 +72,7 @@ class ProxyDatabase(Database):
     def settle_witness(self) -> None:
         """Makes sure that the witness has seen everything in the database.
 
-        So nothing in it can be undone unnoticed.
+        So nothing in the database can be undone unnoticed.
 
         Raises:
             ConflictError: `generation-mismatch`, the witness has seen more.

@@ -110,7 +110,7 @@ class FileStore:
             raise
 
     def remove(self, name: str) -> None:
-        """Removes a file or a folder with its content. Does nothing if it is missing."""
+        """Removes a file or a folder with its content. Does nothing if there is no such file or folder."""
         path = self.root / name
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -30,7 +30,8 @@ _WRITTEN = "dpdpca_mark"
 def append_entry(
     connection: Connection, kind: str, subject: Digest, now: datetime, *, after: int = 0
 ) -> Mark:
-    """Appends the next entry, with a number above `after`. The transaction reports it to the witness."""
+    """Appends the next entry, with a number above `after`. The transaction reports the entry to the
+    witness."""
     last = last_mark(connection)
     entry = LogEntry(max(last.generation, after) + 1, last.head, now, kind, subject)
     connection.execute(

@@ -40,7 +40,7 @@ START = Mark(0, EMPTY)
 
 
 class Witness:
-    """The file with the mark. Several processes may use it at once.
+    """The file with the mark. Several processes may use the file at once.
 
     Args:
         path: its folder is created if it is missing.
@@ -74,7 +74,7 @@ class Witness:
         )
 
     def raise_to(self, mark: Mark) -> None:
-        """Makes the file contain `mark` or a later mark. It is on the disk when this returns.
+        """Makes the file contain `mark` or a later mark. The mark is on the disk when this returns.
 
         Raises:
             UnavailableError: `storage-full`, `storage-failing`, or `busy`: other processes of this proxy took

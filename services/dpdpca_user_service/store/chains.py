@@ -80,7 +80,7 @@ class ChainStore:
         records: int,
         scales: bool,
     ) -> None:
-        """Stores a chain. If another with the same id was stored at the same time, that one stays."""
+        """Stores a chain. If another chain with the same id was stored at the same time, that chain stays."""
         with self._database.transaction("add chain") as connection:
             connection.execute(
                 conditional_insert(chains)

@@ -200,7 +200,7 @@ def _check_schema(schema: _Table) -> None:
 
 
 def _notes_bytes(table: _Table, field: int) -> int:
-    """The memory that the keys and values of `table` need. Counting stops when it is too much."""
+    """The memory that the keys and values of `table` need. Counting stops when the limit is exceeded."""
     total = 0
     for note in table.tables(field):
         total += _NOTE_BYTES + note.count(0) + note.count(1)

@@ -37,7 +37,7 @@ def arrow_blocks(
         block_rows: how many rows become Python and NumPy values at once.
 
     Raises:
-        MessageError: it is not an Arrow stream.
+        MessageError: the body is not an Arrow stream.
         InputError: the stream has no rows; also all errors of `rows_of_table`.
         LimitError: `too-large`; nothing was decompressed.
     """
