@@ -112,7 +112,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     """The content of a settings file; empty if there is none.
 
     Raises:
-        UsageError: `bad-settings`, it cannot be read, or is not TOML in UTF-8.
+        UsageError: `bad-settings`, the file cannot be read, or is not TOML in UTF-8.
     """
     try:
         content = path.read_bytes()

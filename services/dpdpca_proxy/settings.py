@@ -128,7 +128,8 @@ class Settings(ServiceSettings):
             raise UsageError(
                 "tls-required",
                 f"the operator's page would listen on {self.operator_host}, without TLS and without a login",
-                f"keep it on loopback, or set {PREFIX}OPERATOR_BEYOND=true if a firewall keeps strangers out",
+                f"keep the page on loopback, or set {PREFIX}OPERATOR_BEYOND=true if a firewall keeps"
+                " strangers out",
             )
         if self.address.scheme != self.scheme and self.tls_cert is not None:
             raise UsageError(
@@ -160,7 +161,7 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
         raise UsageError(
             "bad-settings",
             f"{PREFIX}ALSO_KNOWN_AS is not a JSON list",
-            'write it like ["relay.example:8443"], in single quotes in a shell',
+            'write the list like ["relay.example:8443"], in single quotes in a shell',
         ) from error
     _check_generation_file(settings)
     return settings

@@ -128,7 +128,7 @@ class Member:
         return value
 
     def tidy(self, drafted: Any) -> Any:
-        """What a person wrote, in the form of a message; None if it is only the default."""
+        """What a person wrote, in the form of a message; None if the value is only the default."""
         if drafted is None:
             malformed(self.name, "a value, or omitted")
         value = self.form.tidy(drafted, self.name)
@@ -148,7 +148,7 @@ def _read_relation(untrusted: Any, where: str) -> NeighbouringRelation:
 def _read_rho_share(untrusted: Any, where: str) -> Fraction:
     share = read_decimal(untrusted, where)
     if not 0 < share < 1:
-        refused("rho_share is not between 0 and 1", "omit it if this study spends everything")
+        refused("rho_share is not between 0 and 1", "omit rho_share if this study spends everything")
     return share
 
 
@@ -191,7 +191,7 @@ def _proved(names: tuple[str, ...], unproved: tuple[str, ...]) -> Form:
         if untrusted in unproved:
             refused(
                 f"{where} {untrusted} has no proof of privacy here; it exists only in the lab",
-                f"use {' or '.join(names)}; `dpdpca experiments list` names what the lab shows",
+                f"use {' or '.join(names)}; `dpdpca experiments list` lists what the lab shows",
             )
         return known.read(untrusted, where)
 

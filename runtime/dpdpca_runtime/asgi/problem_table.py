@@ -1,6 +1,7 @@
 """All problems that the routes of the services can give: status, meaning and remedy.
 
-The OpenAPI documents list them. The error itself says more. A test compares the statuses with the code.
+The OpenAPI documents list these problems. The error itself says more. A test compares the statuses with the
+code.
 """
 
 from collections.abc import Mapping
@@ -104,7 +105,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "malformed-rows": ProblemKind(422, "a row does not fit the model's features", "correct the row"),
     "manifest-refused": ProblemKind(403, "a rule for studies forbids the terms", "change the draft"),
     "missing-column": ProblemKind(422, "a column of the manifest is missing", "send every feature"),
-    "newer-store": ProblemKind(403, "a newer version wrote the store", "use the newer version"),
+    "newer-store": ProblemKind(
+        403, "a newer version of the program wrote the store", "use the newer version"
+    ),
     "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
     "no-components": ProblemKind(409, "a pre-study gives no components", "read the result of the pre-study"),
@@ -162,7 +165,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         409, "the party already has a share under another of its keys", "continue with the key of that share"
     ),
     "share-version-not-newer": ProblemKind(
-        409, "this version or a later one already exists", "use a higher version"
+        409, "this version of the share or a later one already exists", "use a higher version"
     ),
     "shares-deleted": ProblemKind(409, "the shares of this study were deleted", "read the study's state"),
     "stale-request": ProblemKind(
@@ -214,7 +217,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "untrusted-certificate": ProblemKind(
         401,
         "the proxy's TLS certificate is not accepted",
-        "read the reason; name a CA only if you know that it is the operator's",
+        "read the reason; name a CA only if you know that the operator uses this CA",
     ),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
