@@ -96,7 +96,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "invitation-used": ProblemKind(
         401, "the invitation was already used", "ask the operator for a new invitation"
     ),
-    "key-given-up": ProblemKind(409, "the key was replaced by another key", "use the new key"),
+    "key-given-up": ProblemKind(409, "the key was replaced by another key", "use the key that replaced it"),
     "malformed": ProblemKind(
         400,
         "the request or its body does not have the form that this route needs",
