@@ -105,7 +105,7 @@ class StudyFolder:
             raise IntegrityError(
                 "state-corrupt",
                 "a file of the study is damaged, or was not written by this program",
-                "restore it from a backup",
+                "restore the file from a backup",
                 place=str(path),
             )
         return Plan(body["proxy"], body["version"], moments, modulus)

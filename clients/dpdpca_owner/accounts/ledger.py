@@ -30,7 +30,8 @@ class Ledger:
 
     Attributes:
         entries: the chain.
-        spends: every charge in the order of booking. A study that was refunded and joined again has several.
+        spends: every charge in the order of booking. A study that was refunded and joined again has several
+            charges.
         budget: the budget in force at the last reservation.
         lost: cost that a recovery could not attribute to any study; it counts in every data set.
         contents: for each fingerprint: (data set, number of records, time first seen).
