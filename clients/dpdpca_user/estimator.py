@@ -265,7 +265,7 @@ class FederatedPCA(NoisyPCA):
         """Fetch the model. If a pipeline passes rows, only their columns are checked.
 
         Raises:
-            NotFoundError: the service has no model of this study, or none yet.
+            NotFoundError: the service has no model of this study, or does not have it yet.
             UnavailableError: the service does not answer.
         """
         from dpdpca_user.service_client import ServiceClient, find_url

@@ -36,7 +36,7 @@ class Settings(ServiceSettings):
         None, description="Public address of the proxy; default: the address of the listener."
     )
     also_known_as: tuple[str, ...] = Field(
-        (), description="Further addresses (host[:port]) at which clients reach the proxy."
+        (), description="Further hosts, as host[:port], under which clients reach the proxy."
     )
     port: int = Field(8440, ge=1, le=65535, description="Port of the public listener.")
     passphrase_file: Path | None = Field(
@@ -48,18 +48,20 @@ class Settings(ServiceSettings):
         False,
         description="Lets the operator's page, which has no login or TLS, listen beyond this machine.",
     )
-    max_requests: int = Field(256, ge=1, description="Most requests at the same time; more get status 503.")
+    max_requests: int = Field(
+        256, ge=1, description="Most requests at the same time; further ones get status 503."
+    )
     party_requests: int = Field(
-        100, ge=1, description="Most requests of one party in a second; more get status 429."
+        100, ge=1, description="Most requests of one party in a second; further ones get status 429."
     )
     address_requests: int = Field(
-        100, ge=1, description="Most requests from one address in a second; more get status 429."
+        100, ge=1, description="Most requests from one address in a second; further ones get status 429."
     )
-    max_streams: int = Field(256, ge=1, description="Most open event streams; more get status 503.")
+    max_streams: int = Field(256, ge=1, description="Most open event streams; further ones get status 503.")
     generation_file: Path | None = Field(
         None,
-        description="File that records how far the proxy's log has come. Keep this file outside the home and"
-        " its backups.",
+        description="File that records the newest entry of the proxy's log. Keep it outside the home and its "
+        "backups.",
     )
     invitation_hours: int = Field(168, ge=1, description="Hours for which an invitation is valid.")
 

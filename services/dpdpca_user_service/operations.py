@@ -56,7 +56,7 @@ def create_study(
 
 
 def study_facts(row: StudyRow) -> dict[str, Any]:
-    """A study as JSON. `state` is this service's stage, or the proxy's state if that says more."""
+    """A study as JSON. `state` is the stage in this service, or the proxy's state if that is more precise."""
     told = row.facts
     state = str(row.stage)
     if row.stage in _ANY_TIME and told.get("state"):

@@ -41,7 +41,9 @@ def study_run(
     scales: Scales = False,
     again: Annotated[
         bool,
-        typer.Option("--again", help="Start a new chain even if this draft has one; it spends budget again."),
+        typer.Option(
+            "--again", help="Start a new chain even if this draft has one; the new chain costs as much again."
+        ),
     ] = False,
     publish: Publish = True,
     wait: Annotated[
@@ -93,7 +95,7 @@ def study_run(
 def study_chains(
     chain: Annotated[str | None, typer.Argument(metavar="CHAIN", help="One chain; default: all.")] = None,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel this chain; what was released stays spent.")
+        bool, typer.Option("--cancel", help="Cancel this chain; the budget of released rounds stays spent.")
     ] = False,
     service: Service = None,
     home: Home = None,

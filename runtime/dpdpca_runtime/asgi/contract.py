@@ -38,7 +38,7 @@ PROBLEM_SCHEMA: Final[Mapping[str, Any]] = {
         "title": {"type": "string"},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": {"type": "string", "description": "What is wrong, and with which value."},
-        "next_step": {"type": "string", "description": "What to do about it. May be empty."},
+        "next_step": {"type": "string", "description": "What to do about the problem. May be empty."},
         "retry_after_seconds": {"type": "integer", "minimum": 0},
         "incident": {"type": "string", "description": "Id of an unexpected error in the service's log."},
     },

@@ -25,9 +25,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "already-enrolled": ProblemKind(
         409, "the key is already enrolled", "use the key without enrolling again"
     ),
-    "already-rotated": ProblemKind(
-        409, "the key was already replaced by another key", "use the key that replaced it"
-    ),
+    "already-rotated": ProblemKind(409, "the key was already replaced by another key", "use the new key"),
     "bad-argument": ProblemKind(
         422, "the model has fewer components than requested", "request fewer components"
     ),
@@ -39,7 +37,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "chain-differs": ProblemKind(
         409,
         "this draft already has a chain with other options",
-        "use that chain, or create a new chain with again",
+        "use that chain, or set `again` to create a new chain",
     ),
     "chunk-differs": ProblemKind(
         409,
@@ -85,7 +83,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "others may read or change a private file of the service",
         "ask the operator to run the chmod that the service's log shows",
     ),
-    "has-components": ProblemKind(409, "the study gives components instead of numbers", "read its model"),
+    "has-components": ProblemKind(
+        409, "the study gives components instead of numbers", "read the study's model"
+    ),
     "internal": ProblemKind(500, "unexpected internal error", "tell the operator the id of the incident"),
     "invitation-expired": ProblemKind(
         401, "the invitation has expired", "ask the operator for a new invitation"
@@ -110,7 +110,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
-    "no-components": ProblemKind(409, "a pre-study gives no components", "read its result"),
+    "no-components": ProblemKind(409, "a pre-study gives no components", "read the result of the pre-study"),
     "no-count": ProblemKind(409, "this study has no count challenge", "read the study's state"),
     "no-such-chunk": ProblemKind(
         400, "the release has no such chunk", "request a chunk that the release lists"
@@ -128,15 +128,17 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-canonical": ProblemKind(
         400, "the body is not canonical JSON (RFC 8785)", "send the canonical encoding"
     ),
-    "not-enrolled": ProblemKind(404, "this data user is not enrolled at that proxy", "enrol there first"),
+    "not-enrolled": ProblemKind(
+        404, "this data user is not enrolled at that proxy", "enrol at that proxy first"
+    ),
     "not-found": ProblemKind(
-        404, "this does not exist, or this caller may not see it", "check the address and the id"
+        404, "the object does not exist, or the caller may not see it", "check the address and the id"
     ),
     "not-http": ProblemKind(401, "the program at the proxy's address does not use HTTP", "check the port"),
     "not-in-the-cohort": ProblemKind(
         403, "the owner has no share in the study", "only owners with a share may read this"
     ),
-    "not-ready": ProblemKind(409, "the result is not ready yet", "read its state"),
+    "not-ready": ProblemKind(409, "the result is not ready yet", "read the study's state"),
     "not-the-study-owner": ProblemKind(
         403, "the study belongs to another data user", "use the key of the data user that created the study"
     ),
@@ -150,14 +152,14 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "replayed-request": ProblemKind(401, "the request was already received", "sign the request again"),
     "rotation-not-newer": ProblemKind(
-        409, "the rotation's version is not above the last", "restore the newest keys from a backup"
+        409, "the rotation's version is not above the last version", "restore the newest keys from a backup"
     ),
     "sealed-body-does-not-open": ProblemKind(
         422,
         "the chunk is not sealed to this proxy for this position",
         "seal the chunk again, to the proxy's present key",
     ),
-    "several-proxies": ProblemKind(403, "several proxies are known", "name one of them"),
+    "several-proxies": ProblemKind(403, "several proxies are known", "name one proxy"),
     "share-incomplete": ProblemKind(409, "chunks of the share are missing", "send the missing chunks"),
     "share-under-another-key": ProblemKind(
         409, "the party already has a share under another of its keys", "continue with the key of that share"
@@ -177,9 +179,11 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "storage-failing": ProblemKind(503, "the storage of the service fails", "try again later"),
     "storage-full": ProblemKind(507, "the service's disk is full", "try again later"),
-    "study-closed": ProblemKind(409, "the study no longer accepts shares", "read its state"),
+    "study-closed": ProblemKind(409, "the study no longer accepts shares", "read the study's state"),
     "tls-expected": ProblemKind(401, "the proxy speaks TLS, and plain HTTP was sent to it", "use https"),
-    "too-few-records": ProblemKind(403, "the components would be noise", "use more records or a larger ε"),
+    "too-few-records": ProblemKind(
+        403, "with so few records, the components would be noise", "use more records or a larger ε"
+    ),
     "too-large": ProblemKind(413, "the body is larger than this route accepts", "send less data"),
     "too-large-on-the-way": ProblemKind(
         413, "a server in front of the proxy refuses a body of this size", _ASK_OPERATOR
@@ -188,7 +192,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-many-rotations": ProblemKind(
         409,
         "the party has rotated its keys too often",
-        "enrol with a new home; an owner's new home has a new ledger, so lower its budget by what was spent",
+        "enrol with a new home; as an owner, also subtract what the old ledger shows from the new budget",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
@@ -217,12 +221,16 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
-        421, "the request is addressed to another address", "use the address under which the service is known"
+        421,
+        "the request names an address that is not this service's",
+        "use the address under which the service is known",
     ),
     "wrong-proxy": ProblemKind(
         401, "the enrolment statement is for another proxy", "fetch this proxy's card and enrol again"
     ),
     "wrong-role": ProblemKind(403, "this route is for another role", "use a party with that role"),
-    "wrong-state": ProblemKind(409, "the study's state does not allow it", "read its state"),
+    "wrong-state": ProblemKind(
+        409, "the study's state does not allow this request", "read the study's state"
+    ),
 }
 """Slug → kind."""
