@@ -31,8 +31,9 @@ class Cost:
         rho: exact ρ.
         outside_delta: the total δ that ρ does not cover: masks, redrawn tails.
         releases: the number of releases.
-        unproved: the number of releases without proved privacy, which an earlier version accepted. No ρ would
-            be correct for these, so `rho` leaves them out, and what it guarantees does not include them.
+        unproved: the number of releases whose ρ is not known, so `rho` leaves them out, and what it
+            guarantees does not include them. This version joins no such study. Ledgers of the first versions
+            hold some, without proved privacy, and a recovery books those whose terms it cannot read.
     """
 
     rho: Fraction
@@ -64,6 +65,8 @@ class Cost:
 
 
 NO_COST = Cost(Fraction(0), Fraction(0), 0)
+NOT_KNOWN = Cost(Fraction(0), Fraction(0), 1, unproved=1)
+"""The cost of one study whose ρ is not known."""
 
 
 @dataclass(frozen=True, slots=True)
