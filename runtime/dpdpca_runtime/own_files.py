@@ -17,7 +17,7 @@ _OF_ANOTHER_VERSION: Final = frozenset({"manifest-refused", "unsupported-version
 
 
 def save(path: Path, body: Mapping[str, Any]) -> None:
-    """Writes `body`, with the format version, to `path`. Creates its folder if it is missing."""
+    """Writes `body`, with the format version, to `path`. Creates the folder of the file if it is missing."""
     private_dir(path.parent)
     write_private(path, canonical_json({**body, "format": FORMAT}))
 
@@ -27,7 +27,7 @@ def load(path: Path, *members: str, optional: str | None = None) -> dict[str, An
 
     Raises:
         NotFoundError: there is no such file.
-        PolicyError: others can access it.
+        PolicyError: others can access the file.
         IntegrityError: it is damaged.
     """
     with own_file(path):
@@ -54,6 +54,6 @@ def own_file(path: Path) -> Iterator[None]:
         raise IntegrityError(
             "state-corrupt",
             "a file of the home is damaged: this program did not write its content",
-            "restore it from a backup, or move it away",
+            "restore the file from a backup, or move it away",
             place=str(path),
         ) from error

@@ -16,7 +16,8 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.fields import malformed
 
 _GRID = 2**160
-"""Costs of studies are multiples of 1/_GRID, so that a sum of thousands needs no more digits than one."""
+"""Costs of studies are multiples of 1/_GRID, so that a sum of thousands of costs needs no more digits than a
+single cost."""
 OUTSIDE_SHARE = Fraction(1, 1024)
 """Part of a budget's δ that is reserved for what ρ does not cover: redrawn tails, re-randomisation, masks."""
 
@@ -31,9 +32,9 @@ class Cost:
         rho: exact ρ.
         outside_delta: the total δ that ρ does not cover: masks, redrawn tails.
         releases: the number of releases.
-        unproved: the number of releases whose ρ is not known, so `rho` leaves them out, and what it
-            guarantees does not include them. This version joins no such study. Ledgers of the first versions
-            hold some, without proved privacy, and a recovery books those whose terms it cannot read.
+        unproved: the number of releases whose ρ is not known, so `rho` and its guarantee leave them out. This
+            version joins no such study. Ledgers of the first versions contain some, without proved privacy,
+            and a recovery books the studies whose terms it cannot read.
     """
 
     rho: Fraction
@@ -76,7 +77,7 @@ class Budget:
     Attributes:
         rho: the largest sum of costs.
         delta: the δ at which amounts are stated as ε.
-        epsilon: the ε with which the budget was set; None if it was set as ρ.
+        epsilon: the ε with which the budget was set; None if the budget was set as ρ.
 
     Guarantee: as long as the total cost does not exceed a budget set as (ε, δ), all releases together are
         (ε, δ)-DP for one replaced record, except those without proved privacy. ρ adds up under adaptive
@@ -98,7 +99,9 @@ class Budget:
         """
         _check_delta(delta)
         if epsilon <= 0:
-            raise UsageError("bad-budget", f"ε of a budget must be above 0, and is {float(epsilon):.6g}")
+            raise UsageError(
+                "bad-budget", f"the ε of a budget must be above 0, but it is {float(epsilon):.6g}"
+            )
         if delta_of_tails(epsilon) > delta * OUTSIDE_SHARE:
             raise UsageError(
                 "bad-budget",
@@ -113,7 +116,7 @@ class Budget:
         """A budget set as ρ. Raises UsageError if ρ or δ is out of range."""
         _check_delta(delta)
         if rho <= 0:
-            raise UsageError("bad-budget", f"ρ of a budget must be above 0, and is {float(rho):.6g}")
+            raise UsageError("bad-budget", f"the ρ of a budget must be above 0, but it is {float(rho):.6g}")
         return cls(rho, delta)
 
     def is_exceeded_by(self, cost: Cost) -> bool:
@@ -151,4 +154,6 @@ def read_rational(untrusted: Any, where: str) -> Fraction:
 
 def _check_delta(delta: Fraction) -> None:
     if not 0 < delta < 1:
-        raise UsageError("bad-budget", f"δ of a budget must be between 0 and 1, and is {float(delta):.6g}")
+        raise UsageError(
+            "bad-budget", f"the δ of a budget must be between 0 and 1, but it is {float(delta):.6g}"
+        )

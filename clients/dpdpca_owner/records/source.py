@@ -51,7 +51,8 @@ class RecordSource(ABC):
     ) -> Iterator[list[Column]]:
         """The columns at `positions`, one for each feature, in batches of about `records` records or fewer.
 
-        If there is a listener, all other columns are read for it too. Their values never cause an error.
+        If there is a listener, all other columns are read for it too. The values of these other columns never
+        cause an error.
 
         Raises:
             InputError: a value does not fit its feature's kind, or the source is damaged.

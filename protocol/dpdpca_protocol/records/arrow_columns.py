@@ -28,7 +28,8 @@ def from_arrow(
         array: of any type.
         feature: the feature of the column.
         first_record: the position of the array's first value in all records, for messages.
-        field: the Arrow field of the array. It names extension types that only the writer of a file knows.
+        field: the Arrow field of the array. The field names extension types that only the writer of a file
+            knows.
 
     Returns:
         Float64 with NaN for null for a numeric feature; otherwise what `levels_of` reads.

@@ -23,7 +23,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What the encoding did to some records. It stays with the owner. Reports of batches can be added.
+    """What the encoding did to some records. This report stays with the owner. Reports of batches can be
+    added.
 
     Attributes:
         records: the number of records read.
@@ -65,7 +66,7 @@ class EncodedBatch:
 
     Attributes:
         z: (n, d) int64 in grid units, Σ z² ≤ K in every row. In a study of pairs or a pre-study the rows are
-            not clipped yet, because these clip what they add up.
+            not clipped yet: clipping comes later, when they are summed.
         report: what was done to the records.
     """
 
@@ -104,8 +105,8 @@ class RecordEncoder:
                 a level is unknown; a record exceeds the bound even when truncated, or has a coordinate below
                 0 although the study is nonnegative.
 
-        Guarantee: Σ z² ≤ K in every returned row, and z ≥ 0 if the study is nonnegative. Both are checked
-            with integers.
+        Guarantee: Σ z² ≤ K in every returned row, and z ≥ 0 if the study is nonnegative. Both conditions are
+            checked with integers.
         Source: docs/claims.md, C1 and C9.
         Tested: tests/properties/test_encoding_properties.py.
         """

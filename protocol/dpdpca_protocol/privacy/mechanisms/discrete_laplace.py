@@ -1,7 +1,7 @@
 """The exact discrete Laplace distribution.
 
-Only this module calls OpenDP's sampler for it. OpenDP is imported only when noise is drawn. Its randomness
-comes from the operating system.
+Only this module calls OpenDP's sampler for this distribution. OpenDP is imported only when noise is drawn.
+OpenDP's randomness comes from the operating system.
 """
 
 from collections.abc import Callable
@@ -31,9 +31,9 @@ def discrete_laplace(scale: Fraction, count: int) -> list[int]:
     Raises:
         UsageError: b ≤ 0, or 84 b exceeds the 63 bits of the sampler.
 
-    Guarantee: on integers of ℓ₁ sensitivity D, pure D/b. Nothing is redrawn, because that would cost a δ. A
-        draw beyond 64 bits saturates, and one beyond a slot overflows. Both are functions of the private
-        result.
+    Guarantee: pure (D/b)-DP on integers of ℓ₁ sensitivity D. Nothing is redrawn, because that would cost a δ.
+        A draw beyond 64 bits saturates, and one beyond a slot overflows. Saturation and overflow only
+        post-process the private result.
     Source: Canonne, Kamath, Steinke 2020, algorithm 2; Ghosh, Roughgarden, Sundararajan 2009.
     Tested: tests/statistical/test_mechanism_noise.py.
     """
