@@ -156,7 +156,7 @@ class ConcurrencyLimit:
 
 
 class CancellationToken:
-    """Tells work in a thread that its result is no longer needed."""
+    """Tells the work in a thread that its result is no longer needed."""
 
     def __init__(self) -> None:
         self._reason: Exception | None = None
@@ -226,8 +226,8 @@ async def in_pieces(*parts: bytes) -> AsyncIterator[bytes]:
 class InFlightLimit:
     """At most `most` requests at once, and at most a quarter of them from one address.
 
-    More are refused with status 503. Without the limit for one address, one slow client could use up the
-    limit. Addresses count as in `AddressLimit`.
+    More are refused with status 503. Without the limit for one address, one slow client could take all
+    of them. Addresses count as in `AddressLimit`.
 
     Args:
         app: the inner application.

@@ -45,7 +45,7 @@ def unpacked(stored: dict[str, Any], to: Path) -> Path:
 def test_a_home_of_the_first_version_goes_on(
     stored: dict[str, Any], tmp_path: Path, promise: Promise
 ) -> None:
-    """Its studies are of message format 1: the finished one is served, the waiting one is refused."""
+    """Its studies are of message format 1: one is finished and served, the other can only be cancelled."""
     home = unpacked(stored, tmp_path)
     with sqlite3.connect(home / DATABASE_FILE) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [("0001",)]
@@ -59,13 +59,15 @@ def test_a_home_of_the_first_version_goes_on(
         finished, waiting = StudyId.parse(stored["released"]), StudyId.parse(stored["waiting"])
         assert Digest.of(client.release(finished).release).hex() == stored["release_digest"]
         assert len(client.transcript(finished)) == stored["transcript_events"]
-        refusal = refused(partial(client.close_study, waiting, StudyAct("close", waiting).sign(user)))
-        assert refusal.slug == "state-corrupt"
-        assert "it has terms that this version refuses" in refusal.problem
-
         # The user is enrolled by a statement of format 1. Its next study goes from beginning to end.
         for letter, owner in zip("AB", owners, strict=True):
             world.enrol(owner, "owner", f"Hospital {letter} of today")
+        refusal = refused(partial(world.client(owners[0]).put_chunk, waiting, 1, 0, b"chunk"))
+        assert refusal.slug == "state-corrupt"
+        assert "this version refuses the terms of a stored study" in refusal.problem
+        client.cancel_study(waiting, StudyAct("cancel", waiting).sign(user))
+        assert client.study(waiting).state == "cancelled"
+
         world.with_new_key()
         study = world.open_study(named=False)
         for seed, owner in enumerate(owners):

@@ -439,7 +439,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
         [replace(log[0], kind="known")],
         [replace(log[0], kind="known"), *log],
     ):
-        with pytest.raises(IntegrityError, match="it was replaced"):
+        with pytest.raises(IntegrityError, match="the log was replaced"):
             verify(evidence | {"log": chained_again(other)})
     nothing: tuple[Any, ...] = (None, {}, [{}])
     for none in nothing:
@@ -451,7 +451,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
                 verify(evidence | {"state": str(state)})
     twice = [*log, replace(log[-1], kind="fitted"), log[-1]]
     for other in (twice, [*log, replace(log[0], kind="failed")]):
-        with pytest.raises(IntegrityError, match="its entries are not those of a study"):
+        with pytest.raises(IntegrityError, match="the log's entries are not those of a study"):
             verify(evidence | {"log": chained_again(other)})
     with pytest.raises(MessageError, match="no components"):
         verify(evidence | {"components": None})
@@ -524,7 +524,7 @@ def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: Us
         said_of(evidence["log"])
     own = SealedComponents(row.known_study, {}, EMPTY).sign(user.world.user)
     evidence["components"] = json.loads(own.encoded)
-    with pytest.raises(IntegrityError, match="it was replaced"):
+    with pytest.raises(IntegrityError, match="the log was replaced"):
         said_of(evidence["log"])
 
 
