@@ -27,7 +27,7 @@ from dpdpca_protocol.wire.signing import sign_statement
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WIDE = Budget.of_rho(Fraction(100), Fraction(1, 10**6))
-REFUSED = [{"mechanism": "wishart"}, {"calibration": "as-published"}, {"format": 2}, {"former_member": 1}]
+REFUSED = [{"mechanism": "wishart"}, {"calibration": "as-published"}, {"format": 1}, {"former_member": 1}]
 
 
 def join(scene: Scene) -> None:
@@ -198,7 +198,7 @@ def test_a_study_with_refused_terms_is_booked_without_an_amount_and_told(
 def test_what_the_head_knows_of_such_a_study_counts(make_scene: MakeScene) -> None:
     scene = make_scene()
     join(scene)
-    join_old(scene, Fraction(7, 100), format=2)
+    join_old(scene, Fraction(7, 100), format=1)
     before = scene.desk.home.ledger.read().live_rho
     lose_entries(scene)
     ledger, told = recovered(scene)
@@ -218,7 +218,7 @@ def test_the_withdrawal_from_such_a_study_is_still_believed(make_scene: MakeScen
 
 def test_entries_that_hold_need_no_manifest(make_scene: MakeScene) -> None:
     scene = make_scene()
-    folder = join_old(scene, Fraction(7, 100), format=2)
+    folder = join_old(scene, Fraction(7, 100), format=1)
     path = scene.desk.home.ledger.entries_path
     path.write_bytes(path.read_bytes() + b"{}\n")
     ledger, told = recovered(scene)
