@@ -237,14 +237,9 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "What the proxy shows contradicts a receipt that it signed.",
         "Keep both, and tell the data user and the other owners.",
     ),
-    "record-bound": ("An encoded record is longer than the bound allows.", "Report it: nothing was sent."),
     "record-count": (
         "The demo needs more records for this many owners.",
         "Give more records or fewer owners.",
-    ),
-    "record-negative": (
-        "The study says that no value is negative, and one is.",
-        "Correct the data, or ask for a study without `nonnegative`.",
     ),
     "release-implausible": (
         "Honest shares cannot lead to this release.",
