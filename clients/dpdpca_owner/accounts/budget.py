@@ -18,7 +18,7 @@ from dpdpca_protocol.wire.fields import malformed
 _GRID = 2**160
 """Costs of studies are multiples of 1/_GRID, so that a sum of thousands needs no more digits than one."""
 OUTSIDE_SHARE = Fraction(1, 1024)
-"""Part of a budget's δ that is reserved for what ρ does not cover: redrawn tails, re-randomisation, masks."""
+"""Part of a budget's δ that is reserved for what ρ does not cover: tails, re-randomisation, masks."""
 
 _RATIONAL = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
 
@@ -29,7 +29,7 @@ class Cost:
 
     Attributes:
         rho: exact ρ.
-        outside_delta: the total δ that ρ does not cover: masks, redrawn tails.
+        outside_delta: the total δ that ρ does not cover: masks and tails of the noise.
         releases: the number of releases.
         unproved: the number of releases without proved privacy, which an earlier version accepted. No ρ would
             be correct for these, so `rho` leaves them out, and what it guarantees does not include them.

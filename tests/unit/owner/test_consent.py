@@ -133,7 +133,7 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
     assert (facts["mechanism"], facts["calibration"]) == ("gaussian", "proved")
     assert "proved privacy: (ε, δ) = (1, 4e-08), replace-one (mechanism gaussian)" in text
     assert "continuous noise of this strength would give ε = 0.9" in text
-    assert "the redrawn tails" in text
+    assert "the tails of the noise" in text
 
 
 @pytest.mark.parametrize(
