@@ -99,7 +99,7 @@ class _LazyParts(TyperGroup):
 
 app = typer.Typer(
     cls=_LazyParts,
-    help="Principal components over the data of several owners who may not show it to each other.",
+    help="Principal components over the data of several owners who may not show their data to each other.",
     epilog="Example: dpdpca demo",
     pretty_exceptions_enable=False,
 )

@@ -2,8 +2,8 @@
 
 If a variable is misspelt, its default is used, and nobody notices: the proxy would keep its generation file
 elsewhere, and an owner would lose the second copy of its ledger's head. Services run unattended, so they
-refuse to start with an unknown variable. So do the other commands of the proxy, which write the same state.
-All other commands print a warning and continue.
+refuse to start with an unknown variable. The other commands of the proxy also refuse, because they write the
+same state. All other commands print a warning and continue.
 """
 
 import difflib

@@ -1,8 +1,8 @@
 """Converts keys and ciphertexts to and from `phe`, and lets an owner encrypt with `phe` alone.
 
-This is the only package that imports `phe` (GPLv3). It is an extra, and the core never needs it. Both
-libraries use the generator 1 + n and the same encoding of signed plaintexts, so a conversion changes types
-and no number.
+This is the only package that imports `phe` (GPLv3). This package is an extra, and the core never needs it.
+Both libraries use the generator 1 + n and the same encoding of signed plaintexts, so a conversion changes
+types and no number.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,8 @@ def to_phe_private(secret: SecretKey) -> PaillierPrivateKey:
 
 
 def from_phe_private(secret: PaillierPrivateKey) -> SecretKey:
-    """A phe secret key as ours. It can decrypt, but phe's primes are not suitable for the key of a study."""
+    """A phe secret key as ours. The key can decrypt, but phe's primes are not suitable for the key of a
+    study."""
     return SecretKey(mpz(secret.p), mpz(secret.q))
 
 

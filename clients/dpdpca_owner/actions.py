@@ -1,6 +1,6 @@
 """What each command of an owner does, apart from its command line. Functions take values and return values.
 
-The modules in `commands/` parse and print. They import this module only when a command runs.
+The modules in `commands/` parse and print. These modules import this one only when a command runs.
 """
 
 from collections.abc import Callable, Iterator
@@ -354,7 +354,7 @@ def joined(home: OwnerHome) -> list[StudyAddress]:
 def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tuple[Components, int]:
     """The published components of a study and the number of its records.
 
-    They are opened with this owner's key, and saved to `out` if it is given.
+    The components are opened with this owner's key, and saved to `out` if it is given.
     """
     found, manifest = _published(desk, address)
     records = record_count(found, manifest)

@@ -32,16 +32,16 @@ _UNIT = (
 )
 _TOWARDS_PROXY = (
     "The proxy alone draws the noise. The guarantee therefore does not hold against the proxy if it sees the"
-    " components. For this reason they are sent to the owners sealed."
+    " components. For this reason the components are sent to the owners sealed."
 )
 
 _OWNERS_DRAW = (
-    "It neither draws nor knows the noise. The guarantee therefore holds against the proxy too, and the"
-    " components may be published in clear."
+    "The proxy neither draws nor knows the noise. The guarantee therefore holds against the proxy too, and"
+    " the components may be published in clear."
 )
 
 _NOT_PUBLISHED = (
-    "The proxy draws noise, and the data user adds as much again before it reads the numbers. What the data"
+    "The proxy draws noise, and the data user adds the same amount before it reads the numbers. What the data"
     " user puts into the manifests of later rounds therefore tells the proxy no more than the guarantee"
     " allows."
 )
@@ -59,7 +59,7 @@ _MASKED_CONTENTS = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What the manifest's rules do to the owner's data. It stays on this machine.
+    """What the manifest's rules do to the owner's data. This result stays on this machine.
 
     Attributes:
         columns: the owner's column for each feature.
@@ -171,8 +171,8 @@ class ConsentSheet:
         if not self.manifest.release.has_components:
             towards = _NOT_PUBLISHED
         return [
-            f"{user} holds the secret key. It receives only the sum over all owners, once, with noise."
-            " The proxy does not give it the shares of single owners.",
+            f"{user} holds the secret key. The data user receives only the sum over all owners, once, with"
+            " noise. The proxy does not give it the shares of single owners.",
             f"{user} learns the exact total number of records of all owners.",
             f"{proxy} holds the ciphertexts but no key. {towards}",
             count,
@@ -303,7 +303,7 @@ class ConsentSheet:
     def records_rules(self) -> list[str]:
         manifest = self.manifest
         missing = (
-            "a record with a missing value is left out; it counts as public which records are complete"
+            "a record with a missing value is left out; which records are complete is treated as public"
             if manifest.missing == "reject"
             else "a missing value is replaced by the feature's centre; every record counts"
         )

@@ -141,7 +141,9 @@ class OwnerHome:
     def _check_made(self) -> None:
         if not self.keys.exist:
             raise NotFoundError(
-                "not-initialised", f"{self.path} has no owner's keys", "run: dpdpca owner init --name NAME"
+                "not-initialised",
+                f"{self.path} does not contain an owner's keys",
+                "run: dpdpca owner init --name NAME",
             )
 
     @property

@@ -1,6 +1,6 @@
 """Checks whether the cohort of a study includes an owner's share.
 
-Only what the proxy has signed counts, not what it says.
+Only statements that the proxy has signed count, not its unsigned answers.
 """
 
 from collections.abc import Sequence
@@ -64,16 +64,16 @@ def check_inclusion(
     Args:
         study, owner: the study, and the owner whose share is checked.
         proxy: raw Ed25519 key of the pinned proxy.
-        facts: the unsigned answer about the study. Its cohort is believed only if the transcript signs its
-            digest, and its state only if the transcript shows it.
-        transcript: events as received. It is not older than `facts`, unless `facts` say that the study is
-            open.
-        receipt: this owner's newest receipt, verified; None if it has none.
+        facts: the unsigned answer about the study. Its cohort is believed only if the signed transcript
+            contains its digest, and its state only if the transcript shows it.
+        transcript: events as received. The transcript is not older than `facts`, unless `facts` say that the
+            study is open.
+        receipt: this owner's newest receipt, verified; None if the owner has no receipt.
 
     Raises:
-        AuthenticationError: the proxy contradicts itself. Its transcript lacks a receipt that it signed, or
-            does not show the reported state; or its cohort lacks a share that it acknowledged, or includes
-            one that was withdrawn or never sent.
+        AuthenticationError: the proxy contradicts itself. The proxy's transcript lacks a receipt that the
+            proxy signed, or does not show the reported state; or its cohort lacks a share that it
+            acknowledged, or includes one that was withdrawn or never sent.
         MessageError: the transcript is broken.
     """
     events = verify_transcript(transcript, study, proxy)

@@ -1,7 +1,7 @@
 """Pins: the keys of other parties, as this owner first saw them.
 
 If a party changes its key and a statement signed with both the old and the new key proves this, the pin
-follows. It never returns to an old key. Any other change is refused until a person resolves it by hand.
+follows. A pin never returns to an old key. Any other change is refused until a person resolves it by hand.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +39,12 @@ class PinnedParty:
 
     @property
     def met(self) -> str:
-        """Since when it is known, in words."""
-        return f"{self.since}, has changed its key since, as both keys attest" if self.former else self.since
+        """Since when the party is known, in words."""
+        return (
+            f"{self.since}; it has changed its key since, with a statement signed by both keys"
+            if self.former
+            else self.since
+        )
 
 
 class Pins:
@@ -58,7 +62,7 @@ class Pins:
         """The proxy at `url`.
 
         Raises:
-            NotFoundError: this owner is not enrolled there.
+            NotFoundError: this owner is not enrolled at this proxy.
             AuthenticationError: `proxy-pinned-twice`, two spellings of the address have different keys.
         """
         return self._need_proxy(url).card
@@ -79,7 +83,7 @@ class Pins:
             Whether the key changed.
 
         Raises:
-            AuthenticationError: no statements lead to it, or it was replaced before.
+            AuthenticationError: no statements lead to the key in `card`, or this key was replaced before.
         """
         pinned = self._need_proxy(url)
         given_up = self._proxies.given_up(pinned, ProxyCard.parse(card).identity, rotations)
@@ -91,7 +95,7 @@ class Pins:
         """Whether `url` is pinned already, with the key of `card`.
 
         Raises:
-            AuthenticationError: it is pinned with another key.
+            AuthenticationError: `url` is pinned with another key.
         """
         return self._proxies.check(url, card.identity)
 
@@ -226,7 +230,8 @@ def _pinned_proxy(path: Path) -> _PinnedProxy:
 def _check(
     path: Path, kind: str, name: str, ed25519: bytes, rotations: Rotations | None, *, may_be_former: bool
 ) -> PinnedParty | None:
-    """The pin at `path`, after following rotations. Raises AuthenticationError if its key is different."""
+    """The pin at `path`, after following rotations. Raises AuthenticationError if the pin has a different
+    key."""
     if not path.exists():
         return None
     body = load(path, "ed25519", "name", "since", optional="former")
@@ -252,7 +257,7 @@ def _check(
             f"{kind}-key-changed",
             f"{what} has been known here since {pinned.since} under another key"
             f" (then: {fingerprint_words(pinned.ed25519)}; now: {fingerprint_words(ed25519)})",
-            f"ask them; only after they have confirmed the new words, delete {path}",
+            f"ask that party; only after it has confirmed the new words, delete {path}",
         )
     former = (*pinned.former, pinned.ed25519, *(link.identity.ed25519 for link in chain[:-1]))
     followed = PinnedParty(pinned.name, ed25519, pinned.since, former)

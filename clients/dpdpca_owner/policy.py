@@ -1,5 +1,5 @@
-"""The owner's policy: a file in which the owner writes what it agrees to. Nothing overrides it, not even
---yes.
+"""The owner's policy: a file in which the owner writes what it agrees to. Nothing overrides the policy, not
+even --yes.
 
 Every study is checked against the policy before anything is read, asked or sent. If the file has a member
 that this version does not know, or a value out of range, no study can be joined until the file is corrected.
@@ -51,7 +51,7 @@ DEFAULT_POLICY = f"""\
 # Lower the figures to what your board has agreed to. A line that you delete keeps the value shown here.
 
 [study]                      # limits for one study
-max_epsilon = 10             # 1 is a strong guarantee; 10 is about the largest value that still is one
+max_epsilon = 10             # 1 is a strong guarantee; 10 is about the largest useful value
 max_delta = 1e-5
 max_features = 10000         # encoded columns; a categorical feature has one column for each level
 min_owners = 3               # smallest cohort; with two owners, each learns the other's noisy statistics
@@ -66,7 +66,7 @@ delta = 1e-6
 
 [data]
 # By default, records are recognised by their content, and changed records have a budget of their own. If you
-# give a name here, everything with which this owner joins counts as one data set, whatever the files contain:
+# give a name here, all records with which this owner joins count as one data set, whatever the files contain:
 # dataset = "patients"
 
 # Owners that you know. If you list any, only listed owners count towards min_owners, and a masked study may

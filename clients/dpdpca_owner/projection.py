@@ -31,7 +31,7 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
     """The components in a published statement, opened with this owner's key.
 
     Raises:
-        AuthenticationError: the study's data user did not sign them.
+        AuthenticationError: the study's data user did not sign the components.
         NotFoundError: there is no copy for this owner.
         CryptographicError, MessageError: the copy cannot be opened, belongs to another study, or has other
             features than the manifest.
@@ -69,7 +69,7 @@ def _check_terms(components: Components, manifest: Manifest) -> None:
         raise MessageError(
             "components-differ",
             "the published components do not match the manifest: features, units or counts differ",
-            "do not use them; ask the data user",
+            "do not use these components; ask the data user",
         )
 
 

@@ -2,9 +2,9 @@
 
 1. The lines before the first invalid line are kept.
 2. Each study to which this owner has sent a share, according to its other files, is booked if those lines do
-   not contain it. Then what its last receipt proves is booked.
-3. The head, beside the ledger or in the witness folder, may say that more ρ was live than all this. Then the
-   rest is booked as lost and counts in every data set: what is in doubt counts as spent.
+   not contain it. What the last receipt of such a study proves is booked as well.
+3. The head, beside the ledger or in the witness folder, may say that more ρ was live than these entries
+explain. The difference is then booked as lost and counts in every data set: what is in doubt counts as spent.
 
 The refused file is kept beside the new one.
 """

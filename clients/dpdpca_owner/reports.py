@@ -37,7 +37,8 @@ class Report:
 
 
 def status(desk: Desk, address: StudyAddress) -> Report:
-    """The status of a study, asked of the proxy. What the proxy has signed is booked if the ledger lacks it.
+    """The status of a study, as the proxy reports it. What the proxy has signed is booked if the ledger lacks
+    it.
 
     Raises:
         AuthenticationError: the proxy contradicts what it signed for this owner.

@@ -20,7 +20,8 @@ def rotate_keys(desk: Desk, passphrase: bytes | None) -> Owner:
         The owner with the new keys.
 
     Raises:
-        UnavailableError: a proxy cannot be reached. The old keys stay in use until all proxies know the new.
+        UnavailableError: a proxy cannot be reached. The old keys stay in use until all proxies know the new
+            ones.
     """
 
     def announce(statement: Statement) -> None:

@@ -1,4 +1,4 @@
-"""The chunks of a share. They are encrypted ahead, and kept on disk until the receipt arrives."""
+"""The chunks of a share. Chunks are encrypted ahead of time, and kept on disk until the receipt arrives."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -79,9 +79,11 @@ def prepare_blindings(
     workers: int = 1,
     on_made: OnEncrypted = lambda count: None,
 ) -> int:
-    """Make an encryption of 0 ahead for every ciphertext of a share that has none. Returns how many are new.
+    """Make an encryption of 0, ahead of time, for every ciphertext of a share that has none yet. Returns how
+    many are new.
 
-    Adding a plaintext to an encryption of 0 takes microseconds. Each is used for one ciphertext only.
+    Adding a plaintext to an encryption of 0 takes microseconds. Each encryption of 0 is used for one
+    ciphertext only.
 
     Args:
         signed, folder, randomness, executor, workers: as for `share_chunks`.

@@ -22,8 +22,7 @@ class OpenedStudy:
 
     Attributes:
         signed: the manifest, with its signature, figures and modulus checked.
-        proxy: the pinned proxy. It is the one in the manifest, which may name an earlier or a later key of
-        it.
+        proxy: the pinned proxy. The manifest names this proxy, possibly with an earlier or a later key.
         user_since: when this owner first saw the data user's key; None at first contact.
         owners_since: for each raw Ed25519 key of a named owner, when this owner first joined a study with it.
     """
@@ -49,10 +48,10 @@ def open_study(
     """Fetch a study's manifest and verify everything about it that this owner can.
 
     1. The data user that the manifest names has signed it, and its figures equal those computed again here.
-    2. Its modulus is suitable and proved, and no other study of this owner used it (attacks A5 and A10).
-    3. Its hash is the study id that the owner was given (attack A11).
-    4. The proxy that it names is the one that this owner has pinned for this address.
-    5. Its data user has the same key as at first contact, or one to which rotation statements lead.
+    2. The manifest's modulus is suitable and proved, and no other study of this owner used it (attacks A5 and
+    A10). 3. The manifest's hash is the study id that the owner was given (attack A11). 4. The proxy that it
+    names is the one that this owner has pinned for this address. 5. The data user has the same key as at
+    first contact, or one to which rotation statements lead.
 
     `say` receives a note if the proxy has changed its pinned key.
 
@@ -108,7 +107,7 @@ def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[
 def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manifest:
     """The manifest of a study, after checking its signature, its id and that its proxy is pinned here.
 
-    Its figures and its modulus are not checked again, because nothing will be sent.
+    The figures and the modulus are not checked again, because nothing will be sent.
 
     Raises:
         AuthenticationError: the manifest belongs to another study or to another proxy.
@@ -120,7 +119,8 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
         raise AuthenticationError(
             "wrong-study",
             "the manifest that the proxy sent does not belong to this study id, or names another proxy",
-            "if the proxy has new keys, run: dpdpca owner review; else tell its operator and the data user",
+            "if the proxy has new keys, run: dpdpca owner review; otherwise tell the proxy's operator and"
+            " the data user",
         )
     return manifest
 

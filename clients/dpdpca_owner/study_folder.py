@@ -1,9 +1,9 @@
 """The files that an owner keeps for one study: manifest, plan of the share, receipts and, for a while,
 chunks.
 
-Encryption is randomised, so an interrupted share can only be resumed with the same ciphertexts. They stay
-here, unsealed, until the proxy's receipt is verified. Only the data user's key can decrypt them, and it is
-not on this machine.
+Encryption is randomised, so an interrupted share can only be resumed with the same ciphertexts. The
+ciphertexts stay here, unsealed, until the proxy's receipt is verified. Only the data user's key can decrypt
+them, and it is not on this machine.
 """
 
 import shutil
@@ -43,7 +43,7 @@ class Plan:
 
 
 class StudyFolder:
-    """The files of one study. Its methods take no lock themselves: hold `locked` while a share changes."""
+    """The files of one study. The methods take no lock themselves: hold `locked` while a share changes."""
 
     def __init__(self, path: Path, study: StudyId) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class StudyFolder:
         """A lock, so that only one command at a time changes the study's share.
 
         Raises:
-            ConflictError: another command holds it.
+            ConflictError: another command holds the lock.
         """
         busy = ConflictError(
             "busy", "another command of this owner is working on this study", "wait until it has ended"
@@ -63,7 +63,8 @@ class StudyFolder:
     # Manifest and plan
 
     def manifest(self) -> bytes | None:
-        """The signed manifest with which this owner joined, or None. It must be opened like any other."""
+        """The signed manifest with which this owner joined, or None. The stored manifest must be checked like
+        any other."""
         path = self.path / "manifest.json"
         if not path.exists():
             return None
@@ -150,7 +151,8 @@ class StudyFolder:
         return path.exists() and _read_checked(path) is not None
 
     def save_blindings(self, index: int, encoded: bytes) -> None:
-        """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads them can decrypt that chunk."""
+        """Keep encryptions of 0 for the ciphertexts of a chunk. Whoever reads these encryptions can decrypt
+        the chunk."""
         private_dir(self._blindings_path(index).parent)
         _write_checked(self._blindings_path(index), encoded)
 

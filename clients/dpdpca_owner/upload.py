@@ -1,8 +1,8 @@
 """Sends a share: plans it, encrypts, seals and sends its chunks, signs it, and verifies the receipt.
 
-It also withdraws a share. If something interrupts it, running it again continues where it stopped. Every
-statement and every chunk is on this machine's disk before it is sent. One share version never stands for two
-different shares.
+This module also withdraws a share. If something interrupts a join, running it again continues where it
+stopped. Every statement and every chunk is on this machine's disk before it is sent. One share version never
+stands for two different shares.
 """
 
 from collections.abc import Callable
@@ -87,8 +87,9 @@ class ShareSender:
 
         Args:
             contribution: what is sent.
-            reserve: books the study in the ledger. It is called before any part of the share is made, kept or
-                sent, and not at all if the proxy has the share already. If it raises, nothing happens.
+            reserve: books the study in the ledger. `reserve` is called before any part of the share is made,
+                kept or sent, and not at all if the proxy has the share already. If `reserve` raises an error,
+                nothing happens.
             watcher: receives progress.
 
         Raises:
@@ -143,7 +144,7 @@ class ShareSender:
         return Settled(Outcome.DONE, receipt)
 
     def _receipt_of(self, facts: ShareFacts) -> Receipt | None:
-        """The newest receipt that either side holds, stored if it is news; for our own statement only."""
+        """The newest receipt that either side holds, if it is for our own statement. A new one is stored."""
         ours = self._folder.last_receipt(self._proxy.ed25519)
         if facts.receipt is None:
             if ours is not None and ours.subject == "share":

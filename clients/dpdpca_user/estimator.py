@@ -26,7 +26,7 @@ _NO_NUMBERS = (str, bytes, date, time, timedelta, np.datetime64, np.timedelta64)
 
 
 class ParameterError(UsageError, ValueError):
-    """A parameter is out of range. It is also a `ValueError`, as users of scikit-learn expect."""
+    """A parameter is out of range. This error is also a `ValueError`, as users of scikit-learn expect."""
 
 
 class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -132,7 +132,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             return _finite((scores @ self.components_) * self.scale_ + self.center_)
 
     def _rows(self, X: Any, *, reset: bool = False) -> Floats:
-        """(n, d) finite numbers; `reset` is true when the estimator is being fitted to them."""
+        """(n, d) finite numbers; `reset` is true when the estimator is being fitted to the rows."""
         with np.errstate(over="ignore", invalid="ignore"):  # scikit-learn sums up all values to find a NaN
             if not is_table(X):
                 check_numbers(X)
@@ -152,7 +152,7 @@ def positive_parameter(value: Any, what: str) -> Fraction:
     """The exact value of a finite parameter above 0.
 
     Raises:
-        ParameterError: it is not a finite number above 0.
+        ParameterError: the value is not a finite number above 0.
     """
     if isinstance(value, bool | np.timedelta64) or not isinstance(value, Real):
         raise ParameterError("bad-argument", f"{what} must be a number")
@@ -265,7 +265,7 @@ class FederatedPCA(NoisyPCA):
         """Fetch the model. If a pipeline passes rows, only their columns are checked.
 
         Raises:
-            NotFoundError: the service has no model of this study, or not yet.
+            NotFoundError: the service has no model of this study, or does not have it yet.
             UnavailableError: the service does not answer.
         """
         from dpdpca_user.service_client import ServiceClient, find_url

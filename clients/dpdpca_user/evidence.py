@@ -1,8 +1,8 @@
 """What a data user checks about a release: online when it arrives, and offline at any later time.
 
-Nothing that a proxy sends is trusted. Each step below refuses with its own error. The caller gets a release
-in which every statement is signed by the right party and agrees with the others. The decrypted numbers are
-checked later (`dpdpca_protocol.result.components.check_scatter`).
+Nothing that a proxy sends is trusted. Each step below refuses a wrong statement with its own error. The
+caller gets a release in which every statement is signed by the right party and agrees with the others. The
+decrypted numbers are checked later (`dpdpca_protocol.result.components.check_scatter`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -56,8 +56,8 @@ def verify_manifest(
     """The manifest with this id, if this data user signed it and it names the pinned proxy.
 
     Raises:
-        MessageError, PolicyError, CryptographicError: as `open_manifest`, or it belongs to another study.
-        AuthenticationError: it names another data user or another proxy.
+        MessageError, PolicyError, CryptographicError: as `open_manifest`, or the manifest belongs to another
+        study. AuthenticationError: the manifest names another data user or another proxy.
     """
     signed = open_manifest(untrusted, key_rules=key_rules)
     if signed.study_id != study:
@@ -68,7 +68,7 @@ def verify_manifest(
         raise AuthenticationError(
             "proxy-key-changed",
             "the manifest names a proxy key that is not the pinned one",
-            "compare the proxy's twelve words with its operator",
+            "compare the proxy's twelve words with the proxy's operator",
         )
     return signed
 
@@ -97,16 +97,16 @@ def verify_release(
     """Check the signed statements of a release, in this order:
 
     1. The manifest's proxy signed the release statement, for this study and this kind of release.
-    2. Its cohort digest is that of the owners it lists. No owner is listed twice, and their number is one
-    that
+    2. The statement's cohort digest is that of the owners it lists. No owner is listed twice, and their
+    number is one that
        the manifest allows.
     3. Each listed owner signed a share statement for this study, with the listed version and digest and with
        the number of chunks that the manifest requires. If the manifest names participants, the owner is one
        of them. No two owners have a chunk in common.
     4. Masked only: the count challenge is for this cohort, and N is what this data user answered.
     5. The transcript is an unbroken chain that the proxy signed. It begins with this manifest, its receipts
-       before closing are exactly those of the cohort, and it names this release. Masked only: it names that
-       challenge and that answer.
+       before closing are exactly those of the cohort, and it names this release. Masked only: the transcript
+       names this challenge and this answer.
 
     Args:
         signed: a verified manifest.
@@ -142,7 +142,7 @@ def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: Relea
     """Refuse a chunk that is not the one that the proxy signed, or that is not safe to decrypt.
 
     Raises:
-        MessageError: its length is not that of chunk `index` according to the manifest.
+        MessageError: the length is not the one that the manifest gives to chunk `index`.
         CryptographicError: `chunk-differs`, or as `check_ciphertexts`.
     """
     if Digest.of(chunk) != release.chunk_digests[index]:

@@ -148,7 +148,7 @@ class UserHome:
         """The proxy at `url`, or the only one if `url` is None.
 
         Raises:
-            NotFoundError: this data user is not enrolled there.
+            NotFoundError: this data user is not enrolled at this proxy.
             PolicyError: there are several proxies and none was named.
             AuthenticationError: `proxy-pinned-twice`, several keys are pinned for one address.
         """
@@ -213,7 +213,7 @@ class UserHome:
     def _not_made(self) -> NotFoundError:
         return NotFoundError(
             "not-initialised",
-            "this home has no data user's keys",
+            "this home folder does not contain a data user's keys",
             "run: dpdpca user init --name NAME",
             place=str(self.folder),
         )

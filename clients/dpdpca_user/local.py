@@ -60,14 +60,14 @@ class DPPCA(NoisyPCA):
     Args:
         n_components: how many components to keep; None for all.
         bounds: public bounds of the features: (lower, upper) for all, or one such pair for each feature.
-            Required. They must come from knowledge of the quantities and never from the data. Values outside
-            are moved to the bound.
+            Required. Bounds must come from knowledge of the quantities and never from the data. Values
+            outside are moved to the bound.
         epsilon, delta: privacy of this one fit, with relation replace-one and the number of rows public.
             `delta=None` means min(10⁻⁶, 1/n²). Every further fit on the same rows spends as much again.
-        clip_norm: r, bound on the 2-norm of a scaled row. It may not exceed the norm of the longest row that
-            bounds and centres allow: √d if centres are in the middle, 2 √d if they are at an end. None means
-            0.35 √d, a rule that does not depend on the data. Noise grows with r², so a lower value is usually
-            better than a higher one.
+        clip_norm: r, bound on the 2-norm of a scaled row. The clip norm may not exceed the norm of the
+            longest row that bounds and centres allow: √d if centres are in the middle, 2 √d if they are at an
+            end. None means 0.35 √d, a rule that does not depend on the data. Noise grows with r², so a lower
+            value is usually better than a higher one.
         centres: public guess of the mean, one number for each feature; None for the middle of the bounds.
         scaling: "range" divides each feature by its half-range, "common" divides all by the largest one.
         sum_weight: a/K in (0, 2], the weight of the mean in the budget; 0.05 if the centres are good.
@@ -197,7 +197,7 @@ class DPPCA(NoisyPCA):
             raise ParameterError(
                 "bounds-missing",
                 "public bounds of the features are required, because bounds taken from the data would leak"
-                " it",
+                " the data",
                 "give bounds=(lower, upper), or one such pair for each feature",
             )
         try:

@@ -68,7 +68,7 @@ def verify_evidence(
 
 
 def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: VerifiedRelease) -> str:
-    """Check that this data user's own log is complete, contains the study, and was not written anew.
+    """Check that this data user's own log is complete, contains the study, and was not replaced by another.
 
     The statements of the study may name heads of the log, signed by this data user; the log must contain
     them.
@@ -104,7 +104,7 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
     course = _course(str(evidence.get("state")), signed.manifest.release.needs_count)
     signed_heads = [head for head in named if head is not None]
     if not set(signed_heads) <= set(heads):
-        raise _broken_log("it was written anew: it lacks a head that was signed in this study")
+        raise _broken_log("it was replaced: it lacks a head that was signed in this study")
     found = [entry.kind for entry in log if entry.subject in subjects]
     if found[:1] == ["known"]:  # the study began before there was a log
         found = found[1:]

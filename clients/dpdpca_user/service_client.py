@@ -22,9 +22,9 @@ from dpdpca_user.home import UserHome
 TOKEN_FILE_VARIABLE = "DPDPCA_USER_TOKEN_FILE"  # noqa: S105  # the name of a variable, not a secret
 _LIMIT_BYTES = 512 * 1024 * 1024
 _GROWTH = 6
-"""Bytes as Python's objects for each byte of an answer, which is our own service's."""
+"""The bytes of memory as Python objects for each byte of an answer of our own service."""
 _PATIENCE = Patience(seconds=5.0)
-_START = "start it with: dpdpca user serve"
+_START = "start the service with: dpdpca user serve"
 
 
 def find_url(environment: Mapping[str, str] = os.environ) -> str:
@@ -54,8 +54,8 @@ class ServiceClient:
         patience: how long to try again if the service answers that it is busy.
         transport: for tests.
 
-    Every method raises the DpdpcaError that the service's problem document names. It raises UnavailableError
-    if nobody answers, and AuthenticationError if the peer is not the service.
+    Every method raises the DpdpcaError that the service's problem document names. A method raises
+    UnavailableError if nobody answers, and AuthenticationError if the peer is not the service.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ServiceClient:
         scales: bool = False,
         again: bool = False,
     ) -> dict[str, Any]:
-        """Submit the base draft of a chain. The same draft returns the same chain, unless `again`."""
+        """Submit the base draft of a chain. The same draft returns the same chain, unless `again` is true."""
         flags = {"publish": publish, "scales": scales, "again": again}
         query = {name: "true" if value else "false" for name, value in flags.items()}
         query |= {"proxy": proxy} if proxy else {}

@@ -27,7 +27,7 @@ _END = "<!-- end of messages -->"
 
 
 def written(name: str) -> str:
-    """The page as the code would have it."""
+    """The page as the code generates it."""
     mark = _MARK if name.endswith(".md") else ""
     return f"{mark}{PAGES[name]().rstrip()}\n"
 
@@ -36,8 +36,8 @@ def with_messages(specification: str) -> str:
     """The specification with the tables of all messages between its two marks."""
     before, begin, rest = specification.partition(_BEGIN)
     _, end, after = rest.partition(_END)
-    assert begin, "the first mark of the messages is gone"
-    assert end, "the last mark of the messages is gone"
+    assert begin, "the mark at the start of the messages is missing"
+    assert end, "the mark at the end of the messages is missing"
     return f"{before}{_BEGIN}\n\n{messages.section()}\n\n{_END}{after}"
 
 

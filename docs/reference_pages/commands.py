@@ -7,9 +7,10 @@ from dpdpca_cli.main import PARTS, app, version
 from reference_pages.markdown import code, fenced, plain, table
 
 _INTRODUCTION = """
-Every command has `--help`. Commands that print facts have `--json`. The exit status is 0 when the command
-has done its work, 1 when it failed, 2 when it was called wrongly, and 130 when it was interrupted. An error
-is one line on standard error; `--debug`, anywhere on the line, adds the traceback.
+Every command accepts `--help`. Commands that print facts also accept `--json`. The exit status is 0 if the
+command succeeded, 1 if it failed, 2 if its arguments were wrong, and 130 if it was interrupted. A command
+prints an error as one line on standard error. The option `--debug`, anywhere on the command line, adds the
+traceback.
 """
 
 

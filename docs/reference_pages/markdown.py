@@ -7,7 +7,7 @@ _MARKUP = re.compile(r"([\\*_<>\[\]])")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of a table whose cells are Markdown; an empty list where there is no row."""
+    """The lines of a table whose cells are Markdown; an empty list if there are no rows."""
     lines = [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in rows]
     if not lines:
         return []
@@ -23,7 +23,7 @@ def code(text: object) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that shows as it is; what stands between backticks is left alone."""
+    """Text with its markup characters escaped, except between backticks."""
     parts = text.split("`")
     return "`".join(part if index % 2 else _MARKUP.sub(r"\\\1", part) for index, part in enumerate(parts))
 
@@ -33,5 +33,5 @@ def fenced(text: str, language: str = "text") -> list[str]:
 
 
 def anchor(words: str) -> str:
-    """The anchor that a heading of letters, digits and hyphens gets."""
+    """The anchor of a heading of letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9_]+", "-", words.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""Each signed message as one table, from the JSON Schema of its body and the meanings that stand here."""
+"""Each signed message as one table, from the JSON Schema of its body and the meanings in this module."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,20 +8,22 @@ from reference_pages.markdown import code, plain, table
 from reference_pages.terms import kind
 
 Meanings = Mapping[str, tuple[str, str]]
-"""Member → what it means, and what is refused beside a wrong form."""
+"""Member → its meaning, and the reasons for a refusal besides a wrong form."""
 
-_STUDY: Final = ("the study", "`malformed` where it is not the study of the path")
-_LOG: Final = ("newest digest of the signer's own log (section 7)", "may be left out")
-_TIME: Final = ("when, by the signer's clock", "")
-_OWN_KEY: Final = ("the signer's own Ed25519 key", "`malformed` where another key has signed")
-_SEALING: Final = ("X25519 key, to which others seal", "`unfit-sealing-key` where its order is low")
+_STUDY: Final = ("id of the study", "`malformed` if the path names another study")
+_WRONG_STUDY: Final = ("id of the study", "`wrong-study` if the message is for another study")
+_COHORT: Final = "digest of the cohort"
+_LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
+_TIME: Final = ("the time, by the signer's clock", "")
+_OWN_KEY: Final = ("the signer's own Ed25519 key", "`malformed` if another key has signed")
+_SEALING: Final = ("X25519 key to which others seal messages", "`unfit-sealing-key` if the key has low order")
 
 MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "proxy": (
-        "The proxy's card, signed by the proxy.",
+        "The proxy's card. Signed by the proxy.",
         {
-            "name": ("how the proxy calls itself", ""),
-            "url": ("its public address", ""),
+            "name": ("the proxy's name for itself", ""),
+            "url": ("public address of the proxy", ""),
             "ed25519": _OWN_KEY,
             "x25519": _SEALING,
         },
@@ -29,28 +31,35 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "enrolment": (
         "A party introduces itself to one proxy. Signed by that party.",
         {
-            "role": ("what it will be", "`invitation-unknown` where the invitation is for another role"),
-            "name": ("how it calls itself; others see the name in the invitation", ""),
-            "ed25519": (_OWN_KEY[0], "`malformed` where another key has signed; `already-enrolled`"),
+            "role": ("role of the party", "`invitation-unknown` if the invitation is for another role"),
+            "name": ("the party's name for itself; others see the name in the invitation", ""),
+            "ed25519": (
+                _OWN_KEY[0],
+                f"{_OWN_KEY[1]}; `already-enrolled` if the key is enrolled already",
+            ),
             "x25519": _SEALING,
-            "proxy": ("the proxy's Ed25519 key", "`wrong-proxy`"),
+            "proxy": ("Ed25519 key of the proxy", "`wrong-proxy` if the key is that of another proxy"),
         },
     ),
     "share": (
-        "An owner's share is whole. Signed by the owner.",
+        "An owner states that its share is complete. Signed by the owner.",
         {
             "study": _STUDY,
             "owner": _OWN_KEY,
             "version": (
-                "rises with each replacement and withdrawal",
-                "`share-version-not-newer`, `too-many-versions`; `statement-differs` for a second statement",
+                "number that rises with each replacement or withdrawal",
+                "`share-version-not-newer` if the version does not rise; `too-many-versions`; "
+                "`statement-differs` if this version has another statement",
             ),
-            "chunk_count": ("number of chunks", "`malformed` where it is not the length of `chunk_digests`"),
+            "chunk_count": (
+                "number of chunks",
+                "`malformed` if the number is not the length of `chunk_digests`",
+            ),
             "chunk_digests": (
-                "SHA-256 of each chunk, unsealed, in order",
-                "`share-incomplete` where a chunk is missing, `chunk-differs` where it has another digest",
+                "SHA-256 of each chunk before sealing, in order",
+                "`share-incomplete` if a chunk is missing; `chunk-differs` if a chunk has another digest",
             ),
-            "x25519": ("key to which the components will be sealed", _SEALING[1]),
+            "x25519": ("X25519 key to which the components will be sealed", _SEALING[1]),
             "log": _LOG,
         },
     ),
@@ -59,105 +68,149 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         {
             "study": _STUDY,
             "owner": _OWN_KEY,
-            "version": ("above that of the share", "`share-version-not-newer`, `statement-differs`"),
+            "version": (
+                "version number above that of the share",
+                "`share-version-not-newer` if the version is not above the share's; "
+                "`statement-differs` if this version has another statement",
+            ),
             "log": _LOG,
         },
     ),
     "receipt": (
-        "The proxy has a share, or has deleted it. Signed by the proxy.",
+        "The proxy confirms that it has a share, or that it has deleted a share. Signed by the proxy.",
         {
-            "study": ("the study", "not the owner's study"),
-            "owner": ("id of the owner", "not this owner"),
-            "version": ("version of the statement", "not the version that was sent"),
-            "subject": ("what the receipt is for", ""),
-            "statement": ("digest of the owner's statement", "not the digest of what was sent"),
+            "study": ("id of the study", "refused if the study is not the owner's"),
+            "owner": ("id of the owner", "refused if the owner is not the recipient"),
+            "version": ("version of the statement", "refused if the version is not the one that was sent"),
+            "subject": ("the kind of statement that is confirmed", ""),
+            "statement": (
+                "digest of the owner's statement",
+                "refused if the digest is not that of the sent statement",
+            ),
             "time": _TIME,
         },
     ),
     "close": (
-        "Close the study now. Signed by the data user.",
-        {"study": (_STUDY[0], f"{_STUDY[1]}; `cohort-too-small`, `wrong-state`")},
+        "The data user asks the proxy to close the study now. Signed by the data user.",
+        {"study": (_STUDY[0], f"{_STUDY[1]}; `cohort-too-small`; `wrong-state`")},
     ),
     "cancel": (
-        "End the study without a release. Signed by the data user.",
-        {"study": (_STUDY[0], f"{_STUDY[1]}; `noise-already-drawn`, `wrong-state`")},
+        "The data user asks the proxy to end the study without a release. Signed by the data user.",
+        {"study": (_STUDY[0], f"{_STUDY[1]}; `noise-already-drawn`; `wrong-state`")},
     ),
     "count-challenge": (
-        "The encrypted number of records of a masked study. Signed by the proxy.",
+        "The proxy sends the encrypted number of records of a masked study. Signed by the proxy.",
         {
-            "study": ("the study", "`wrong-study`"),
-            "cohort": ("digest of the cohort", "`cohort-differs`"),
-            "ciphertext": ("E[N], re-randomised; as long as a ciphertext of the study", "not a ciphertext"),
+            "study": _WRONG_STUDY,
+            "cohort": (_COHORT, "`cohort-differs` if the study closed with another cohort"),
+            "ciphertext": (
+                "E[N], re-randomised, with the length of a ciphertext of the study",
+                "refused if the value is not a ciphertext",
+            ),
         },
     ),
     "count-answer": (
-        "The number of records with its proof. Signed by the data user.",
+        "The data user states the number of records and proves it. Signed by the data user.",
         {
             "study": _STUDY,
-            "challenge": ("digest of the challenge", "`malformed` where it is another challenge"),
-            "records": ("N", "`count-out-of-range` where the manifest does not allow it"),
+            "challenge": ("digest of the challenge", "`malformed` if the study has another challenge"),
+            "records": (
+                "N, the number of records",
+                "`count-out-of-range` if the manifest does not allow this number",
+            ),
             "randomizer": (
-                "the n-th root of E[N]·(1+n)^(−N); as long as the modulus",
-                "`count-proof-false`; `count-already-answered` for another answer",
+                "the n-th root of E[N]·(1+n)^(−N), with the length of the modulus",
+                "`count-proof-false` if the proof is invalid; "
+                "`count-already-answered` if the first answer was different",
             ),
             "log": _LOG,
         },
     ),
     "release": (
-        "What the proxy releases, once. Signed by the proxy.",
+        "The proxy lists what it releases, once. Signed by the proxy.",
         {
-            "study": ("the study", "`wrong-study`"),
-            "release": ("the kind of release", "`wrong-study` where it is not the manifest's"),
-            "cohort": ("digest of the cohort", "`cohort-differs` where it is not that of `owners`"),
+            "study": _WRONG_STUDY,
+            "release": ("kind of the release", "`wrong-study` if the manifest states another kind"),
+            "cohort": (_COHORT, "`cohort-differs` if the digest is not that of `owners`"),
             "owners": (
                 "`{owner, version, statement}` of each owner in the cohort",
-                "`cohort-differs` where an owner stands there twice, or the manifest does not name it",
+                "`cohort-differs` if an owner appears twice or is not allowed by the manifest",
             ),
-            "chunk_digests": ("SHA-256 of each chunk, in order", "a chunk with another digest"),
-            "records": ("N, in a masked release only", "`count-differs` where another number was proved"),
+            "chunk_digests": ("SHA-256 of each chunk, in order", "refused if a chunk has another digest"),
+            "records": (
+                "N, the number of records; only in a masked release",
+                "`count-differs` if another number was proved",
+            ),
         },
     ),
     "components": (
-        "The components on their way back to the owners. Signed by the data user.",
+        "The data user returns the components to the owners. Signed by the data user.",
         {
-            "study": (_STUDY[0], f"{_STUDY[1]}; `components-differ` where others were published"),
-            "sealed": ("id of each owner in the cohort → its copy, sealed to that owner", "`malformed`"),
+            "study": (_STUDY[0], f"{_STUDY[1]}; `components-differ` if other components were published"),
+            "sealed": (
+                "map from the id of each owner in the cohort to a copy sealed to that owner",
+                "`malformed` if the ids are not those of the cohort",
+            ),
             "log": _LOG,
         },
     ),
     "rotation": (
-        "A key gives way to another one. Signed by the old key.",
+        "A party replaces an identity key by a new one. Signed by the old key.",
         {
-            "role": ("whose key it is", "`malformed` where the caller has another role"),
-            "version": ("rises from rotation to rotation of a party", "`rotation-not-newer`"),
+            "role": ("role of the party", "`malformed` if the caller has another role"),
+            "version": (
+                "number that rises with each rotation of the party",
+                "`rotation-not-newer` if the version does not rise",
+            ),
             "previous": (
                 "the old Ed25519 key",
-                "`malformed` where another key has signed; `already-rotated`",
+                f"{_OWN_KEY[1]}; `already-rotated` if the key has a successor",
             ),
-            "ed25519": ("the new Ed25519 key", "`malformed` where it is the old one; `already-enrolled`"),
+            "ed25519": (
+                "the new Ed25519 key",
+                "`malformed` if it is also the old key; `already-enrolled` if the key is enrolled already",
+            ),
             "x25519": ("the new X25519 key", _SEALING[1]),
             "time": _TIME,
-            "acceptance": ("signature of the new key (section 11)", "`bad-signature`"),
+            "acceptance": (
+                "signature of the new key (section 11)",
+                "`bad-signature` if the signature is invalid",
+            ),
         },
     ),
     "event": (
-        "One link of a study's transcript. Signed by the proxy.",
+        "The proxy adds one entry to a study's transcript. Signed by the proxy.",
         {
-            "study": ("the study", "`transcript-broken`"),
-            "index": ("position, from 0", "`transcript-broken` where it does not rise by one"),
-            "previous": ("digest of the event before; zeros in the first", "`transcript-broken`"),
-            "time": (_TIME[0], "`transcript-broken` where it is before that of the event before"),
-            "kind": ("what happened", "`transcript-broken` where it cannot follow the event before"),
-            "detail": ("digests and counts of what happened", ""),
+            "study": ("id of the study", "`transcript-broken` if the event is of another study"),
+            "index": (
+                "position in the transcript, from 0",
+                "`transcript-broken` if the position does not rise by one",
+            ),
+            "previous": (
+                "digest of the previous event; zeros in the first event",
+                "`transcript-broken` if the digest is another one",
+            ),
+            "time": (_TIME[0], "`transcript-broken` if the time is before that of the previous event"),
+            "kind": (
+                "kind of the event",
+                "`transcript-broken` if this kind cannot follow the previous event",
+            ),
+            "detail": ("digests and counts that belong to the event", ""),
         },
     ),
     "mark": (
-        "Where the proxy's log and a study stand. Signed by the proxy at each request.",
+        "The state of a study and the head of the proxy's log. Signed by the proxy at each request.",
         {
-            "study": ("the study", "another study"),
-            "state": ("of the study", ""),
-            "generation": ("number of the newest entry of the proxy's log", "`generation-fell`"),
-            "head": ("digest of that entry", "`history-differs` for another digest at the same generation"),
+            "study": ("id of the study", "refused if the study is not the requested one"),
+            "state": ("state of the study", ""),
+            "generation": (
+                "number of the newest entry in the proxy's log",
+                "`generation-fell` if a higher number was seen before",
+            ),
+            "head": (
+                "digest of the newest entry in the proxy's log",
+                "`history-differs` if another digest was seen for the same generation",
+            ),
             "time": _TIME,
         },
     ),
@@ -170,7 +223,7 @@ def section() -> str:
     for name, (meaning, members) in MESSAGES.items():
         properties, required = _members(BODIES[name])
         rows = [
-            (code(member), *_form(properties[member]), said[0], _refusal(said[1], member in required))
+            (code(member), *_form(properties[member]), said[0], _refusal(said, member in required))
             for member, said in members.items()
         ]
         lines += [f"### Message {name}", "", meaning, ""]
@@ -179,7 +232,7 @@ def section() -> str:
 
 
 def _members(body: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """Members of all forms of a body, and those that one form demands at least."""
+    """The members of all forms of a body, and the members that at least one form requires."""
     forms = body.get("oneOf", [body])
     properties: dict[str, Any] = {}
     for form in forms:
@@ -209,6 +262,6 @@ def _form(schema: Mapping[str, Any]) -> tuple[str, str]:
     return kind(schema), ""
 
 
-def _refusal(text: str, is_required: bool) -> str:
-    assert is_required or text == _LOG[1], "only a log may be left out"
-    return plain(text)
+def _refusal(said: tuple[str, str], is_required: bool) -> str:
+    assert is_required or said == _LOG, "only a log may be left out"
+    return plain(said[1])

@@ -7,25 +7,31 @@ from reference_pages.markdown import code, plain, table
 _INTRODUCTION = """
 # Error types
 
-A service answers an error with a problem document (RFC 9457). Its `type` is `urn:dpdpca:problem:` followed
-by one of the names below; `detail` says what is wrong, and `next_step` says what to do. A command prints
-the same two parts as one line. In Python the exception has the name as `slug`. Names are stable: a program
-may depend on them.
+A service reports an error as a problem document (RFC 9457). The `type` of the document is
+`urn:dpdpca:problem:` followed by one of the names below. The member `detail` says what is wrong, and the
+member `next_step` says what to do. A command prints `detail` and `next_step` as one line. In Python, the
+exception has this name as its attribute `slug`. The names are stable, so programs can depend on them.
 
-Statuses 503 and 429 come with `Retry-After`. The clients of this product wait that long and try again by
-themselves.
+Answers with status 503 or 429 contain the header `Retry-After`. The clients of dpdpca wait for the time in
+this header and then try again.
 """
 
 _FRAMEWORK = (
-    ("method-not-allowed", 405, "The path does not take this method.", "Compare the request with `/docs`."),
-    ("not-acceptable", 406, "The route has no answer in this representation.", "Compare it with `/docs`."),
+    ("method-not-allowed", 405, "The path does not accept this method.", "Compare the request with `/docs`."),
+    (
+        "not-acceptable",
+        406,
+        "The route cannot answer in this media type.",
+        "Compare the request with `/docs`.",
+    ),
 )
-"""Of every route; the table of problems has those that routes declare."""
+"""Problems that every route can give. The table of problems lists those that a route declares."""
 
 _COMMANDS = """
 ## Errors of commands and of the Python API
 
-These stay on the machine where they happen. The message says more: which file, which line, which value.
+The errors in this table are reported only on the machine where they happen. Each error message adds the
+details, such as the file, the line or the setting.
 """
 
 

@@ -24,7 +24,7 @@ PACKAGES = (
 _INTRODUCTION = """
 # Python API
 
-Import only what this page lists. Everything else is internal and may change without notice.
+Import only the names on this page. All other names are internal and may change without notice.
 """
 
 
@@ -59,7 +59,7 @@ def _entry(package: str, name: str, value: Any) -> list[str]:
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any]]:
-    """Public methods that are defined in this project and say what they do."""
+    """Public methods that are defined in this project and have a docstring."""
     for name in sorted(dir(kind)):
         value = inspect.getattr_static(kind, name)
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
@@ -69,7 +69,7 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _inherited_attributes(kind: type) -> list[str]:
-    """The section on attributes of the classes of this project that `kind` is made of."""
+    """The sections on attributes in the docstrings of the base classes of `kind` in this project."""
     lines: list[str] = []
     for base in kind.__mro__[1:]:
         if base.__module__.startswith("dpdpca_"):
@@ -80,7 +80,7 @@ def _inherited_attributes(kind: type) -> list[str]:
 
 
 def _signature(name: str, function: Any) -> list[str]:
-    """As the source has it, so that it does not depend on how a Python prints types."""
+    """The signature as in the source, so that it does not depend on how a Python version prints types."""
     if not inspect.isfunction(function):
         return []
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
@@ -94,7 +94,7 @@ def _signature(name: str, function: Any) -> list[str]:
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[str]:
-    """Without what an object passes for itself."""
+    """The parameters without `self` and `cls`."""
     usual = [*arguments.posonlyargs, *arguments.args]
     defaults = [None] * (len(usual) - len(arguments.defaults)) + list(arguments.defaults)
     for argument, default in zip(usual, defaults, strict=True):
@@ -116,7 +116,7 @@ def _parameter(argument: ast.arg, default: ast.expr | None) -> str:
 
 
 def docstring(value: Any) -> list[str]:
-    """The docstring: its text as it stands, its sections as lists."""
+    """The docstring: its text unchanged, and its sections as lists."""
     lines: list[str] = []
     for paragraph in filter(None, (inspect.getdoc(value) or "").split("\n\n")):
         lines += _paragraph(paragraph)
@@ -134,7 +134,7 @@ def _paragraph(paragraph: str) -> list[str]:
 
 
 def _items(text: str) -> list[str]:
-    """`name: meaning` by `name: meaning`, continued on lines that stand further in."""
+    """A list item for each line `name: meaning`. Lines with a deeper indentation continue the item."""
     items: list[str] = []
     for line in text.splitlines():
         if line.startswith("  ") and items:

@@ -19,9 +19,9 @@ from reference_pages.terms import kind
 _PROXY = """
 # REST API of the proxy
 
-Owners' commands and the data user's service call this API; you rarely call it yourself. Bodies are
-canonical JSON (RFC 8785) unless a route says otherwise. A running proxy shows the same reference at `/docs`
-and serves the OpenAPI document at `/openapi.json`.
+The commands of owners and the data user's service call this API. You rarely need to call this API yourself.
+Bodies are canonical JSON (RFC 8785) unless a route says otherwise. A running proxy shows the same reference
+at `/docs` and serves the OpenAPI document at `/openapi.json`.
 """
 
 _USER = """
@@ -29,7 +29,7 @@ _USER = """
 
 Applications call this API with the bearer token from the data user's home folder: `Authorization: Bearer
 TOKEN`. A running service shows the same reference at `/docs` and serves the OpenAPI document at
-`/openapi.json`. `examples/rest_api.py` in the source drives it.
+`/openapi.json`. The program `examples/rest_api.py` in the source shows how to call this API.
 """
 
 _METHODS = ("get", "put", "post", "delete")
@@ -88,7 +88,7 @@ def _operation(operation: Mapping[str, Any]) -> list[str]:
     if text := operation.get("description"):
         lines += [*plain(text).splitlines(), ""]
     if operation.get("security") == []:
-        lines += ["Open to anybody.", ""]
+        lines += ["Anybody may call this route.", ""]
     lines += table(
         ("parameter", "in", "form", "meaning"),
         (

@@ -8,34 +8,41 @@ from dpdpca_user_service.settings import Settings as UserSettings
 from reference_pages.markdown import code, plain, table
 
 CLIENT_VARIABLES = {
-    "DPDPCA_CA_FILE": "PEM file of the authority that certified the server.",
-    "DPDPCA_OWNER_HOME": "The owner's folder.",
+    "DPDPCA_CA_FILE": "PEM file of the certificate authority that certified the server.",
+    "DPDPCA_OWNER_HOME": "Home folder of the owner.",
     "DPDPCA_OWNER_PASSPHRASE_FILE": "File with the passphrase of the owner's keys.",
     "DPDPCA_OWNER_WITNESS": "Folder for a second copy of the ledger's head, outside the owner's folder.",
     "DPDPCA_DATA_URL": "Database URL of an owner's records, used with `--query`.",
     "DPDPCA_USER_SERVICE_URL": "Address of the data user's service, for its commands and for Python.",
-    "DPDPCA_USER_TOKEN_FILE": "File with the service's bearer token, if not in the data user's folder.",
+    "DPDPCA_USER_TOKEN_FILE": "File with the service's bearer token, if it is not in the data user's folder.",
     "DPDPCA_REFERENCE_DATA": "Folder with reference data sets, for the project's own tests.",
 }
-"""What clients read; a test compares the names with the code."""
+"""The variables that clients read. A test compares the names with the code."""
 
 _INTRODUCTION = """
 # Settings
 
-A service takes each setting from the first place that has it: an option of its command, an environment
-variable, the settings file in its home folder, the default. An empty variable counts as none. No setting
-touches noise or randomness, and no setting allows a key that is shorter than the protocol's minimum.
+A service looks for each setting in this order: the options of its command, the environment variables, the
+settings file in its home folder, the defaults. The service takes the first value that it finds. An empty
+variable counts as unset. No setting changes noise or randomness, and no setting allows a key that is shorter
+than the protocol's minimum.
 
-A variable `DPDPCA_…` that nothing reads is probably misspelt. `dpdpca proxy …` and `dpdpca user serve` stop
-and suggest the nearest right name; other commands print a warning and go on.
+A variable `DPDPCA_…` that this page does not list is probably misspelt. With such a variable, the commands of
+`dpdpca proxy` and `dpdpca user serve` stop and suggest the closest known name. Other commands print a warning
+and go on.
 """
 
 
 def page() -> str:
     lines = [*_INTRODUCTION.strip().splitlines(), ""]
-    lines += ["## Proxy", "", "The settings file is `proxy.toml`, with the names in lower case.", ""]
+    lines += [
+        "## Proxy",
+        "",
+        "The settings file is `proxy.toml`. The file uses the names in the column `setting`.",
+        "",
+    ]
     lines += _settings(ProxySettings)
-    lines += ["## Data user's service", "", "There is no settings file.", ""]
+    lines += ["## Data user's service", "", "The data user's service has no settings file.", ""]
     lines += _settings(UserSettings)
     lines += ["## Owners, data users, and all commands", ""]
     lines += table(

@@ -9,21 +9,22 @@ from reference_pages.markdown import code, fenced, plain, table
 _MANIFEST = """
 # Manifest
 
-The manifest is the signed statement that opens a study. The data user's service makes it from a
-[draft](draft.md) and signs it. Every party checks each member and recomputes each figure before it takes
-part. Unknown members are refused. The rules between members are in [the
-specification](../spec.md#3-the-manifest).
+The manifest is the signed statement that opens a study. The data user's service makes the manifest from a
+[draft](draft.md) and signs it. Before a party takes part in a study, it checks each member of the manifest
+and recomputes each figure. A manifest with an unknown member is refused. [The
+specification](../spec.md#3-the-manifest) contains the rules that connect several members.
 """
 
 _DRAFT = """
 # Draft
 
-A draft is what a person writes: the terms of a study, in TOML or JSON. The data user's service completes it
-into a [manifest](manifest.md). Numbers may be TOML numbers or strings. `dpdpca user study init` writes a
-first draft from the columns of a sample; `dpdpca user study lint` says what is wrong with one.
+A draft contains the terms of a study as a person writes them, in TOML or JSON. The data user's service
+completes the draft and makes a [manifest](manifest.md) from it. Numbers in a draft may be TOML numbers or
+strings. `dpdpca user study init` writes a first draft from the columns of a sample. `dpdpca user study lint`
+lists the errors of a draft.
 
-The service publishes the JSON Schema of drafts as `GET /v1/draft-schema`. The file
-`docs/reference/draft.schema.json` holds the same schema, for editors that check TOML or JSON.
+The data user's service publishes the JSON Schema of drafts at `GET /v1/draft-schema`. The file
+`docs/reference/draft.schema.json` contains the same schema, for editors that check TOML or JSON.
 """
 
 _WHO = {
@@ -49,7 +50,7 @@ def manifest_page() -> str:
         [
             *_MANIFEST.strip().splitlines(),
             "",
-            *table(("member", "form", "meaning", "always there", "who sets it"), rows),
+            *table(("member", "form", "meaning", "always present", "who sets it"), rows),
             *_features(manifest_schema()["properties"]["features"]["items"], "message"),
             "## JSON Schema",
             "",
@@ -79,18 +80,18 @@ def draft_page() -> str:
             *_DRAFT.strip().splitlines(),
             "",
             *table(("member", "required", "form", "meaning", "default"), rows),
-            "A member without a default here is absent from the manifest if you leave it out, or it follows",
-            "from the rest of the draft:",
+            "Some members have no default in this table. If you omit such a member, the manifest omits it",
+            "too, or the service computes its value from the rest of the draft:",
             "",
             "- `participants`: all owners that are enrolled at the proxy.",
             "- `delta`: the smaller of 10⁻⁶ and 1/`max_records`².",
-            "- `fraction_bits`: fine enough for the number of features and the clip norm.",
-            "- `sum_weight`: 0.43 in a joint study, else 0.",
-            "- `max_colluding`: 1 where owners draw the noise, else 0.",
-            "- `min_records`: the same as `min_owners`.",
-            "- `max_owners`: the number of participants, or 100 where none are named.",
-            "- `closes_at`: the service's `closes_after_days` from now.",
-            "- `missing`: `midpoint` where records are paired.",
+            "- `fraction_bits`: a grid that is fine enough for the number of features and the clip norm.",
+            "- `sum_weight`: 0.43 in a joint study, otherwise 0.",
+            "- `max_colluding`: 1 if the owners draw the noise, otherwise 0.",
+            "- `min_records`: the value of `min_owners`.",
+            "- `max_owners`: the number of participants, or 100 if the draft names no participants.",
+            "- `closes_at`: the present time plus the days in the service's setting `closes_after_days`.",
+            "- `missing`: `midpoint` if the study pairs records.",
             "",
             *_features(schema["properties"]["features"]["items"], "draft"),
             "## JSON Schema",

@@ -26,7 +26,7 @@ from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
 
 Cell = str | int | float | None
 _GRID_BOUND = 2**40
-"""K of experiments that have no data: so large that the grid does not show."""
+"""K of experiments that have no data: so large that the grid has no visible effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def find_experiment(name: str) -> Experiment:
     """The experiment with this name.
 
     Raises:
-        UsageError: there is none; the message lists those that exist.
+        UsageError: there is no such experiment; the message lists those that exist.
     """
     for experiment in EXPERIMENTS:
         if experiment.name == name:

@@ -56,7 +56,7 @@ def digits() -> Table:
 
 
 def covtype(folder: Path) -> Table:
-    """Raises InputError: the file is not in `folder`; as for the sets below."""
+    """Raises InputError if the file is not in `folder`; the sets below do the same."""
     rows = _rows(folder / COVTYPE, drop=("Cover_Type",))
     # The last 44 columns are the levels of two categorical features, with centre 0 and unit 1.
     return _table("covtype", rows, np.array([*_TERRAIN, *((-1, 1),) * 44], dtype=float))
@@ -83,7 +83,9 @@ def read_columns(path: Path, drop: tuple[str, ...]) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     if not path.is_file():
-        raise InputError("no-such-file", f"{path.name} is not in this folder", "give the folder that has it")
+        raise InputError(
+            "no-such-file", f"{path.name} is not in this folder", "give the folder that contains this file"
+        )
     table = pq.read_table(path)
     return {name: table.column(name) for name in table.column_names if name not in drop}
 

@@ -1,7 +1,7 @@
 """Spectra of real data: reference values that show whether preprocessing or arithmetic has changed.
 
-Scaling by the maximum of a column or a row depends on the data and is not private. The papers treat it as
-public.
+Scaling by the maximum of a column or a row depends on the data and is not private. The papers treat this
+scaling as public.
 """
 
 from collections.abc import Iterator

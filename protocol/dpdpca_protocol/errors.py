@@ -1,9 +1,9 @@
 """All errors that this system raises on purpose.
 
-The class of an error says whose fault it is, and its `slug` says which error it is. The text has three parts:
-what is wrong, with which value, and what to do next. The HTTP edge turns class and slug into a problem
-document and back, so that all roles use the same errors. An error must never contain a secret or repeat
-rejected input.
+The class of an error says whose fault it is, and its `slug` says which error it is. The text of an error has
+three parts: what is wrong, with which value, and what to do next. The HTTP edge turns class and slug into a
+problem document and back, so that all roles use the same errors. An error must never contain a secret or
+repeat rejected input.
 """
 
 from typing import ClassVar
@@ -17,8 +17,8 @@ class DpdpcaError(Exception):
         problem: what is wrong, with which value.
         next_step: what the reader should do about it; may be empty.
         retry_after_seconds: for temporary conditions: when to try again.
-        place: the file or folder on this machine that the error is about. It is shown on this machine only: a
-            peer sees neither the place nor the next step, which may name it.
+        place: the file or folder on this machine that the error is about. The place is shown on this machine
+            only. A peer sees neither the place nor the next step, which may name the place.
     """
 
     status: ClassVar[int] = 500
@@ -47,12 +47,12 @@ class DpdpcaError(Exception):
 
     @property
     def public_advice(self) -> str:
-        """The next step as a peer may read it."""
-        return "ask the operator of this service to look into it" if self.place else self.next_step
+        """The next step that a peer may read."""
+        return "ask the operator of this service to look into this error" if self.place else self.next_step
 
     @property
     def public_text(self) -> str:
-        """The text of the error as a peer may read it."""
+        """The text of the error that a peer may read."""
         return f"{self.problem}; {self.public_advice}" if self.public_advice else self.problem
 
 
@@ -85,7 +85,7 @@ class NotFoundError(DpdpcaError):
 
 
 class ConflictError(DpdpcaError):
-    """A valid request that is not possible now, or not a second time."""
+    """A valid request that cannot be carried out now, or cannot be repeated."""
 
     status = 409
 
@@ -109,7 +109,7 @@ class InputError(DpdpcaError):
 
 
 class LimitError(DpdpcaError):
-    """Something is too large, too many or too slow."""
+    """Something is too large, too numerous or too slow."""
 
     status = 413
 
@@ -127,6 +127,7 @@ class IntegrityError(DpdpcaError):
 
 
 def printable(untrusted: str, limit: int = 500) -> str:
-    """`untrusted` as one line of at most `limit` characters, without terminal control codes; for messages."""
+    """Returns `untrusted` for messages: one line of at most `limit` characters, without terminal control
+    codes."""
     line = "".join(letter if letter.isprintable() else " " for letter in untrusted[: limit + 1])
     return line if len(line) <= limit else line[: limit - 1] + "…"

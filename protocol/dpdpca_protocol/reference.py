@@ -1,8 +1,8 @@
 """The whole protocol in one process and one loop.
 
-Read it together with docs/spec.md, which prints it. Every faster implementation must give the same result.
-Randomness, noise and cipher are arguments. All integers are exact: if all noise is 0, the release equals the
-plain sums.
+Read this module together with docs/spec.md, which prints it. Every faster implementation must give the same
+result. Randomness, noise and cipher are arguments. All integers are exact: if all noise is 0, the release
+equals the plain sums.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def run_study(
         terms: the manifest.
         owners: the records of each owner, by column.
         randomness: for the mask, and for the order in which owners pair records.
-        noise: the source of the noise, whoever draws it.
+        noise: the source of the noise, whichever party draws it.
         cipher: the cipher with the data user's key.
 
     Returns:

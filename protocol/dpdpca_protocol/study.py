@@ -1,8 +1,8 @@
 """The states of a study and of one owner's share, as two transition tables.
 
-The tables list every event that can change the state of a study or a share. They do not depend on roles or
-storage. An event that a state does not allow raises an error and changes nothing. No study state is entered
-twice.
+The tables list every event that can change the state of a study or a share. The tables do not depend on roles
+or storage. An event that a state does not allow raises an error and changes nothing. No study state is
+entered twice.
 """
 
 from enum import StrEnum

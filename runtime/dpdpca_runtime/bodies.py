@@ -1,7 +1,7 @@
 """The unsigned JSON bodies of a proxy's routes.
 
-They contain signed statements unchanged. The bodies are only informative: a decision that a signed statement
-can support must not rest on them. A newer proxy may add members.
+The bodies contain signed statements unchanged. The bodies are only informative: a decision that a signed
+statement can support must not rest on them. A newer proxy may add members.
 """
 
 from enum import StrEnum
@@ -86,7 +86,7 @@ class Rotations(Body):
 
 
 class PartyIdentity(Body):
-    """Who a party is: what others check and encrypt with."""
+    """Who a party is: its name, and the keys with which others check its signatures and encrypt to it."""
 
     ed25519: Id
     name: str
@@ -127,7 +127,7 @@ class StudyProgress(Progress):
 
 
 class StudyOutline(Body):
-    """What everybody reads of a study."""
+    """The part of a study that every reader may see."""
 
     closes_at: Time
     min_owners: int

@@ -42,10 +42,11 @@ class Database:
 
     @contextmanager
     def transaction(self, name: str) -> Iterator[Connection]:
-        """A transaction that may change rows. When this returns, either all of it is on the disk or none.
+        """A transaction that may change rows. When this returns, either all changes are on the disk or none
+        is.
 
         Args:
-            name: what becomes true, for metrics.
+            name: the name of the operation, for metrics.
 
         Raises:
             UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed.
@@ -93,10 +94,11 @@ class Database:
     def forget_deleted(self) -> bool:
         """Removes deleted content from every file of the database.
 
-        An active reader or a failing disk can delay this. That is not an error; it must be tried again later.
+        An active reader or a failing disk can delay this. Such a delay is not an error; the removal must be
+        tried again later.
 
         Returns:
-            Whether it was done. `has_to_forget` gives the opposite until the next call.
+            Whether the content was removed. Until the next call, `has_to_forget` is the opposite.
         """
         self._has_to_forget = True
         with self._writer, suppress(UnavailableError):

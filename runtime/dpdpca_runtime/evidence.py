@@ -1,4 +1,4 @@
-"""Reads manifests from a role's database. They name the keys that were used with its home."""
+"""Reads manifests from a role's database. Manifests name the keys that were used with the role's home."""
 
 import sqlite3
 from contextlib import closing, suppress
@@ -14,8 +14,8 @@ def kept_manifests(database: Path) -> list[Statement]:
     """The first and the last manifest in the table `studies`; empty if there is none, or no database.
 
     Args:
-        database: the database of the proxy or the data user, in any version. It is only read, so its service
-            may be running.
+        database: the database of the proxy or the data user, in any version. The database is only read, so
+            its service may be running.
     """
     kept = []
     address = f"{database.absolute().as_uri()}?mode=ro"

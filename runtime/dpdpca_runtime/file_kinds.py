@@ -8,7 +8,7 @@ from typing import Final
 
 BEGINNING_BYTES: Final = 512
 """How many first bytes of a file `foreign_kind` needs."""
-_EXPORT = "export it as CSV or Parquet"
+_EXPORT = "export the data as CSV or Parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +21,19 @@ class FileKind:
 
 ENCRYPTED: Final = FileKind(
     "encrypted, in whole or in part",
-    "export it without encryption to a disk that only you can read; this program accepts no keys for data",
+    "export the data without encryption to a disk that only you can read; this program accepts no keys for"
+    " data",
 )
 _ASK = "ask for the underlying table as CSV or Parquet"
 _UNPACK = "unpack it first"
 _BINARY: Final = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", FileKind("an old Office document, such as .xls", _EXPORT)),
-    (b"SQLite format 3\0", FileKind("an SQLite database", "name it by URL: sqlite:///PATH, with --query")),
+    (
+        b"SQLite format 3\0",
+        FileKind("an SQLite database", "name the database by URL: sqlite:///PATH, with --query"),
+    ),
     (b"PARE", ENCRYPTED),
-    (b"FEA1", FileKind("Feather version 1", "save it again as version 2")),
+    (b"FEA1", FileKind("Feather version 1", "save the file again as version 2")),
     (b"Obj\x01", FileKind("an Avro file", _EXPORT)),
     (b"ORC", FileKind("an ORC file", _EXPORT)),
     (b"\x89HDF\r\n\x1a\n", FileKind("an HDF5 file", _EXPORT)),
@@ -39,14 +43,15 @@ _BINARY: Final = (
     (b"RDX", FileKind("R data", _EXPORT)),
     (b"\x80\x04", FileKind("a Python pickle, which is never opened", _EXPORT)),
     (b"\x80\x05", FileKind("a Python pickle, which is never opened", _EXPORT)),
-    (b"\xfd7zXZ\0", FileKind("compressed with xz", "unpack it, or compress it with gzip or zstd")),
+    (b"\xfd7zXZ\0", FileKind("compressed with xz", "unpack the file, or compress it with gzip or zstd")),
     (b"7z\xbc\xaf\x27\x1c", FileKind("a 7z archive", _UNPACK)),
     (b"Rar!", FileKind("a RAR archive", _UNPACK)),
     (b"\x89PNG", FileKind("a picture", _ASK)),
     (b"\xff\xd8\xff", FileKind("a picture", _ASK)),
     (b"\x7fELF", FileKind("a program", "give the path of the data")),
 )
-"""These bytes cannot begin a text table. A column could be called PARENT."""
+"""No table in text form begins with these bytes. (Letters alone, such as PAR, are not enough: a column could
+be called PARENT.)"""
 _TEXT: Final = (
     (b"%pdf", FileKind("a PDF document", _ASK)),
     (b"-----begin ", FileKind("a key or a certificate", "give the path of the data")),
@@ -83,7 +88,7 @@ def zip_kind(path: Path) -> FileKind:
     """The kind of the ZIP archive at `path`.
 
     Raises:
-        OSError, zipfile.BadZipFile: it cannot be read.
+        OSError, zipfile.BadZipFile: the archive cannot be read.
     """
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
@@ -92,5 +97,5 @@ def zip_kind(path: Path) -> FileKind:
     if "mimetype" in names and "content.xml" in names:
         return FileKind("an OpenDocument file", _EXPORT)
     if any(name.startswith("word/") for name in names):
-        return FileKind("a Word document", "ask for the table in it, as CSV or Parquet")
-    return FileKind("a ZIP archive", "unpack it, and give the path of the table in it")
+        return FileKind("a Word document", "ask for the table in the archive, as CSV or Parquet")
+    return FileKind("a ZIP archive", "unpack the archive, and give the path of the table in it")

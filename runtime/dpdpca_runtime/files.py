@@ -77,7 +77,8 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
 
 
 def write_shared(path: Path, content: bytes, *, replace: bool = True) -> None:
-    """Like `write_private`, for content that is not secret. Others may read it as far as the umask allows."""
+    """Like `write_private`, for content that is not secret. Others may read the file as far as the umask
+    allows."""
     with replacing(path, replace=replace, mode=_SHARED_FILE_MODE) as file:
         file.write(content)
 
@@ -116,7 +117,7 @@ def make_private(path: Path) -> None:
     An existing file is kept.
 
     Raises:
-        OSError: the system cannot create it.
+        OSError: the system cannot create the file.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
@@ -163,7 +164,7 @@ def read_private(path: Path) -> bytes:
 
 
 def remove_private(path: Path) -> None:
-    """Removes the file at `path`. After this returns, a crash cannot bring it back."""
+    """Removes the file at `path`. After this returns, a crash cannot bring the file back."""
     _patiently(path.unlink)
     sync_folder(path.parent)
 

@@ -12,11 +12,11 @@ RoleName = Literal["owner", "proxy", "user"]
 
 
 def home_folder(role: RoleName, option: Path | None, environment: Mapping[str, str]) -> Path:
-    """The folder of `role`. It is not created here.
+    """The folder of `role`. The folder is not created here.
 
     Args:
         role: the role.
-        option: the value from the command line. It overrides everything else.
+        option: the value from the command line. The option overrides everything else.
         environment: usually `os.environ`; an empty value counts as absent.
 
     Raises:
@@ -33,7 +33,7 @@ def home_folder(role: RoleName, option: Path | None, environment: Mapping[str, s
 def witness_folder(environment: Mapping[str, str]) -> Path:
     """The folder with copies of the heads of owners' ledgers, outside the owners' own folders.
 
-    It detects a folder that was restored from an older backup.
+    These copies show when an owner's folder was restored from an older backup.
 
     Args:
         environment: usually `os.environ`. DPDPCA_OWNER_WITNESS can name another place, such as another disk.

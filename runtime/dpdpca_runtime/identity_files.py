@@ -210,15 +210,18 @@ class IdentityFiles:
 
         Args:
             role: owner, proxy or user.
-            passphrase: of the key in use. It seals the new key too.
+            passphrase: of the key in use. The passphrase seals the new key too.
             now: the time in the statement.
-            announce: sends the statement to the parties that need it, before the new key is used. If it
-                raises, the old key stays in use and the rotation stays unfinished; another call continues it.
+            announce: sends the statement to the parties that need it, before the new key is used. If
+                `announce` raises an error, the old key stays in use and the rotation stays unfinished;
+                another call continues it.
 
         Raises:
             ConflictError: another process is rotating, or the limit of rotations is reached.
         """
-        busy = ConflictError("busy", "another command is rotating these keys", "wait until it has ended")
+        busy = ConflictError(
+            "busy", "another command is rotating these keys", "wait until that command has ended"
+        )
         with locked(private_dir(self._home) / "rotation.lock", patience_seconds=0, busy=busy):
             if self._next_path.exists() and read_private(self._next_path) == read_private(self._path):
                 remove_private(self._next_path)

@@ -1,7 +1,7 @@
 """The lock between processes.
 
-It locks a file that has no other use. The system releases the lock when a process ends for any reason, so
-there are no stale locks.
+The lock is on a file that has no other use. The system releases the lock when a process ends for any reason,
+so there are no stale locks.
 """
 
 import os
@@ -24,15 +24,15 @@ def locked(path: Path, *, patience_seconds: float, busy: DpdpcaError, shared: bo
     """Mutual exclusion for all blocks with the same path, in all processes and threads.
 
     Args:
-        path: the lock file, in an existing folder. It is created if it is missing, and it stays.
+        path: the lock file, in an existing folder. The lock file is created if it is missing, and it stays.
         patience_seconds: how long to wait while another holds the lock; 0 refuses at once.
-        busy: the error to raise then. It says who may hold the lock and what to do.
-        shared: allows other shared blocks at the same time. It needs no write permission, but the file must
-            exist.
+        busy: the error to raise then. The error says who may hold the lock and what to do.
+        shared: allows other shared blocks at the same time. A shared lock needs no write permission, but the
+            file must exist.
 
     Raises:
         DpdpcaError: `busy`.
-        UsageError: `no-file-locks`, this Python has none.
+        UsageError: `no-file-locks`, this Python has no file locks.
         OSError: the lock file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT, 0o600)

@@ -15,7 +15,7 @@ from dpdpca_runtime.files import private_dir, read_private, write_private
 
 
 def save(path: Path, body: Mapping[str, Any]) -> None:
-    """Writes `body`, with the format version, to `path`. Creates its folder if it is missing."""
+    """Writes `body`, with the format version, to `path`. Creates the folder of the file if it is missing."""
     private_dir(path.parent)
     write_private(path, canonical_json({**body, "format": FORMAT}))
 
@@ -25,7 +25,7 @@ def load(path: Path, *members: str, optional: str | None = None) -> dict[str, An
 
     Raises:
         NotFoundError: there is no such file.
-        PolicyError: others can access it.
+        PolicyError: others can access the file.
         IntegrityError: it is damaged.
     """
     with own_file(path):
@@ -43,7 +43,7 @@ def own_file(path: Path) -> Iterator[None]:
         raise IntegrityError(
             "state-corrupt",
             "a file of the home is damaged: this program did not write its content",
-            "restore it from a backup, or move it away",
+            "restore the file from a backup, or move it away",
             place=str(path),
         ) from error
     except PolicyError as error:

@@ -1,7 +1,7 @@
 """Passphrases of stored keys: from a file or from the terminal, never from the command line.
 
-A passphrase consists of the bytes in the file. If they begin with a byte-order mark, they are text in that
-encoding, and the passphrase is the same text in UTF-8, as a terminal would give it.
+A passphrase consists of the bytes in the file. If the bytes begin with a byte-order mark, they are text in
+that encoding, and the passphrase is the same text in UTF-8, as a terminal would give it.
 """
 
 import getpass
@@ -73,11 +73,11 @@ def new_passphrase(file: Path | None, variable: str, *, ask: bool) -> bytes | No
 def unlock(files: IdentityFiles, file: Path | None, variable: str) -> bytes | None:
     """The passphrase of existing keys.
 
-    It is asked for if they need one and no file is named. Earlier versions sealed keys under a file's bytes
-    including the mark. Such keys still open with these bytes.
+    A person is asked for it if the keys need one and no file is named. Earlier versions sealed keys under a
+    file's bytes including the mark. Such keys still open with these bytes.
 
     Raises:
-        AuthenticationError: they need a passphrase, and there is no terminal.
+        AuthenticationError: the keys need a passphrase, and there is no terminal.
     """
     content = _content(file, variable, os.environ)
     sealed = files.exist and files.need_passphrase

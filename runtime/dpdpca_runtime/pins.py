@@ -1,7 +1,7 @@
 """Pinned proxies: the keys with which a client first met each proxy.
 
 There is one pin for each address, however the address is spelled. A new key is accepted if statements signed
-by both the old and the new key lead to it. It never goes back to an old key. Any other change is refused
+by both the old and the new key lead to it. A pin never goes back to an old key. Any other change is refused
 until a person resolves it.
 """
 
@@ -77,9 +77,9 @@ class ProxyPins(ABC, Generic[Pin]):
         return max(newest, key=lambda pin: len(pin.keys), default=None)
 
     def first_key(self, ed25519: bytes) -> bytes:
-        """The key with which the proxy that now has this key was first met.
+        """The first known key of the proxy that now has this key.
 
-        Data stored under it stay valid.
+        Data that are stored under the first key stay valid.
         """
         found = [pin.keys for pin in self.entries() if ed25519 in pin.keys]
         return max(found, key=len)[-1] if found else ed25519
@@ -88,8 +88,8 @@ class ProxyPins(ABC, Generic[Pin]):
         """Whether a proxy is already pinned at `url` with the key in `shown`.
 
         Raises:
-            AuthenticationError: `proxy-key-changed`, it is pinned with another key; `proxy-key-rolled-back`,
-                the key in `shown` was replaced.
+            AuthenticationError: `proxy-key-changed`, the proxy is pinned with another key;
+                `proxy-key-rolled-back`, the key in `shown` was replaced.
         """
         pinned = self.find(url)
         if pinned is None:
@@ -101,7 +101,7 @@ class ProxyPins(ABC, Generic[Pin]):
             raise AuthenticationError(
                 "proxy-key-changed",
                 f"the proxy at {url} shows another key than the pinned one",
-                f"ask its operator; only after confirming the new words, {self._removal(pinned)} and "
+                f"ask the proxy's operator; only after confirming the new words, {self._removal(pinned)} and "
                 "enrol again",
             )
         return True

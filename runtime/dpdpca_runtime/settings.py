@@ -34,8 +34,8 @@ class ServiceSettings(BaseSettings):
     settings_file: ClassVar[str | None] = None
 
     home: Path = Field(description="Folder with the keys, the database and the data.")
-    host: str = Field("127.0.0.1", description="Address on which it listens.")
-    port: int = Field(ge=1, le=65535, description="Port on which it listens.")
+    host: str = Field("127.0.0.1", description="Address on which the service listens.")
+    port: int = Field(ge=1, le=65535, description="Port on which the service listens.")
     tls_cert: Path | None = Field(None, description="PEM file with the certificate; SIGHUP reloads it.")
     tls_key: Path | None = Field(
         None, description="PEM file with the key of the certificate, without a passphrase."
@@ -112,7 +112,7 @@ def read_settings_file(path: Path) -> dict[str, Any]:
     """The content of a settings file; empty if there is none.
 
     Raises:
-        UsageError: `bad-settings`, it cannot be read, or is not TOML in UTF-8.
+        UsageError: `bad-settings`, the file cannot be read, or is not TOML in UTF-8.
     """
     try:
         content = path.read_bytes()

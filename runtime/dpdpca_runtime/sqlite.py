@@ -93,7 +93,8 @@ class SqliteFile:
                 yield connection
 
     def empty_log(self) -> bool:
-        """Empties the write-ahead log. Returns whether it was possible; an active reader can prevent it.
+        """Empties the write-ahead log. Returns whether the log was emptied; an active reader can prevent
+        this.
 
         Raises:
             UnavailableError, IntegrityError: see `errors_translated`.

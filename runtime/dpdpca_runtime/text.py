@@ -1,7 +1,7 @@
 """Text files from people: in UTF-8, or in UTF-16 or UTF-32 with a byte-order mark.
 
-Editors and shells on Windows write such marks. This is for files only: text over HTTP must be UTF-8 without a
-mark.
+Editors and shells on Windows write such marks. Byte-order marks are for files only: text over HTTP must be
+UTF-8 without a mark.
 """
 
 import codecs
@@ -57,8 +57,8 @@ def load_text(path: Path, most: int = MOST_BYTES) -> str:
 
     Raises:
         UsageError: `not-text`.
-        LimitError: `too-large`, it has more than `most` bytes.
-        OSError: it cannot be read.
+        LimitError: `too-large`, the file has more than `most` bytes.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         content = file.read(most + 1)

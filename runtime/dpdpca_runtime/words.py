@@ -8,8 +8,8 @@ from dpdpca_protocol.errors import UsageError
 def fingerprint_words(ed25519: bytes) -> str:
     """Twelve words of the BIP 39 English list for a raw Ed25519 public key.
 
-    They encode the first 16 bytes of its SHA-256, which is the party's id. 128 bits are enough to prevent a
-    second key with the same words.
+    The words encode the first 16 bytes of the key's SHA-256, which is the party's id. 128 bits are enough to
+    prevent a second key with the same words.
 
     Raises:
         UsageError: the key does not have 32 bytes.

@@ -1,14 +1,14 @@
 """Threads and processes for long work.
 
 All worker processes of the product are started here. Threads are useful for waiting on a network and for
-powers that take milliseconds. They are useless for the products of the cipher, which take microseconds: two
-threads would spend as much time passing the interpreter's lock to each other. A worker process is a new
+powers that take milliseconds. Threads are useless for the products of the cipher, which take microseconds:
+two threads would spend as much time passing the interpreter's lock to each other. A worker process is a new
 interpreter. There is no fork, so locks held by threads are not copied, and no two processes share the state
-of a random number generator. It imports what its first call needs, not the program that started it. Secrets
-only reach it through its pipe. It has its own process group, so that Ctrl-C only reaches its parent. It ends
-when the parent's end of the pipe is closed, even in the middle of a call and however the parent ended. Owners
-use `WorkerProcesses`, which share slices of one computation. Services use `BackgroundProcesses`, which run
-single calls of seconds to minutes.
+of a random number generator. A worker process imports what its first call needs, not the program that started
+it. Secrets only reach a worker process through its pipe. A worker process has its own process group, so that
+Ctrl-C only reaches its parent. A worker process ends when the parent's end of the pipe is closed, even in the
+middle of a call and however the parent ended. Owners use `WorkerProcesses`, which share slices of one
+computation. Services use `BackgroundProcesses`, which run single calls of seconds to minutes.
 """
 
 import os
@@ -39,7 +39,7 @@ _PROGRESS, _DONE, _FAILED = "progress", "done", "failed"
 class WorkerFailedError(IntegrityError):
     """A call in a worker raised an unexpected exception.
 
-    Its text may contain data, so only its class is returned.
+    The exception's text may contain data, so only its class is returned.
     """
 
     def __init__(self, error_class: str) -> None:
@@ -63,10 +63,10 @@ def core_count() -> int:
 class WorkerThreads(Executor):
     """A pool of `count` threads, each started when it is first needed.
 
-    As a context manager it waits for submitted calls. If an exception passes, it drops waiting calls and
-    waits for running ones. After an interrupt it waits for no thread. The standard pool can then wait
-    forever, in rare cases: Ctrl-C may arrive after the main thread has taken a future's lock and before it
-    will surely release it, and then the thread that must set this future blocks.
+    As a context manager, the pool waits for submitted calls. If an exception leaves the block, it drops
+    waiting calls and waits for running ones. After an interrupt, the pool waits for no thread. The standard
+    pool can then wait forever, in rare cases: Ctrl-C may arrive after the main thread has taken a future's
+    lock and before it will surely release it, and then the thread that must set this future blocks.
     """
 
     def __init__(self, count: int) -> None:
@@ -165,10 +165,10 @@ class WorkerThreads(Executor):
 
 
 class WorkerProcess:
-    """A worker process, which is started at once. It runs one call at a time.
+    """A worker process, which is started at once. The process runs one call at a time.
 
     Args:
-        niceness: lowers its priority, 0 to 19. Its child processes inherit it.
+        niceness: lowers its priority, 0 to 19. The child processes of the worker inherit its priority.
         library_threads: the number of threads of the libraries below NumPy; None lets them decide.
 
     Raises:
@@ -205,8 +205,8 @@ class WorkerProcess:
             UnavailableError: `worker-died`.
             WorkerFailedError: the function raised an unexpected exception.
             DpdpcaError: the function raised this error.
-            OSError: the function raised this error. Only its number is returned, because its path may be
-                private.
+            OSError: the function raised this error. Only the number of the OSError is returned, because its
+                path may be private.
         """
         try:
             self._send(call)
@@ -311,8 +311,8 @@ class BackgroundProcesses:
     """Runs each call in a worker process, until `close`. Several threads may call at once.
 
     Args:
-        keep: whether a process is kept for the next call. Otherwise each call has a new process, and its
-            secrets vanish with the process.
+        keep: whether a process is kept for the next call. If it is not kept, each call has a new process, and
+            its secrets vanish with the process.
         niceness: like in `WorkerProcess`.
     """
 
@@ -434,7 +434,7 @@ def _take_calls(calls: IO[bytes], waiting: "SimpleQueue[bytes]") -> None:
 
 
 def _answer(call: bytes, answers: IO[bytes]) -> None:
-    """Runs one call. Nothing of it stays in memory while the worker waits for the next one."""
+    """Runs one call. Nothing of the call stays in memory while the worker waits for the next call."""
 
     def tell(kind: str, value: Any) -> None:
         message = pickle.dumps((kind, value))

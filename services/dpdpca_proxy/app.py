@@ -36,7 +36,7 @@ from dpdpca_runtime.asgi.stall import StallWatch
 from dpdpca_runtime.workers import Background, BackgroundProcesses
 
 PROBE_SECONDS = 5.0
-"""Readiness checks the storage at most this often."""
+"""The shortest time between two storage checks for readiness."""
 
 _HEAVY_AT_ONCE = 2
 """How many requests check ciphertexts or proofs at the same time.
@@ -45,7 +45,7 @@ The others wait with their body in memory.
 """
 
 _LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
-"""The most bytes of components that arrive at the same time. Reading them takes four times as much."""
+"""The most bytes of components that arrive at the same time. Reading them takes four times as much memory."""
 
 _STATEMENTS_BYTES = 64 * 1024 * 1024
 """The most bytes of manifests and share statements that arrive at a time; one caller gets a quarter."""
@@ -134,8 +134,8 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
 def create_operator_app(public: FastAPI) -> FastAPI:
     """The operator's application: the live page at `/`, and `/metrics`.
 
-    It is read-only. It answers only to the names of its own listener, so that no other web page can reach it
-    through an operator's browser.
+    It is read-only. This application answers only to the names of its own listener, so that no other web page
+    can reach it through an operator's browser.
     """
     proxy, stopping = public.state.proxy, public.state.stopping
     app = FastAPI(title="DPDPCA proxy, operator", docs_url=None, redoc_url=None, openapi_url=None)
@@ -165,7 +165,7 @@ def _install_edge(app: FastAPI, proxy: Proxy) -> None:
 
 
 def _not_ready(app: FastAPI) -> str | None:
-    """The reason why the proxy cannot do its work, or None. It runs in a thread."""
+    """The reason why the proxy cannot do its work, or None. This function runs in a thread."""
     if app.state.jobs.trouble is not None:
         return "the stored state contradicts itself; an operator must act"
     _probe_storage(app)

@@ -167,7 +167,7 @@ def _check_state(trail: Trail) -> None:
         at = times[event.kind]
         _demand(
             at is not None and time_text(at) == event.time,
-            f"the study has a different time than its event {event.kind}",
+            f"the stored time of the study differs from that of its event {event.kind}",
         )
     for event in trail.events_of("failed"):
         _demand(
@@ -197,9 +197,9 @@ def _check_course(is_masked: bool, kinds: list[str], stored: frozenset[str]) -> 
 
 
 def _check_secrets(is_live: bool, is_closed: bool, stored: frozenset[str]) -> None:
-    _demand_both(is_live, "a study under way", "data_keys" in stored, "a stored key of its shares")
+    _demand_both(is_live, "an unfinished study", "data_keys" in stored, "a stored key of its shares")
     drawn = is_live and "noise_drawn_at" in stored
-    _demand_both(drawn, "noise of a study under way", "draws" in stored, "a stored draw")
+    _demand_both(drawn, "noise of an unfinished study", "draws" in stored, "a stored draw")
     _demand(is_live or "chunks" not in stored, "chunks are listed although the shares were deleted")
     _demand(
         "aggregate_chunks" not in stored or (is_live and is_closed),
@@ -389,7 +389,10 @@ def _check_deleted(trail: Trail) -> None:
     """Checks that data without a key or without a use were deleted."""
     if trail.row.state in _LIVE:
         left = replaced_folders(trail.proxy, trail.study)
-        _demand(not left, f"{len(left)} of them still exist; a running proxy removes them within a minute")
+        _demand(
+            not left,
+            f"{len(left)} unneeded folders still exist; a running proxy removes them within a minute",
+        )
     else:
         sealed = sealed_folder(trail.study) in trail.proxy.files.folders(trail.study)
         _demand(not sealed, "sealed files still exist; start the proxy, which removes them")
@@ -398,15 +401,15 @@ def _check_deleted(trail: Trail) -> None:
 _CHECKS: Final[dict[str, Callable[[Trail], None]]] = {
     "manifest: signature, figures and modulus": _check_manifest,
     "transcript: every signature and link": _check_transcript,
-    "state: as the transcript ends": _check_state,
+    "state: the same as at the end of the transcript": _check_state,
     "log: every link, and the transcript in it": _check_log,
-    "log: what is stored, and nothing else": _check_log_is_stored,
+    "log: everything that is stored, and nothing else": _check_log_is_stored,
     "cohort: the frozen digest": _check_cohort,
     "shares: statements, receipts and their events": _check_statements,
     "count: challenge and answer": _check_count,
     "release: signature, cohort and chunks": _check_release,
     "components: signature and owners": _check_components,
-    "what is no longer needed: deleted": _check_deleted,
+    "deletion: data that are no longer needed": _check_deleted,
 }
 
 

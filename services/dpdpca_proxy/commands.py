@@ -80,7 +80,7 @@ def init(
 @app.command(epilog="Example: dpdpca proxy serve --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem")
 def serve(
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on. Beyond loopback TLS is required.")
+        str | None, typer.Option(help="Address to listen on. An address other than loopback requires TLS.")
     ] = None,
     port: Annotated[int | None, typer.Option(help="Port of the public listener; default: 8440.")] = None,
     tls_cert: TlsCert = None,
@@ -114,7 +114,7 @@ def invite(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a single-use invitation. Send it over a channel that only the recipient can read."""
+    """Print a single-use invitation. Send the invitation over a channel that only the recipient can read."""
     from dpdpca_proxy.enrolment import invite as make_invitation
 
     with _opened(home) as proxy:
@@ -141,10 +141,8 @@ def rotate(home: Home = None, as_json: AsJson = False) -> None:
         typer.echo(json.dumps(facts))
         return
     typer.echo(f"Key       {words}")
-    typer.echo(
-        "Restart the proxy: until then it uses the old keys. Parties that pinned the old keys accept the"
-    )
-    typer.echo("new ones automatically, by a statement that both keys sign, and see these words.")
+    typer.echo("Restart the proxy: it uses the old keys until it is restarted.")
+    typer.echo("Parties that pinned the old key accept the new one automatically and see these words.")
 
 
 @app.command(epilog="Example: dpdpca proxy owners --json")
@@ -243,11 +241,11 @@ def accept_loss(
         return
     for study in failed:
         typer.echo(study)
-    typer.echo(f"{len(failed)} studies have failed. Their data users must start new ones.", err=True)
+    typer.echo(f"{len(failed)} studies have failed. Their data users must start new studies.", err=True)
 
 
 def _confirm_loss(proxy: "Proxy") -> None:
-    """Shows first where the generation file was expected, because it may just be elsewhere."""
+    """Shows first where the generation file was expected, because the file may just be elsewhere."""
     try:
         proxy.database.settle_witness()
     except ConflictError as error:

@@ -50,7 +50,7 @@ _ROLE_WORDS = {"owner": "an owner", "user": "a data user"}
 class Invitation:
     """A single-use permission to enrol.
 
-    The token is shown once and stored nowhere. Its repr hides the token.
+    The token is shown once and stored nowhere. The repr of an invitation hides the token.
     """
 
     token: str
@@ -63,7 +63,7 @@ class Invitation:
 
 
 def invite(proxy: Proxy, role: str, name: str) -> Invitation:
-    """A new invitation with which one party may enrol in `role`. Others see it as `name`.
+    """A new invitation with which one party may enrol in `role`. Others see the party as `name`.
 
     Raises:
         UsageError: there is no such role.
@@ -86,7 +86,7 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
     A repeated request with the same party and invitation gets the same answer.
 
     Raises:
-        MessageError: it is malformed, or meant for another proxy.
+        MessageError: the request is malformed, or meant for another proxy.
         AuthenticationError: `bad-signature`, `invitation-unknown`, `invitation-used`, `invitation-expired`.
         ConflictError: `already-enrolled`, under another invitation.
     """
@@ -175,7 +175,7 @@ def party_of(proxy: Proxy, party: PartyId) -> PartyRow | None:
 
 
 def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime, created: datetime) -> bool:
-    """Whether this nonce is new. It is on the disk when this returns.
+    """Whether this nonce is new. A new nonce is on the disk when this function returns.
 
     Args:
         proxy: stores the nonce.
@@ -203,7 +203,7 @@ def remember_nonce(proxy: Proxy, party: PartyId, nonce: str, now: datetime, crea
 def forget_old_nonces(proxy: Proxy) -> None:
     """Deletes nonces that are too old to be replayed.
 
-    It also stores the time up to which nonces were deleted, in case the clock is set back later.
+    This function also stores the time up to which nonces were deleted, in case the clock is set back later.
     """
     with proxy.database.transaction("forget nonces") as connection:
         before = int(proxy.now().timestamp()) - NONCE_MEMORY_SECONDS

@@ -19,7 +19,7 @@ def initialise(
     *,
     ask_passphrase: bool = False,
 ) -> tuple[Settings, IdentityKey, bool]:
-    """Creates what is missing of the proxy in `home`. An existing identity is kept.
+    """Creates the parts of the proxy in `home` that are missing. An existing identity is kept.
 
     Args:
         home: its folder; None for the usual one.

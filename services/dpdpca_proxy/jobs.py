@@ -93,15 +93,16 @@ class Jobs:
         return next(iter(tuple(self._corrupt.values())), None)
 
     def wake(self) -> None:
-        """Makes both loops of `run` check for work at once. It must be called in the loop's own thread."""
+        """Makes both loops of `run` check for work at once. This method must be called in the loop's own
+        thread."""
         for bell in self._bells:
             bell.set()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Works until `stopping` is set.
 
-        It checks for work when it is woken, and every second. Closing and tidying have their own loop,
-        because a release takes minutes and closing must be on time.
+        The runner checks for work when it is woken, and every second. Closing and tidying have their own
+        loop, because a release takes minutes and closing must be on time.
         """
         await asyncio.gather(
             self._repeat(self._bells[0], stopping, self._close_and_tidy),
@@ -153,7 +154,8 @@ class Jobs:
         return True
 
     def _tidy(self) -> None:
-        """Deletes leftovers of a crash: files without a key, of replaced shares or uncommitted releases."""
+        """Deletes leftovers of a crash: files without a key, and files of replaced shares or uncommitted
+        releases."""
         with self._proxy.database.reading("list studies to tidy") as connection:
             rows = list_studies(connection)
         for row in rows:
@@ -207,7 +209,7 @@ class Jobs:
         try:
             moved = self._advance(row)
         except (CohortTooCloseError, CryptographicError) as error:
-            # The stored shares cannot give a release, or none that is allowed, now or later.
+            # The stored shares can give no release, or no allowed one, now or later.
             _logger.error("study failed", extra={"study": study.hex()[:16], "slug": error.slug})
             self._guarded(fail, self._proxy, row, error.slug, error.problem)
             moved = True
@@ -259,7 +261,7 @@ class Jobs:
 
     def _next_step(self, study: StudyId) -> Step | None:
         proxy = self._proxy
-        with proxy.database.reading("where does the study stand") as connection:
+        with proxy.database.reading("read study state") as connection:
             row = load_study(connection, study)
             if row.state not in (StudyState.CLOSED, StudyState.COUNTED):
                 return None
@@ -381,7 +383,7 @@ class Jobs:
     def _is_where_it_was(self, row: StudyRow) -> bool:
         """False if another process advanced the study and may have removed files that this step reads."""
         try:
-            with self._proxy.database.reading("where is the study now") as connection:
+            with self._proxy.database.reading("read study state again") as connection:
                 return self._is_unchanged(connection, row)
         except DpdpcaError:
             return True

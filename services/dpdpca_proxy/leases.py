@@ -44,7 +44,8 @@ class StudyLeases:
             remove_lease(connection, study, self._holder)
 
     def renew(self) -> None:
-        """Renews leases that would end soon. It must be called now and then while steps take long."""
+        """Renews leases that would end soon. This method must be called now and then while steps take
+        long."""
         now = self._seconds()
         with self._lock:
             ending = [study for study, until in self._held.items() if until < now + _LEASE_SECONDS // 2]

@@ -1,7 +1,7 @@
 """Precomputation for open studies, so that little work is left when they close.
 
-It runs in steps of about a second, only when nothing else waits for the worker. It is optional: anything
-missing when a study closes is computed then.
+Precomputation runs in steps of about a second, only when nothing else waits for the worker. Precomputation is
+optional: anything missing when a study closes is computed then.
 """
 
 import logging
@@ -63,7 +63,7 @@ class Precomputation:
 
     def _advance(self, study: StudyId) -> bool:
         proxy = self._proxy
-        with proxy.database.reading("what is there to prepare") as connection:
+        with proxy.database.reading("list work to prepare") as connection:
             row = load_study(connection, study)
             members = {(member.owner, member.version) for member in complete_members(connection, study)}
         if row.state is not StudyState.OPEN:

@@ -1,10 +1,11 @@
 """The worker's precomputation for an open study, in steps of about a second.
 
 For a masked release it makes re-randomisers: first a pool of uniform n-th residues, then one random product
-over the pool for each ciphertext of the release. For a small release each re-randomiser is a full power. It
-also makes partial products of complete shares, so that little is left to multiply when the study closes. If a
-share is withdrawn, its group's product is dropped. All results are sealed, serve one release only, and are
-deleted with the study's sealed files. Anything missing when the study closes is computed then.
+over the pool for each ciphertext of the release. For a small release each re-randomiser is a full power. The
+worker also makes partial products of complete shares, so that little is left to multiply when the study
+closes. If a share is withdrawn, the product of its group is dropped. All results are sealed, serve one
+release only, and are deleted with the study's sealed files. Anything missing when the study closes is
+computed then.
 """
 
 import json
@@ -92,7 +93,7 @@ def residues_for(
 def _parts(files: StudyFiles, kind: str) -> list[str]:
     """The names of the parts up to the first gap, in order.
 
-    If two processes made the same part, one of them.
+    If two processes made the same part, only one of the two files is named.
     """
     folder = f"{sealed_folder(files.study)}/{kind}"
     found = {int(name.partition("-")[0]): name for name in sorted(files.store.entries(folder))}
@@ -163,7 +164,7 @@ def multiply_group(files: StudyFiles, group: Group, position: int, names: Sequen
 
 
 def usable_groups(groups: Sequence[Group], cohort: frozenset[Member]) -> list[Group]:
-    """Groups whose shares are all in the cohort. No two of them have a share in common."""
+    """Groups whose shares are all in the cohort. No two groups have a share in common."""
     used: set[Member] = set()
     usable = []
     for group in sorted(groups, key=lambda group: group.folder):

@@ -1,7 +1,7 @@
 """The proxy as one value: settings, keys, database, files, clock and randomness.
 
-All operations take it as an argument. Clock and randomness enter the program only here. Whatever tests may
-change (a smaller key, another clock) is an argument of `open_proxy`, never a setting.
+All operations take this value as an argument. Clock and randomness enter the program only here. Whatever
+tests may change (a smaller key, another clock) is an argument of `open_proxy`, never a setting.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Proxy:
     metrics: Metrics
     key_rules: KeyRules
     terms: Callable[[StudyId], StudyTerms]
-    """Returns the terms of a stored study. They are parsed once and then cached."""
+    """Returns the terms of a stored study. The terms are parsed once and then cached."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Called after a commit, when there may be work for the jobs or news for the streams."""
 
@@ -96,7 +96,7 @@ class Proxy:
         """The key that seals the study's chunks, products, noise and mask.
 
         Raises:
-            ConflictError: `shares-deleted`, it was destroyed with the release.
+            ConflictError: `shares-deleted`, the key was destroyed when the shares were deleted.
         """
         with self.database.reading("load data key") as connection:
             sealed = find_data_key(connection, study)
@@ -120,7 +120,7 @@ def system_clock() -> datetime:
 
 
 def key_files(home: Path) -> IdentityFiles:
-    """The key files of the proxy in `home`. They must be the ones that its studies name."""
+    """The key files of the proxy in `home`. The keys must be the ones that the proxy's studies name."""
 
     def named() -> frozenset[PartyId]:
         manifests = kept_manifests(home / DATABASE_FILE)
@@ -178,7 +178,7 @@ def open_proxy(
     files = key_files(home)
     if not files.exist:
         raise NotFoundError(
-            "not-initialised", f"there is no proxy in {home}", "create it with: dpdpca proxy init"
+            "not-initialised", f"there is no proxy in {home}", "create a proxy with: dpdpca proxy init"
         )
     keys = files.load(passphrase_of(settings))
     counted = metrics or Metrics()
@@ -212,7 +212,7 @@ def open_proxy(
 def passphrase_of(settings: Settings) -> bytes | None:
     """The passphrase of the keys in the home.
 
-    It is asked for if the keys need one and the settings name no file.
+    The user is asked for it if the keys need one and the settings name no file.
     """
     return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 

@@ -1,7 +1,7 @@
 """Receipts for owners' statements.
 
-Each version has one statement and one receipt. A second, different statement under the same version is
-refused but stored: the two statements prove that the signer contradicted itself.
+Each version of a share has one statement and one receipt. A second, different statement under the same
+version is refused but stored: the two statements prove that the signer contradicted itself.
 """
 
 from contextlib import suppress
@@ -50,7 +50,7 @@ def known_receipt(
 def check_witnessed(proxy: Proxy) -> None:
     """Makes sure that the witness knows every stored receipt.
 
-    If it cannot be updated, no receipt is given out.
+    If the witness cannot be updated, no receipt is given out.
 
     Raises:
         UnavailableError: the witness cannot be updated.

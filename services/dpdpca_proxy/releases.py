@@ -62,7 +62,7 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
 
     Raises:
         CryptographicError: `count-proof-false`; nothing changed.
-        ConflictError: `count-already-answered`, or the study is not waiting for it.
+        ConflictError: `count-already-answered`, or the study is not waiting for a count.
         CryptographicError: `count-out-of-range`; the study fails, and no noise is drawn.
     """
     asked = _asked(proxy, caller, study)
@@ -192,8 +192,8 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
     """Accepts the components that the data user sealed to each owner of the cohort, once.
 
     Raises:
-        MessageError: they belong to another study, or there is not exactly one copy for each owner of the
-            cohort.
+        MessageError: the components belong to another study, or there is not exactly one copy for each owner
+            of the cohort.
         ConflictError: `not-ready`, or `components-differ`, other components were published before.
     """
     statement = verify_statement("components", untrusted, caller.ed25519)
@@ -269,7 +269,7 @@ def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
 def _check_released(proxy: Proxy, row: StudyRow) -> None:
     """Checks that there is a release which the witness knows.
 
-    So no older copy of the database could make another release unnoticed.
+    This ensures that an older copy of the database cannot make another release unnoticed.
     """
     if row.state not in (StudyState.CANCELLED, StudyState.FAILED):
         proxy.database.settle_witness()

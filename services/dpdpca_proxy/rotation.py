@@ -35,7 +35,7 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
         The id of the new key.
 
     Raises:
-        MessageError: it is not a rotation of this caller.
+        MessageError: the statement is not a rotation of this caller.
         AuthenticationError: one of the two keys has not signed.
         ConflictError: `already-rotated`, `rotation-not-newer`, `already-enrolled`, `too-many-rotations`.
     """

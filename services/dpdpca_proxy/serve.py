@@ -15,7 +15,7 @@ _TURN_SECONDS = 0.001
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGINT or SIGTERM. SIGHUP makes it reload its certificate.
+    """Runs until SIGINT or SIGTERM. SIGHUP makes the proxy reload its certificate.
 
     Raises:
         UsageError: the settings are unsafe, or the certificate does not load.

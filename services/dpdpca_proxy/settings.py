@@ -36,7 +36,7 @@ class Settings(ServiceSettings):
         None, description="Public address of the proxy; default: the address of the listener."
     )
     also_known_as: tuple[str, ...] = Field(
-        (), description="Further host[:port] under which clients reach the proxy."
+        (), description="Further hosts, as host[:port], under which clients reach the proxy."
     )
     port: int = Field(8440, ge=1, le=65535, description="Port of the public listener.")
     passphrase_file: Path | None = Field(
@@ -48,17 +48,19 @@ class Settings(ServiceSettings):
         False,
         description="Lets the operator's page, which has no login or TLS, listen beyond this machine.",
     )
-    max_requests: int = Field(256, ge=1, description="Most requests at the same time; more get status 503.")
+    max_requests: int = Field(
+        256, ge=1, description="Most requests at the same time; further ones get status 503."
+    )
     party_requests: int = Field(
-        100, ge=1, description="Most requests of one party in a second; more get status 429."
+        100, ge=1, description="Most requests of one party in a second; further ones get status 429."
     )
     address_requests: int = Field(
-        100, ge=1, description="Most requests from one address in a second; more get status 429."
+        100, ge=1, description="Most requests from one address in a second; further ones get status 429."
     )
-    max_streams: int = Field(256, ge=1, description="Most open event streams; more get status 503.")
+    max_streams: int = Field(256, ge=1, description="Most open event streams; further ones get status 503.")
     generation_file: Path | None = Field(
         None,
-        description="File that records how far the proxy's log has come. Keep it outside the home and its "
+        description="File that records the newest entry of the proxy's log. Keep it outside the home and its "
         "backups.",
     )
     invitation_hours: int = Field(168, ge=1, description="Hours for which an invitation is valid.")
@@ -126,7 +128,8 @@ class Settings(ServiceSettings):
             raise UsageError(
                 "tls-required",
                 f"the operator's page would listen on {self.operator_host}, without TLS and without a login",
-                f"keep it on loopback, or set {PREFIX}OPERATOR_BEYOND=true if a firewall keeps strangers out",
+                f"keep the page on loopback, or set {PREFIX}OPERATOR_BEYOND=true if a firewall keeps"
+                " strangers out",
             )
         if self.address.scheme != self.scheme and self.tls_cert is not None:
             raise UsageError(
@@ -158,7 +161,7 @@ def load_settings(home: Path | None = None, **options: object) -> Settings:
         raise UsageError(
             "bad-settings",
             f"{PREFIX}ALSO_KNOWN_AS is not a JSON list",
-            'write it like ["relay.example:8443"], in single quotes in a shell',
+            'write the list like ["relay.example:8443"], in single quotes in a shell',
         ) from error
     _check_generation_file(settings)
     return settings

@@ -1,6 +1,6 @@
 """Operations on one owner's share: store a chunk, complete, withdraw.
 
-Each gives the same answer if repeated.
+Each operation gives the same answer if it is repeated.
 """
 
 from contextlib import suppress
@@ -176,7 +176,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         raise MessageError(
             "malformed",
             "the statement names an X25519 key that is not the enrolled one",
-            "sign it with your own keys",
+            "sign the statement with your own keys",
         )
     if len(claim.chunk_digests) != terms.manifest.figures.chunk_count:
         raise MessageError(
@@ -218,7 +218,7 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     """Withdraws a complete share from an open study with the owner's signed statement, and returns a receipt.
 
     Raises:
-        MessageError: it is not a withdrawal from this study.
+        MessageError: the statement is not a withdrawal from this study.
         ConflictError: `study-closed`, `share-version-not-newer`, `statement-differs`, or there is no
             complete share.
     """
@@ -264,7 +264,7 @@ def _check_not_behind(share: ShareRow, version: int) -> None:
 
 
 def replaced_folders(proxy: Proxy, study: StudyId) -> list[str]:
-    """The folders of replaced or withdrawn versions. No chunk can be added to them."""
+    """The folders of replaced or withdrawn versions. No chunk can be added to these folders."""
     with proxy.database.reading("list shares") as connection:
         rows = list_shares(connection, study)
     folders: list[str] = []
@@ -372,7 +372,7 @@ def _check_own(connection: Connection, caller: PartyRow, claim: ShareStatement) 
 
 
 def _same_chunk(present: Digest | None, digest: Digest) -> bool:
-    """Whether the same chunk is already stored. Raises ConflictError if a different one is."""
+    """Whether the same chunk is already stored. Raises ConflictError if a different chunk is stored."""
     if present is not None and present != digest:
         raise ConflictError(
             "chunk-differs",
@@ -387,8 +387,8 @@ def _remove_unnamed(
 ) -> None:
     """Removes the file of a refused chunk, unless another request stored the same chunk.
 
-    It runs in a write transaction. So another request with the same chunk either finds the file or sees that
-    it is gone. If the transaction fails, the file stays until the study's folder is removed.
+    The removal runs in a write transaction. So another request with the same chunk either finds the file or
+    sees that it is gone. If the transaction fails, the file stays until the study's folder is removed.
     """
     with suppress(UnavailableError), proxy.database.transaction("drop chunk") as connection:
         if chunk_digests(connection, study, owner, version).get(position) != digest:
@@ -397,4 +397,4 @@ def _remove_unnamed(
 
 def _check_study(named: StudyId, study: StudyId) -> None:
     if named != study:
-        raise MessageError("malformed", "the statement speaks of another study than the path")
+        raise MessageError("malformed", "the statement and the path name different studies")

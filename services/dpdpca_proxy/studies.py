@@ -63,8 +63,8 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
     Raises:
         MessageError, AuthenticationError, PolicyError, CryptographicError: like `open_manifest`.
         NotAllowedError: `not-the-study-owner`, the manifest names another data user than the caller.
-        PolicyError: `manifest-refused`, it names another proxy, its closing time has passed, or its parties
-            are not enrolled under the names and keys in it.
+        PolicyError: `manifest-refused`, the manifest names another proxy, its closing time has passed, or its
+            parties are not enrolled under the names and keys in it.
         CryptographicError: `unfit-modulus`, the modulus was used in another study.
     """
     known = StudyId(verify_statement("manifest", untrusted).digest)
@@ -153,7 +153,7 @@ def row_of(signed: SignedManifest, now: datetime) -> StudyRow:
 
 
 def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Closes an open study early. Closing it again changes nothing.
+    """Closes an open study early. Closing a closed study changes nothing.
 
     Raises:
         NotAllowedError: the caller is not the study's data user.
@@ -173,10 +173,10 @@ def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byt
 def close_if_due(proxy: Proxy, study: StudyId) -> None:
     """Closes an open study if it is due, or if all named owners have delivered.
 
-    Fails it if they are too few.
+    Fails the study if too few owners have delivered.
     """
     now = proxy.now()
-    with proxy.database.reading("is it due") as connection:
+    with proxy.database.reading("check closing time") as connection:
         row = load_study(connection, study)
         if not _is_due(connection, row, now):
             return
@@ -208,7 +208,7 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
 
 
 def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Cancels a study whose noise was not drawn yet. Cancelling it again changes nothing.
+    """Cancels a study whose noise was not drawn yet. Cancelling a cancelled study changes nothing.
 
     Raises:
         NotAllowedError: the caller is not the study's data user.
@@ -246,7 +246,7 @@ def sweep(proxy: Proxy, study: StudyId) -> None:
     It can be repeated. The folder is removed last. While it exists, tidying finds it and tries again, for
     example if a reader still keeps the deleted key in the database's log.
     """
-    with proxy.database.reading("may files go") as connection:
+    with proxy.database.reading("check deleted key") as connection:
         if find_data_key(connection, study) is not None:
             return
     if sealed_folder(study) in proxy.files.folders(study) and proxy.database.forget_deleted():

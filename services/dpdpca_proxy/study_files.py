@@ -27,7 +27,7 @@ def _public(modulus: int) -> PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class StudyFiles:
-    """Where the files of a study are, and the key that opens them. Its repr shows no key."""
+    """Where the files of a study are, and the key that opens them. The repr of this value shows no key."""
 
     root: Path
     study: StudyId

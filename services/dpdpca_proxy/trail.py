@@ -87,7 +87,7 @@ class Trail:
 
     @cached_property
     def signer(self) -> bytes:
-        """The proxy's key in the manifest. It need not be the present key."""
+        """The proxy's key in the manifest. This key need not be the present one."""
         body = verify_statement("manifest", self.blob("manifest") or b"").body
         named = hex_bytes(body["proxy"]["ed25519"], 32, "ed25519")
         if self.proxy.keys.of(named) is None:

@@ -1,7 +1,7 @@
 """Live updates of studies.
 
 One task watches the database and feeds all streams. A stream begins with the present state, so that no change
-is missed. It sends at least a comment every few seconds, so that dead connections are detected.
+is missed. A stream sends at least a comment every few seconds, so that dead connections are detected.
 """
 
 import asyncio

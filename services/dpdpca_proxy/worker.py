@@ -1,7 +1,7 @@
 """The work of the worker process: large products, draws and releases, from files to files.
 
-The functions do not use the database or the identity key. They read and write sealed files under given names
-and return digests, which the caller commits. A crash in between leaves an unused file.
+The functions do not use the database or the identity key. The functions read and write sealed files under
+given names and return digests, which the caller commits. A crash in between leaves an unused file.
 """
 
 import json
@@ -176,6 +176,6 @@ def _masked(
 
 
 def _integers(noise: NDArray[np.int64]) -> Iterator[int]:
-    """Python integers, some at a time."""
+    """The noise as Python integers, converted in parts."""
     for start in range(0, len(noise), 65536):
         yield from noise[start : start + 65536].tolist()

@@ -1,4 +1,4 @@
 """The data user's service: it holds the secret keys, runs each study to its end, and serves models.
 
-Other packages import nothing from it.
+Other packages import nothing from this one.
 """

@@ -22,7 +22,7 @@ class ProblemSummary(Body):
 
 
 class StudyBody(Body):
-    """A study. `state` is this service's stage, or the proxy's state if that says more."""
+    """A study. `state` is the stage in this service, or the proxy's state if that is more precise."""
 
     id: DraftId
     draft: DraftId = Field(description="Same as id.")

@@ -53,7 +53,7 @@ def create_chain(
     Args:
         records: the expected number of records of all owners; default: max_records.
         scales: begin with a study of every feature's scale, if there are enough records.
-        again: create a new chain even if this draft already has one. It spends its own budget.
+        again: create a new chain even if this draft already has one. The new chain spends its own budget.
 
     Raises:
         MessageError, PolicyError: the draft cannot be the base of a chain.

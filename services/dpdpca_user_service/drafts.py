@@ -1,4 +1,4 @@
-"""Checks and forecasts for a draft. They change no state and contact no proxy."""
+"""Checks and forecasts for a draft. These functions change no state and contact no proxy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ def plan_draft(
     """Like the command `dpdpca user plan`: a forecast for every kind of release, or a chain's next round.
 
     Args:
-        records: the records of all owners together. They may only be omitted if pre-studies are named.
+        records: the records of all owners together. The number may only be omitted if pre-studies are named.
         spectrum: see `forecast`.
         anyway: see `forecast`.
         begin: plan the first round of a chain.
@@ -59,7 +59,9 @@ def plan_draft(
         return first_of_chain(base, complete, records, scales).facts()
     if spectrum and sum(spectrum) <= 0:
         raise MessageError(
-            "malformed", "the total variance of the spectrum is 0", "omit it, or give variances above 0"
+            "malformed",
+            "the total variance of the spectrum is 0",
+            "omit the spectrum, or give variances above 0",
         )
     return forecast(base, complete, records, spectrum, anyway=anyway).facts()
 

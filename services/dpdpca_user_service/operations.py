@@ -56,7 +56,7 @@ def create_study(
 
 
 def study_facts(row: StudyRow) -> dict[str, Any]:
-    """A study as JSON. `state` is this service's stage, or the proxy's state if that says more."""
+    """A study as JSON. `state` is the stage in this service, or the proxy's state if that is more precise."""
     told = row.facts
     state = str(row.stage)
     if row.stage in _ANY_TIME and told.get("state"):
@@ -92,7 +92,7 @@ def close_study(service: UserService, name: str) -> dict[str, Any]:
     """Closes a study early.
 
     Raises:
-        ConflictError: it is not open, or the proxy refuses.
+        ConflictError: the study is not open, or the proxy refuses.
     """
     row = service.store.find(name)
     if row.stage is not Stage.OPEN:
@@ -109,7 +109,7 @@ def cancel_study(service: UserService, name: str) -> dict[str, Any]:
     """Cancels a study. Cancelling it again changes nothing.
 
     Raises:
-        ConflictError: its noise was drawn, or its release has arrived.
+        ConflictError: the study's noise was drawn, or its release has arrived.
     """
     row = service.store.find(name)
     if row.stage is Stage.CANCELLED:
@@ -195,14 +195,14 @@ def result_of(service: UserService, name: str) -> dict[str, Any]:
     """The released numbers of a pre-study, as JSON.
 
     Raises:
-        ConflictError: `not-ready` until they have arrived, `has-components` for any other study.
+        ConflictError: `not-ready` until the numbers have arrived, `has-components` for any other study.
     """
     row = service.store.find(name)
     if not row.is_pre_study:
         raise ConflictError(
             "has-components",
             f"a {row.release} study gives components instead of numbers",
-            "read its model at /v1/models/STUDY",
+            "read the study's model at /v1/models/STUDY",
         )
     if not row.has_result:
         raise ConflictError("not-ready", f"the study is {row.stage}, so it has no result", "read its state")
@@ -225,7 +225,7 @@ def _modelled(service: UserService, name: str) -> StudyRow:
         raise ConflictError(
             "no-components",
             "a pre-study gives no components",
-            "read its numbers with: dpdpca user result STUDY",
+            "read the study's numbers with: dpdpca user result STUDY",
         )
     if not row.has_model:
         raise ConflictError("not-ready", f"the study is {row.stage}, so it has no model", "read its state")

@@ -52,7 +52,7 @@ class UserService:
     now: Clock
     key_rules: KeyRules
     model_of: Callable[[str], Model]
-    """Returns the model of a row that has one. The last few are cached."""
+    """Returns the model of a row that has one. The last few models are cached."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Called after a change, when there may be something to do."""
 
@@ -72,7 +72,7 @@ class UserService:
         return self._key_and_proxy(row)[0]
 
     def secret(self, row: StudyRow) -> bytes:
-        """The secret key of a study. It must match the modulus in the manifest.
+        """The secret key of a study. The key must match the modulus in the manifest.
 
         Raises:
             AuthenticationError: the passphrase is wrong or missing.
@@ -90,7 +90,7 @@ class UserService:
         return secret
 
     def client(self, row: StudyRow) -> ProxyClient:
-        """A client for a study's proxy. It signs with, and expects, the keys of the study."""
+        """A client for a study's proxy. The client signs with, and expects, the keys of the study."""
         proxy = self.home.proxy(row.proxy_url)
         if row.study is None:
             return self.connect(proxy, self.key)

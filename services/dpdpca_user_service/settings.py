@@ -21,7 +21,7 @@ class Settings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX)
     role = "user"
 
-    port: int = Field(8450, ge=1, le=65535, description="Port on which it listens.")
+    port: int = Field(8450, ge=1, le=65535, description="Port on which the service listens.")
     passphrase_file: Path | None = Field(
         None, description="File with the passphrase that seals the keys of studies on the disk."
     )
@@ -33,7 +33,9 @@ class Settings(ServiceSettings):
         30, ge=1, description="Days after which a study closes if its draft names no closing time."
     )
     poll_seconds: float = Field(2.0, gt=0, description="Seconds between two checks of an open study.")
-    max_requests: int = Field(64, ge=1, description="Most requests at the same time; more get status 503.")
+    max_requests: int = Field(
+        64, ge=1, description="Most requests at the same time; further ones get status 503."
+    )
 
     def check_listener(self) -> None:
         """Checks that the bearer token is never sent in clear beyond this machine.

@@ -17,7 +17,7 @@ class Stage(StrEnum):
     OPEN = "open"
     """The proxy has the manifest."""
     ANSWERED = "counted"
-    """Masked: the only answer to the count challenge is stored. The proxy may or may not have it."""
+    """Masked: the only answer to the count challenge is stored. The proxy may or may not have the answer."""
     FETCHED = "released"
     """The verified release and its chunks are stored."""
     FITTED = "fitted"

@@ -300,7 +300,7 @@ def _chunk(
     release: ReleaseStatement,
     index: int,
 ) -> bytes:
-    """A chunk of the release. It is fetched and stored unless the signed chunk is already stored."""
+    """A chunk of the release. The chunk is fetched and stored, unless the signed chunk is already stored."""
     stored = service.store.chunk(row, index)
     if stored is not None and Digest.of(stored) == release.chunk_digests[index]:
         return stored

@@ -32,7 +32,7 @@ from dpdpca_user.results.reliability import Reliability, assess_release
 from dpdpca_user.results.second_noise import own_samplers, with_second_noise
 
 MAX_COMPONENTS = 256
-"""The most components in a model. With more features it has only the leading ones."""
+"""The most components in a model. A model of more features has only the leading components."""
 
 Progress = Callable[[float], None]
 
@@ -87,12 +87,12 @@ def open_release(
         chunks: the chunks of the verified release, in order.
         records: N as answered in a masked study, else None.
         owners: how many are in the cohort.
-        in_clear: whether the components may be published in clear. If the proxy drew the noise, this needs a
-            second draw of our own, and nothing leaves this process without it.
+        in_clear: whether the components may be published in clear. If the proxy drew the noise, publication
+            in clear needs a second draw of our own, and nothing leaves this process without it.
 
     Raises:
-        CryptographicError: it does not decrypt to a symmetric matrix within its slots; `release-implausible`.
-        PolicyError: `cohort-too-small`. N of a joint study is known only now.
+        CryptographicError: the release does not decrypt to a symmetric matrix within its slots;
+        `release-implausible`. PolicyError: `cohort-too-small`. N of a joint study is known only now.
     """
     begin = time.monotonic()
     key = SecretKey.from_bytes(secret)
@@ -129,7 +129,7 @@ def open_pre_study(
         secret, manifest_body, chunks: like in `open_release`.
 
     Raises:
-        CryptographicError: it does not decrypt to numbers within their slots; `release-implausible`.
+        CryptographicError: the release does not decrypt to numbers within their slots; `release-implausible`.
         PolicyError: `cohort-too-small`.
     """
     begin = time.monotonic()

@@ -57,6 +57,13 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [link for link in links if link and "://" not in link and not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_list_begins_after_an_empty_line(page: Path) -> None:
+    """Without it the site shows the list as running text."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert re.findall(r"^(?![ \-#]|\d+\. )\S.*\n(?:- |\d+\. ).*", text, re.MULTILINE) == []
+
+
 def test_no_page_installs_by_name() -> None:
     """A name on a registry that is not ours would be somebody else's program."""
     for page in PAGES:

@@ -9,7 +9,28 @@ from typing import Any
 CHILDREN = multiprocessing.get_context("forkserver")
 # Installed modules only: Python 3.11 does not tell the server where a test finds its own.
 CHILDREN.set_forkserver_preload(
-    ["dpdpca_proxy.app", "dpdpca_runtime.http.client", "dpdpca_owner.actions", "uvicorn", "opendp.prelude"]
+    [
+        "dpdpca_cli.main",
+        "dpdpca_owner.actions",
+        "dpdpca_owner.commands.app",
+        "dpdpca_owner.records.source",
+        "dpdpca_proxy.commands",
+        "dpdpca_proxy.initialise",
+        "dpdpca_proxy.serve",
+        "dpdpca_runtime.http.client",
+        "dpdpca_user.commands.app",
+        "dpdpca_user.home",
+        "dpdpca_user_service.app",
+        "dpdpca_user_service.commands",
+        "dpdpca_user_service.transform",
+        "alembic.command",
+        "opendp.prelude",
+        "opentelemetry.trace",
+        "pyarrow",
+        "pytest",
+        "rich.console",
+        "uvicorn",
+    ]
 )
 
 

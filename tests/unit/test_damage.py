@@ -155,7 +155,7 @@ def test_what_is_damaged_is_no_fault_of_the_client_and_names_no_place_to_it(
     answer = world.request(world.user, "GET", study.path)
     assert (answer.status_code, answer.json()["type"]) == (500, "urn:dpdpca:problem:state-corrupt")
     assert answer.json()["detail"] == "a stored row is damaged: this program did not write its content"
-    assert answer.json()["next_step"] == "ask the operator of this service to look into it"
+    assert answer.json()["next_step"] == "ask the operator of this service to look into this error"
     assert str(tmp_path) not in answer.text
     shown = [json.loads(AllowListFormatter().format(record)) for record in caplog.records]
     assert {line["file"] for line in shown if line["event"] == "integrity"} == {
@@ -251,7 +251,7 @@ def test_a_generation_file_that_cannot_be_used_is_called_so(
     key = IdentityKey.generate()
     error = refused(lambda: world.enrol(key, "owner", "Hospital D"))
     assert (type(error).status, error.problem.startswith(problem)) == (status, True), error.problem
-    assert error.next_step == "ask the operator of this service to look into it"
+    assert error.next_step == "ask the operator of this service to look into this error"
     ready = world.request(None, "GET", "/readyz")
     assert (ready.status_code, str(tmp_path) in ready.text) == (503, False)
     assert "generation" in ready.json()["reason"]
@@ -330,7 +330,7 @@ def test_a_data_user_s_applications_learn_no_place_either(
 def test_errors_keep_their_place_for_this_machine() -> None:
     error = IntegrityError("state-corrupt", "a file is gone", "look at /home/me/x", place="/home/me/x")
     assert str(error) == "a file is gone (/home/me/x); look at /home/me/x"
-    assert error.public_text == "a file is gone; ask the operator of this service to look into it"
+    assert error.public_text == "a file is gone; ask the operator of this service to look into this error"
     plain = IntegrityError("state-corrupt", "a file is gone", "look")
     assert (str(plain), plain.public_text, plain.public_advice) == (
         "a file is gone; look",

@@ -98,8 +98,8 @@ def test_an_expired_certificate_names_its_end_and_this_clock(
     today = datetime.now(UTC)
     assert said.startswith(f"expired at {time_text(ends)}, and this machine's clock says {today:%Y-%m-%dT%H}")
     assert said.endswith(
-        "(OpenSSL: certificate has expired); its operator must renew it;"
-        " if the clock of this machine is wrong, correct it"
+        "(OpenSSL: certificate has expired); the operator must renew the certificate;"
+        " if the clock of this machine is wrong, correct the clock"
     )
 
 
@@ -139,7 +139,7 @@ def test_a_certificate_for_other_hosts_names_them(
     )
     assert "ismatch, certificate is not valid for" in said
     assert said.endswith(
-        f"use an address for which it is valid, or ask its operator for a certificate for {host}"
+        f"use an address for which it is valid, or ask the operator for a certificate for {host}"
     )
 
 
@@ -247,8 +247,8 @@ def test_nobody_listens(ask: Ask, slept: list[float]) -> None:
         port = taken.getsockname()[1]
     said = unavailable(ask, slept, f"http://127.0.0.1:{port}")
     assert said.startswith("cannot be reached: no program listens there (connection refused); ")
-    remedies = {"the proxy": "check that it is running, and check the port"}
-    assert said.endswith(remedies.get(name_of(ask), "start it with: dpdpca user serve"))
+    remedies = {"the proxy": "check that the service is running, and check the port"}
+    assert said.endswith(remedies.get(name_of(ask), "start the service with: dpdpca user serve"))
 
 
 def test_an_unknown_name(ask: Ask, slept: list[float]) -> None:

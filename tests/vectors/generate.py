@@ -363,7 +363,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             "a later round that spends everything",
             "joint",
             {"pre_studies": ["ab" * 32]},
-            "spends what they left",
+            "that they have left",
             refused,
         ),
         ("another share with the noise of this one", "pairs", {"rho_share": "0.5"}, "noise_scale", refused),

@@ -174,7 +174,8 @@ def _run(plan: Plan, folder: Path, console: Console) -> list[StudyRun]:
 
 
 def chain_draft(draft: dict[str, Any]) -> dict[str, Any]:
-    """The part of a study's draft that a chain needs; it chooses the rest. Incomplete records must count."""
+    """The part of a study's draft that a chain needs; the chain chooses the rest. Incomplete records must
+    count."""
     chosen = ("release", "clip_norm", "sum_weight", "nonnegative")
     return {name: value for name, value in draft.items() if name not in chosen} | {"missing": "midpoint"}
 
@@ -211,7 +212,7 @@ def _read(path: Path) -> bytes:
 
 @contextmanager
 def _folder(keep: bool, console: Console) -> Iterator[Path]:
-    """A private folder for all homes. It is deleted at the end unless `keep` is true."""
+    """A private folder for all homes. The folder is deleted at the end unless `keep` is true."""
     folder = Path(tempfile.mkdtemp(prefix="dpdpca-demo-"))
     try:
         yield folder

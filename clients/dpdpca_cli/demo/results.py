@@ -12,8 +12,8 @@ from dpdpca_user.results.report import Table
 
 POOLED_NOTE = (
     "Captured variance is measured on the pooled records, in half-ranges of the features, without clipping"
-    " of "
-    "norms. Only this demo can do that, because it has everybody's records. In a real study nobody has them."
+    " of norms. Only the demo can measure this, because it has the records of all owners. In a real study"
+    " nobody has them."
 )
 
 

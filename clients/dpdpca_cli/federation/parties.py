@@ -34,11 +34,11 @@ class LocalParty:
         return [self.role, "init", "--name", self.name, *options]
 
     def enrol(self, proxy_url: str, invitation: Path) -> list[str]:
-        """The arguments that enrol it. The invitation is in a file and never an argument."""
+        """The arguments that enrol the party. The invitation is in a file and never an argument."""
         return [self.role, "enrol", proxy_url, "--invitation-file", str(invitation), "--yes"]
 
     def serve(self, *options: str) -> list[str]:
-        """The arguments that start its service."""
+        """The arguments that start the party's service."""
         return [self.role, "serve", *options]
 
     def invite(self, other: "LocalParty") -> list[str]:

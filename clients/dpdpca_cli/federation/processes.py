@@ -1,7 +1,8 @@
 """Commands of this installation as child processes, none of which is left behind.
 
 Children run in their own sessions, so that Ctrl-C reaches only the parent, which then ends them in order.
-What a child prints goes to files in a private folder. Its last lines are shown when it fails.
+What a child prints goes to files in a private folder. The last lines of a child's output are shown when it
+fails.
 """
 
 import os
@@ -72,7 +73,7 @@ class Child:
     errors: Path
 
     def tail(self) -> str:
-        """The last lines that it wrote: of its errors if there are any, else of its output."""
+        """The last lines that the child wrote: of its errors if there are any, else of its output."""
         for file in (self.errors, self.output):
             lines = tail(file).splitlines()
             if lines:
@@ -158,7 +159,7 @@ class ChildProcesses:
         """Run `dpdpca ARGUMENTS` to its end, and return what it printed.
 
         Raises:
-            ChildFailedError: it failed, or another child failed in the meantime.
+            ChildFailedError: this child failed, or another child failed in the meantime.
         """
         child = self.start(name, arguments, environment)
         self.wait_for([child], limit_seconds)
@@ -170,7 +171,7 @@ class ChildProcesses:
         """Wait until all of `waited` have ended well; `tick` is called ten times a second, and at the end.
 
         Raises:
-            ChildFailedError: one of them failed or took too long, or a server ended.
+            ChildFailedError: a child failed or took too long, or a server ended.
         """
 
         def all_done() -> bool:
@@ -236,7 +237,7 @@ class ChildProcesses:
 def free_port() -> int:
     """A loopback port on which nobody listens now.
 
-    It is below the ports of outgoing connections, so that it is still free when a server is restarted.
+    The port is below the ports of outgoing connections, so that it is still free when a server is restarted.
     """
     while True:
         port = _LOWEST_PORT + secrets.randbelow(_HIGHEST_PORT - _LOWEST_PORT)

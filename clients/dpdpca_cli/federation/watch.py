@@ -30,7 +30,7 @@ class StudyNews:
     seen_at: dict[str, float] = field(default_factory=dict)
 
     def released_at(self) -> float:
-        """When the release was first seen; the current time if it was missed."""
+        """When the release was first seen; the current time if that news was missed."""
         return min(
             (self.seen_at[state] for state in _RELEASED if state in self.seen_at), default=time.monotonic()
         )

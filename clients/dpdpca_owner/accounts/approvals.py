@@ -203,6 +203,6 @@ def _total(manifest: Manifest) -> tuple[str, str]:
 
 
 def _counts(study: StudyId, asking: StudyId, ledger: Ledger) -> bool:
-    """Whether an approved round has taken its share. The round that asks does not count itself."""
+    """Whether an approved round has taken its share. The round that is being checked is not counted."""
     spend = ledger.spend(study)
     return study != asking and (spend is None or spend.is_live)

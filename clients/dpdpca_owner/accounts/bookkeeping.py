@@ -1,8 +1,8 @@
 """The entries that may be added to an owner's ledger, and the evidence that each needs.
 
-Each function returns entries, none if there is nothing to do, and changes nothing. The caller first writes
-the entries to the disk and then adds them to the ledger. Evidence is verified here, against the keys that
-were booked with the charge.
+Each function returns the entries to add; the list is empty if there is nothing to do. It changes nothing
+itself. The caller first writes the entries to the disk and then adds them to the ledger. Evidence is verified
+here, against the keys that were booked with the charge.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def place(ledger: Ledger, study: StudyId, fingerprint: Digest | None, named: str
 
     Args:
         ledger: the ledger so far.
-        study: the study that asks.
+        study: the study to book.
         fingerprint: of the records as read; None if no records are given.
         named: the data set that the owner names for the records, or None to recognise them.
 
@@ -69,7 +69,8 @@ def place(ledger: Ledger, study: StudyId, fingerprint: Digest | None, named: str
     if len(set(found)) > 1:
         raise ConflictError(
             "two-data-sets",
-            f"this study is booked on the data set '{found[0]}', but these records on '{found[1]}'",
+            f"this study is booked on the data set '{found[0]}', but these records are booked on"
+            f" '{found[1]}'",
             "give the records that the study was booked with, or merge both data sets: --dataset"
             f" '{found[0]}'",
         )
@@ -120,7 +121,8 @@ def reserve(
 def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
     """The entries that a receipt of the study's proxy justifies: a commitment, or a refund for a withdrawal.
 
-    There are none if the study is not booked here or the ledger already knows this receipt or a newer one.
+    There are no entries if the study is not booked here or the ledger already knows this receipt or a newer
+    one.
 
     Raises:
         AuthenticationError, MessageError: the study's proxy did not sign this receipt for this owner.
@@ -161,7 +163,7 @@ def settle(ledger: Ledger, receipt: bytes, time: str) -> list[Entry]:
 def refund_cancelled(ledger: Ledger, study: StudyId, transcript: Sequence[bytes], time: str) -> list[Entry]:
     """The refund of a study that its proxy's signed transcript shows as cancelled and never released.
 
-    A study that failed is not refunded: only a withdrawal and a cancellation are.
+    A study that failed is not refunded: only withdrawals and cancellations are refunded.
 
     Raises:
         AuthenticationError, MessageError: the transcript belongs to another study or another proxy.
@@ -191,8 +193,8 @@ def charge_again(ledger: Ledger, study: StudyId, time: str) -> list[Entry]:
 def find(ledger: Ledger, charge: Charge, time: str) -> list[Entry]:
     """The charge for a study that was joined but is missing from this ledger.
 
-    It counts in the data set of an earlier spend of the study, or in every data set if there is none. It is
-    booked even if it exceeds the budget.
+    The charge counts in the data set of an earlier spend of the study, or in every data set if there is none.
+    The charge is booked even if it exceeds the budget.
     """
     spend, batch = ledger.spend(charge.study), _batch(ledger, time)
     if spend is None or not spend.is_live:
@@ -205,8 +207,8 @@ def recover(
 ) -> list[Entry]:
     """The entry that records a loss.
 
-    If the key of the fingerprints has changed, no records can be recognised any more. Then all spends count
-    in every data set.
+    If the key of the fingerprints has changed, no records can be recognised any more. In that case all spends
+    count in every data set.
 
     Args:
         ledger: the part that could be read.

@@ -16,7 +16,8 @@ from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.fields import malformed
 
 _GRID = 2**160
-"""Costs of studies are multiples of 1/_GRID, so that a sum of thousands needs no more digits than one."""
+"""Costs of studies are multiples of 1/_GRID, so that a sum of thousands of costs needs no more digits than a
+single cost."""
 OUTSIDE_SHARE = Fraction(1, 1024)
 """Part of a budget's δ that is reserved for what ρ does not cover: tails, re-randomisation, masks."""
 
@@ -32,7 +33,7 @@ class Cost:
         outside_delta: the total δ that ρ does not cover: masks and tails of the noise.
         releases: the number of releases.
         unproved: the number of releases without proved privacy, which an earlier version accepted. No ρ would
-            be correct for these, so `rho` leaves them out, and what it guarantees does not include them.
+            be correct for these releases, so `rho` and its guarantee leave them out.
     """
 
     rho: Fraction
@@ -73,7 +74,7 @@ class Budget:
     Attributes:
         rho: the largest sum of costs.
         delta: the δ at which amounts are stated as ε.
-        epsilon: the ε with which the budget was set; None if it was set as ρ.
+        epsilon: the ε with which the budget was set; None if the budget was set as ρ.
 
     Guarantee: as long as the total cost does not exceed a budget set as (ε, δ), all releases together are
         (ε, δ)-DP for one replaced record, except those without proved privacy. ρ adds up under adaptive
@@ -95,7 +96,9 @@ class Budget:
         """
         _check_delta(delta)
         if epsilon <= 0:
-            raise UsageError("bad-budget", f"ε of a budget must be above 0, and is {float(epsilon):.6g}")
+            raise UsageError(
+                "bad-budget", f"the ε of a budget must be above 0, but it is {float(epsilon):.6g}"
+            )
         if delta_of_tails(epsilon) > delta * OUTSIDE_SHARE:
             raise UsageError(
                 "bad-budget",
@@ -110,7 +113,7 @@ class Budget:
         """A budget set as ρ. Raises UsageError if ρ or δ is out of range."""
         _check_delta(delta)
         if rho <= 0:
-            raise UsageError("bad-budget", f"ρ of a budget must be above 0, and is {float(rho):.6g}")
+            raise UsageError("bad-budget", f"the ρ of a budget must be above 0, but it is {float(rho):.6g}")
         return cls(rho, delta)
 
     def is_exceeded_by(self, cost: Cost) -> bool:
@@ -148,4 +151,6 @@ def read_rational(untrusted: Any, where: str) -> Fraction:
 
 def _check_delta(delta: Fraction) -> None:
     if not 0 < delta < 1:
-        raise UsageError("bad-budget", f"δ of a budget must be between 0 and 1, and is {float(delta):.6g}")
+        raise UsageError(
+            "bad-budget", f"the δ of a budget must be between 0 and 1, but it is {float(delta):.6g}"
+        )

@@ -69,7 +69,8 @@ class Spend:
     """What one study has spent on one data set.
 
     Attributes:
-        data_set: its name when booked; None if it is no longer known, and then the spend counts in all.
+        data_set: its name when booked; None if it is no longer known; the spend then counts in every data
+            set.
         version: the highest share version for which the proxy signed a receipt; 0 before the first.
         reserved_at, settled_at: times of the entries; `settled_at` is None while the state is `RESERVED`.
     """

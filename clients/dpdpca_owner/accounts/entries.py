@@ -1,6 +1,7 @@
 """The lines of an owner's ledger. Each is one entry in canonical JSON, with the digest of the line before.
 
-This module only checks that an entry is well formed. `ledger.py` decides whether it may follow the others.
+This module only checks that an entry is well formed. `ledger.py` decides whether an entry may follow the
+others.
 """
 
 from collections.abc import Mapping

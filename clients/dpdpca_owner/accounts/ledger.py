@@ -2,9 +2,9 @@
 
 Invariants:
 - A study is paid for once.
-- What is live on one data set never exceeds the budget that was in force when it was reserved.
+- The live cost of one data set never exceeds the budget that was in force at its last reservation.
 - Only a withdrawal or a cancellation is refunded.
-- An entry that may not follow the others is refused, and then nothing changes.
+- An entry that may not follow the others is refused and changes nothing.
 
 `bookkeeping.py` makes the entries and checks the evidence for them.
 """
@@ -72,7 +72,7 @@ class Ledger:
     def extend(self, untrusted: bytes) -> None:
         """Add complete lines up to the first invalid one.
 
-        Raises like `parse`; the lines added before it stay.
+        Raises the same errors as `parse`; the lines before the invalid one stay added.
         """
         lines = untrusted.split(b"\n")
         rest = lines.pop()
@@ -118,7 +118,8 @@ class Ledger:
         return None if place is None else self.spends[place]
 
     def spent(self, *data_sets: str) -> Cost:
-        """What is live on these data sets together, including what can no longer be attributed to one."""
+        """The live cost of these data sets together, including cost that can no longer be attributed to a
+        data set."""
         roots = {self.root(name) for name in data_sets}
         return sum((self._totals.get(key, NO_COST) for key in (None, *roots)), self.lost)
 

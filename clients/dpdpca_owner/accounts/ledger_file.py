@@ -6,7 +6,7 @@
     WITNESS/<id>.json       a second copy of the head, outside this owner's folder
 
 `record` first writes the lines and then the head, and returns when both are on the disk. If a run is
-interrupted between the two, the chain is longer than its head says. It is never shorter, unless it was
+interrupted between the two, the chain is longer than its head says. The chain is never shorter, unless it was
 truncated or replaced by an older copy. Only one process writes at a time, and it holds a lock while it
 decides what a study may spend.
 """
@@ -101,7 +101,7 @@ class Book:
         """Write entries to the disk, then add them to the ledger.
 
         Raises:
-            UnavailableError: `ledger-not-written`. Then nothing that needs these entries may be done.
+            UnavailableError: `ledger-not-written`. The caller must then do nothing that needs these entries.
         """
         if entries:
             with writing_to(self._file.folder):
@@ -115,7 +115,8 @@ class LedgerFile:
 
     Args:
         folder: the folder of the ledger, inside the owner's folder.
-        witness: a folder elsewhere for a second copy of the head, or None. Failing to write it is no error.
+        witness: a folder elsewhere for a second copy of the head, or None. A failure to write it is not an
+            error.
         joined: returns the studies to which this owner has sent, or tried to send, a share, according to its
             other files.
     """
@@ -135,10 +136,10 @@ class LedgerFile:
         self._joined = joined
 
     def create(self, now: datetime, randomness: Randomness) -> None:
-        """Create a ledger. It replaces one without entries that an interrupted run left behind.
+        """Create a ledger. The new ledger replaces an empty one that an interrupted run left behind.
 
         Raises:
-            ConflictError: there is a ledger with entries, or what is left of one.
+            ConflictError: there is a ledger with entries, or a part of one.
             UnavailableError: the ledger cannot be written.
         """
         with writing_to(self.folder):
@@ -162,13 +163,14 @@ class LedgerFile:
         """Read the ledger.
 
         Raises:
-            IntegrityError: it is missing, corrupt, truncated or an older copy; the message says which.
+            IntegrityError: the ledger is missing, corrupt, truncated or an older copy; the message says
+                which.
         """
         with self.locked(exclusive=False):
             return self._load()[0]
 
     def owners(self) -> frozenset[PartyId]:
-        """The parties that booked something in it, according to the valid lines."""
+        """The parties that booked something in this ledger, according to its valid lines."""
         ledger = Ledger()
         with suppress(DpdpcaError, OSError):
             content = read_private(self.entries_path)
@@ -258,7 +260,7 @@ class LedgerFile:
             yield  # a copy that is only read; nobody writes to it
             return
         busy = ConflictError(
-            "busy", "another command of this owner is using its ledger", "wait until it has ended"
+            "busy", "another command of this owner is using its ledger", "wait until that command has ended"
         )
         with ExitStack() as stack:
             with writing_to(self.folder):

@@ -1,4 +1,4 @@
-"""How much of an owner's budget a study would use. The consent sheet shows it, and a join checks it."""
+"""How much of an owner's budget a study would use. The consent sheet shows this use, and a join checks it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -85,7 +85,8 @@ class Spending:
             lines.append(f"these records belong to the data set '{placed.data_set}'")
         if placed.merges:
             lines.append(
-                f"{_listed(placed.merges)} will be merged into it, and what was spent there counts here too"
+                f"{_listed(placed.merges)} will be merged into this data set, and what was spent there"
+                " counts here too"
             )
         before, after = placed.before.rho, placed.before.rho + self.charge.cost.rho
         lines.append(

@@ -98,7 +98,7 @@ def enrol(
             return True
         typer.echo(f"{card.name} shows the key\n  {fingerprint_words(card.identity.ed25519)}", err=True)
         need_terminal("accept the proxy's key")
-        return typer.confirm("Are these the words that its operator told you?", err=True)
+        return typer.confirm("Are these the words that the proxy's operator told you?", err=True)
 
     def read_invitation() -> str:
         if invitation_file is not None:

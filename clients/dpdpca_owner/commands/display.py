@@ -99,7 +99,7 @@ def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
         table.add_row(Text(for_terminal(feature.name)), Text(for_terminal(column)), *shares)
     console.print(table)
     console.print(
-        f"{report.records} records were read. {report.accepted} of them count, and {report.dropped} are left"
+        f"{report.records} records were read. {report.accepted} are used, and {report.dropped} are left"
         f" out because a value is missing. {_share(report.clipped, report.accepted)} were clipped to the norm"
         " bound. Nothing was sent."
     )

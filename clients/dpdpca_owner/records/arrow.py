@@ -75,7 +75,7 @@ class _ArrowBatches(RecordSource):
 
 
 class ParquetSource(_ArrowBatches):
-    """A Parquet file. It is read page by page, so that large row groups do not fill the memory."""
+    """A Parquet file. The file is read page by page, so that large row groups do not fill the memory."""
 
     def _read_schema(self) -> pa.Schema:
         with self._open() as file:

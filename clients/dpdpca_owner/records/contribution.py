@@ -42,7 +42,8 @@ class Contribution:
 
     @property
     def digest(self) -> Digest:
-        """Digest of the integers. It never leaves this machine, because it could confirm a guess of them."""
+        """Digest of the integers. The digest never leaves this machine, because it could confirm a guess of
+        the integers."""
         return Digest.of(b"dpdpca/moments\x00" + self.sums.to_bytes())
 
 

@@ -170,7 +170,7 @@ class CsvSource(RecordSource):
         return InputError(
             "unknown-format",
             f"{self._path} is not text in the encoding {self._encoding}",
-            "name its encoding, for example --encoding cp1252",
+            "name the encoding of the file, for example --encoding cp1252",
         )
 
     def _binary(self, beginning: bytes) -> InputError:
@@ -186,7 +186,7 @@ class CsvSource(RecordSource):
         return InputError(
             "unknown-format",
             f"{self._path} is neither a text file nor Parquet, Arrow or NumPy",
-            "export it as CSV or Parquet",
+            "export the data as CSV or Parquet",
         )
 
     def _damaged(self) -> InputError:
@@ -230,7 +230,7 @@ def _header(text: str, features: Sequence[Feature]) -> tuple[str, tuple[str, ...
                 best = (score, delimiter, names)
     if best is None:
         raise InputError(
-            "no-header", "the text file has no header line", "put the column names into its first line"
+            "no-header", "the text file has no header line", "put the column names into the first line"
         )
     return best[1], best[2]
 

@@ -1,8 +1,9 @@
 """A keyed fingerprint of an owner's records, by which the ledger recognises them.
 
-It depends on the content and not on the file. Every column counts, whether a study asks for it or not. The
-order of the records, the order and names of the columns, and the file's format do not count. Adding, changing
-or leaving out a record changes the fingerprint, and so does adding a column that contains any value.
+The fingerprint depends on the content and not on the file. Every column counts, whether a study asks for it
+or not. The order of the records, the order and names of the columns, and the file's format do not count.
+Adding, changing or leaving out a record changes the fingerprint, and so does adding a column that contains
+any value.
 
 A record is the multiset of its values:
 - A number is rounded to single precision, so that it is the same from a text file and from a binary file.
@@ -10,8 +11,8 @@ A record is the multiset of its values:
 - Values that would count as missing numbers are left out.
 
 Each record is hashed with the key (BLAKE2b), and the hashes are added modulo 2²⁵⁶, so memory use does not
-grow with the data. The key never leaves this machine. Without it, nobody can test whether some records are
-those in the ledger.
+grow with the data. The key never leaves this machine. Without the key, nobody can test whether some records
+are those in the ledger.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,5 @@
-"""Notes about what is unusual but accepted in an owner's data. They are shown to the owner and never sent."""
+"""Notes about what is unusual but accepted in an owner's data. The notes are shown to the owner and never
+sent."""
 
 from collections.abc import Sequence
 

@@ -118,7 +118,7 @@ class NumpySource(RecordSource):
             raise InputError(
                 "unnamed-columns",
                 f"{self._path} needs one matrix X and an array 'features' that names its columns",
-                "add it: numpy.savez(path, X=X, features=names)",
+                "add the names: numpy.savez(path, X=X, features=names)",
             )
         if listed.dtype.kind not in "US" or listed.bytes > _MOST_NAME_BYTES:
             raise InputError("unnamed-columns", "the array of column names does not contain plain text")
@@ -168,7 +168,7 @@ class NumpySource(RecordSource):
         if array.bytes > _COLUMN_ORDER_BYTES:
             raise InputError(
                 "too-large", "a matrix stored column by column in a .npz file is too large to be loaded",
-                "save it in row order: numpy.ascontiguousarray(X)",
+                "save the matrix in row order: numpy.ascontiguousarray(X)",
             )  # fmt: skip
         values = np.frombuffer(_exactly(file, array.bytes), array.dtype)
         return values.reshape(array.shape, order="F")
@@ -182,7 +182,7 @@ class NumpySource(RecordSource):
             raise InputError(
                 "damaged-file",
                 f"{self._path} cannot be read as a NumPy file",
-                "save it again with numpy.save",
+                "save the array again with numpy.save",
             ) from error
         except RuntimeError as error:  # zipfile raises this if the file needs a password
             raise encrypted_file(self._path) from error
@@ -206,7 +206,8 @@ def _array_header(file: IO[bytes], member: str | None) -> _Array:
 
 
 def _check_text(values: NDArray[Any]) -> None:
-    """Raises ValueError if an array of text is not valid Unicode. NumPy itself finds that only on use."""
+    """Raises ValueError if an array of text is not valid Unicode. NumPy itself detects this only when the
+    text is used."""
     if values.dtype.kind == "U":
         points = np.ascontiguousarray(values).view(values.dtype.byteorder + "u4")
         if ((points > _LAST_POINT) | ((points >= _SURROGATES.start) & (points < _SURROGATES.stop))).any():

@@ -1,4 +1,5 @@
-"""Shuffles encoded records, which may be larger than memory. Only their number and a secret decide the order.
+"""Shuffles encoded records, which may be larger than memory. Only the number of records and a secret decide
+the order.
 
 As records arrive, one byte of a key stream puts each into one of 256 buckets. Then each bucket, 1/256 of the
 records on average, is read back and shuffled by itself. With random bytes, all orders are equally likely,

@@ -18,7 +18,7 @@ from dpdpca_protocol.terms.features import Feature
 
 
 class SqlSource(RecordSource):
-    """A query on a database. It is run once for its column names and once for its rows.
+    """A query on a database. The query is run once for its column names and once for its rows.
 
     Args:
         url: may contain a password; it is never shown.
@@ -71,7 +71,7 @@ def _check_file(engine: sqlalchemy.Engine) -> None:
         raise InputError(
             "no-such-file",
             "the URL names an SQLite file that does not exist",
-            "give its path; in a URL ? is written %3F and % is written %25",
+            "give the path of the file; in a URL ? is written %3F and % is written %25",
         )
 
 
@@ -83,7 +83,7 @@ def _asking() -> Iterator[None]:
         raise InputError(
             "bad-database-url",
             "SQLAlchemy does not understand the database URL",
-            "compare it with the database URLs in SQLAlchemy's manual",
+            "compare the URL with the database URLs in SQLAlchemy's manual",
         ) from error
     except SQLAlchemyError as error:
         cause = type(getattr(error, "orig", None) or error).__name__

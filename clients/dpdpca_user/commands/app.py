@@ -90,7 +90,7 @@ def enrol(
     if not known and not yes:
         typer.echo(f"{for_terminal(card.name)} shows the key\n  {words}", err=True)
         need_terminal("accept the proxy's key")
-        if not typer.confirm("Are these the words that its operator told you?", err=True):
+        if not typer.confirm("Are these the words that the proxy's operator told you?", err=True):
             raise PolicyError("not-confirmed", "the proxy's key was not accepted, and nothing was sent")
     with ProxyClient(url, key, statement.signer, ca_file=ca_file) as proxy:
         was_enrolled = known and _knows(proxy, key.public.ed25519)
@@ -141,7 +141,7 @@ def rotate(
         "proxies": [proxy.url for proxy in place.proxies()],
     }
     text = f"{place.name()} has new keys\nkey    {facts['ed25519']}\nwords  {words}"
-    show(as_json, facts, f"{text}\nrestart the service: until then it uses the old keys")
+    show(as_json, facts, f"{text}\nrestart the service: it uses the old keys until it is restarted")
 
 
 def _knows(proxy: "ProxyClient", ed25519: bytes) -> bool:

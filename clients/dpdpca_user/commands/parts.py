@@ -47,7 +47,9 @@ Sample = Annotated[
 ]
 Scales = Annotated[
     bool,
-    typer.Option("--scales", help="Bounds may be far too wide: first ask for the scale of every feature."),
+    typer.Option(
+        "--scales", help="For bounds that may be far too wide: first ask for the scale of each feature."
+    ),
 ]
 Publish = Annotated[
     bool,

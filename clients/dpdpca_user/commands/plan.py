@@ -244,7 +244,9 @@ def _result(name: str, service: str | None, home: Path | None) -> "PreStudyResul
             return PreStudyResult.parse(json.loads(load_text(path)))
         except ValueError as error:
             raise InputError(
-                "malformed", f"{path.name} is not JSON", "write it with: dpdpca user result STUDY --json"
+                "malformed",
+                f"{path.name} is not JSON",
+                "write the result with: dpdpca user result STUDY --json",
             ) from error
     with open_client(service, home) as client:
         return PreStudyResult.parse(client.result(name.strip()))

@@ -42,7 +42,7 @@ def study_run(
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Start a new chain even if this draft has one; it spends the budget anew."
+            "--again", help="Start a new chain even if this draft has one; the new chain costs as much again."
         ),
     ] = False,
     publish: Publish = True,
@@ -95,7 +95,7 @@ def study_run(
 def study_chains(
     chain: Annotated[str | None, typer.Argument(metavar="CHAIN", help="One chain; default: all.")] = None,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel this chain; what was released stays spent.")
+        bool, typer.Option("--cancel", help="Cancel this chain; the budget of released rounds stays spent.")
     ] = False,
     service: Service = None,
     home: Home = None,

@@ -160,7 +160,7 @@ def study_close(study: Study, service: Service = None, home: Home = None, as_jso
 
 @study_app.command("cancel", epilog="Example: dpdpca user study cancel 9f86…0a08")
 def study_cancel(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
-    """Cancel a study. This is refused after its noise was drawn."""
+    """Cancel a study. A study whose noise was drawn cannot be cancelled."""
     with open_client(service, home) as client:
         facts = client.cancel_study(study)
     show(as_json, facts, "the study is cancelled")

@@ -1,4 +1,4 @@
-"""Advice on a draft: sentences for its author about what could be better. None of it stops a study."""
+"""Advice on a draft: sentences for its author about what could be better. No advice stops a study."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,8 @@ _COSTLY = 1.05
 """Factor in the noise from which max_records deserves advice."""
 _MANY = 20
 _MASKED_OVER_JOINT = {False: "2.3 to 2.8", True: "1.4 to 1.7"}
-"""c of `planning` by nonnegative, at a/K of 0.43 and 0.05."""
+"""Noise of the masked release divided by that of the joint release, for a/K of 0.43 and 0.05, by
+`nonnegative`."""
 
 
 def advice(manifest: Manifest, records: int | None = None) -> list[str]:
@@ -42,11 +43,13 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
     if from_zero and not manifest.rules.of_pairs:
         yield (
             "with bounds [0, B] the centre is B/2, as for "
-            f"{', '.join(from_zero[:_MANY])}. If B/2 is not a typical value, give a centre; for counts it is "
-            "often near 0"
+            f"{', '.join(from_zero[:_MANY])}. If B/2 is not a typical value, give a centre; for counts the"
+            " centre is often near 0"
         )
     if manifest.missing == "reject":
-        yield "with missing = reject, it is public which records are complete; midpoint keeps every record"
+        yield (
+            "with missing = reject, which records are complete counts as public; midpoint keeps every record"
+        )
     if manifest.rules.is_masked:
         yield (
             f"the masked release has {_MASKED_OVER_JOINT[manifest.nonnegative]} times the noise of the joint "
@@ -77,8 +80,8 @@ def _count_advice(manifest: Manifest, records: int) -> Iterator[str]:
     factor = float(manifest.noise_scale / figures_of(terms).noise_scale)
     if factor >= _COSTLY:
         yield (
-            f"max_records = {manifest.max_records:,} is far above {records:,} records. It determines delta,"
-            f" so the noise is {factor:.2f} times what it would be with max_records = {enough}"
+            f"max_records = {manifest.max_records:,} is far above {records:,} records. max_records determines"
+            f" delta, so the noise is {factor:.2f} times what it would be with max_records = {enough}"
         )
 
 
@@ -138,8 +141,8 @@ def _found(wide: Sequence[str], off: Sequence[str], outside: Sequence[str]) -> I
     if wide:
         yield (
             "bounds are much wider than the sample needs: "
-            f"{', '.join(wide[:_MANY])}. By itself this does no harm if clip_norm is low enough, but it"
-            " moves the centre"
+            f"{', '.join(wide[:_MANY])}. Wide bounds alone do no harm if clip_norm is low enough, but"
+            " they move the centre"
         )
     if off:
         yield f"typical values of the sample are far from the centre: {', '.join(off[:_MANY])}"

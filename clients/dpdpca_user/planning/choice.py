@@ -191,7 +191,7 @@ def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
         return _pairs(
             results,
             usual,
-            (f"the histogram shows nothing above its noise, so the norm is that of a rule: {usual:.3g}",),
+            (f"the histogram shows nothing above its noise, so the norm comes from a rule: {usual:.3g}",),
         )
     if last.norms is None:
         return _pairs(
@@ -275,7 +275,8 @@ def _main_about_mean(results: Sequence[PreStudyResult], is_categorical: Sequence
     ]
     if offset > 0:
         reasons.append(
-            f"{sqrt(offset):.3g} of this norm, in quadrature, is for levels of categories, whose centre is 0"
+            f"{sqrt(offset):.3g} of this norm, in quadrature, accounts for the levels of categories, whose"
+            " centre is 0"
         )
     return NextRound(
         release=ReleaseKind.JOINT,

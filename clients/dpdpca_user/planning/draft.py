@@ -64,9 +64,9 @@ def complete_draft(
     """The manifest that a draft asks for, with defaults, noise scale and slot width filled in.
 
     Args:
-        draft: parsed TOML or JSON. Its `participants` are names of owners in `participants`, or tables with
-            name and ed25519. Members that belong only to other releases (`sum_weight`, `blocks`) are dropped,
-            so that one draft can be used for every release.
+        draft: parsed TOML or JSON. The draft's `participants` are names of owners in `participants`, or
+            tables with name and ed25519. Members that belong only to other releases (`sum_weight`, `blocks`)
+            are dropped, so that one draft can be used for every release.
         user, proxy: the parties as the data user knows them.
         participants: owners that the draft may name. If the draft names none, the manifest names all of them.
         key, proof: the study's own modulus and its proof.
@@ -113,7 +113,7 @@ def _belongs(name: str, release: ReleaseKind) -> bool:
 
 
 def _check_form(member: Member, drafted: Any) -> None:
-    """Refuses a value that no release could use, also where this release drops it."""
+    """Refuses a value that no release could use, even if this release drops it."""
     if (tidied := member.tidy(drafted)) is not None:
         member.read({member.name: tidied})
 

@@ -13,7 +13,7 @@ _OCTAVE_MIDDLE = 0.72
 
 
 def quantile(histogram: Histogram, level: float) -> float | None:
-    """A quantile, interpolated within a bin. Bins below 2σ count as empty; None if all of them do."""
+    """A quantile, interpolated within a bin. Bins below 2σ count as empty; None if all bins are empty."""
     counts = _above_noise(histogram)
     total = sum(counts)
     if total <= 0:
@@ -46,7 +46,8 @@ def has_two_modes(histogram: Histogram) -> bool:
 
 
 def feature_scale(histogram: Histogram, pairs: int) -> float | None:
-    """The scale s of a feature in its current unit, rounded up to a power of √2; None if all is noise."""
+    """The scale s of a feature in its current unit, rounded up to a power of √2; None if the histogram shows
+    only noise."""
     kept = _above_noise(histogram)
     square = sum(
         count * (_OCTAVE_MIDDLE * edge) ** 2 for count, edge in zip(kept, histogram.edges, strict=True)

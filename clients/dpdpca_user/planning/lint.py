@@ -50,8 +50,8 @@ def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
     """The tables of a draft in TOML or JSON.
 
     Raises:
-        MessageError: it is neither, a member occurs twice, or the top level is not a table.
-        LimitError: `too-large`, it has more entries than a draft may have.
+        MessageError: the draft is neither TOML nor JSON, a member occurs twice, or the top level is not a
+        table. LimitError: `too-large`, there are more entries than a draft may have.
     """
     if sum(map(untrusted.count, (b"[", b"{", b",", b"=", b"."))) > MOST_PARTS:
         raise LimitError("too-large", f"the draft has more than {MOST_PARTS} entries", "leave some out")
@@ -76,7 +76,9 @@ def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
             "malformed", "the draft is not valid TOML or JSON in UTF-8", "correct it"
         ) from error
     if not isinstance(draft, dict):
-        raise MessageError("malformed", "the draft is not an object", "compare it with the example draft")
+        raise MessageError(
+            "malformed", "the draft is not an object", "compare the draft with the example draft"
+        )
     return draft
 
 
@@ -129,7 +131,8 @@ def lint_alone(draft: Mapping[str, Any], now: datetime) -> Manifest:
 
 
 def as_enrolled(user: Party, listed: Iterable[PartyFacts]) -> Party:
-    """`user` with the name under which the proxy enrolled it, because a manifest with another is refused."""
+    """`user` with the name under which the proxy enrolled it, because a manifest with another name is
+    refused."""
     names = [party.name for party in listed if party.identity.ed25519 == user.ed25519]
     return replace(user, name=names[0]) if names else user
 

@@ -1,8 +1,10 @@
-"""Forecasts how useful a study will be in spite of its noise. It uses public numbers only, and no data.
+"""Forecasts how useful a study will be in spite of its noise. The forecast uses public numbers only, and no
+data.
 
 Units are scaled: half-ranges are 1 (with common scaling, the largest half-range is 1). The noise of every
 release is c·r²/√ρ, with clip norm r and budget ρ; only the factor c depends on the release. ν is the ratio of
-the noise to the largest signal that N clipped records can have. It decides how low to clip.
+the noise to the largest signal that N clipped records can have. The larger ν is, the lower the norm at which
+to clip.
 
 The rules (quantiles, the norm without data) were fitted to ten real tables and checked on three others.
 docs/utility.md says how accurate the formulas are.

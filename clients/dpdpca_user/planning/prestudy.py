@@ -1,8 +1,8 @@
 """The released numbers of a pre-study, from which the data user plans the next round.
 
-They are as private as the release itself: counts and sums contain noise, and edges and scales are public. The
-plan becomes part of the next manifest, which the proxy reads too, and the proxy knows the noise that it drew.
-Therefore the data user adds as much noise of its own before it reads anything.
+These numbers are as private as the release itself: counts and sums contain noise, and edges and scales are
+public. The plan becomes part of the next manifest, which the proxy reads too, and the proxy knows the noise
+that it drew. Therefore the data user adds as much noise of its own before it reads anything.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Histogram:
     Attributes:
         edges: upper edge of each bin, ascending, in scaled units. The first bin begins at 0, and the last bin
             also contains everything above its edge.
-        counts: as released. They are noisy and may be below 0.
+        counts: as released. Counts are noisy and may be below 0.
         noise: standard deviation of the noise of each count, for both draws together.
     """
 
@@ -196,7 +196,7 @@ class PreStudyResult:
         """Read a result that `to_json` wrote. Unknown members are ignored.
 
         Raises:
-            MessageError: it is not such a result.
+            MessageError: the value is not such a result.
         """
         try:
             if untrusted["format"] != FORMAT or untrusted["release"] != ReleaseKind.PRE_STUDY:
@@ -237,7 +237,7 @@ def with_own_noise(
         figures: the figures of the study.
         sample: draws the integers.
 
-    Guarantee: the guarantee of the study, against the proxy too; docs/claims.md, C11.
+    Guarantee: that of the study, against the proxy too; docs/claims.md, C11.
     """
     drawn = cut_blocks(figures.blocks, figures.mechanism.draw(1, sample))
     return {
@@ -259,5 +259,6 @@ def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) 
             raise CryptographicError(
                 "release-implausible",
                 f"the release cannot come from honest shares: an entry of {block.name} is out of range",
-                "do not use it; ask the owners which of them encoded records outside the manifest's bounds",
+                "do not use the release; ask the owners which of them encoded records outside the"
+                " manifest's bounds",
             )

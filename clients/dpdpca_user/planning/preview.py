@@ -22,7 +22,8 @@ Sample = Mapping[str, Sequence[float]]
 
 
 def planned(base: Mapping[str, Any], complete: Complete) -> Manifest:
-    """The manifest of the draft. If it leaves release or clip norm to a chain, that of its joint study."""
+    """The manifest of the draft. If the draft leaves release or clip norm to a chain, the manifest of the
+    chain's joint study."""
     if "release" in base and "clip_norm" in base:
         return complete(base)
     release = read_choice(base.get("release", ReleaseKind.JOINT), "release", [*ReleaseKind])
@@ -138,7 +139,7 @@ def first_of_chain(base: dict[str, Any], complete: Complete, records: int, scale
     """The first round of a chain of `base`.
 
     Raises:
-        MessageError, PolicyError: it cannot be the base of a chain.
+        MessageError, PolicyError: the draft cannot be the base of a chain.
     """
     chosen = begin_chain(base, complete, records, scales)
     draft = round_draft(base, chosen)

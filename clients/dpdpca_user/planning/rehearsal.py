@@ -2,7 +2,7 @@
 
 Nothing is encrypted and no owner takes part. Everything that affects utility is the code of the product. The
 result depends on the made-up records, so a rehearsal shows how a chain proceeds and whether its manifests
-work. It does not predict what a study of other records will find.
+work. A rehearsal does not predict what a study of other records will find.
 """
 
 from collections.abc import Callable, Mapping, Sequence

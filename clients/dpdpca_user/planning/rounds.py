@@ -82,9 +82,9 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
         scales: whether the chain asks for the scale of each feature.
 
     Raises:
-        MessageError: its features are malformed.
-        PolicyError: it leaves out records, asks for the masked release, or has one scale for all features
-            although each feature should get its own.
+        MessageError: the draft's features are malformed.
+        PolicyError: the draft leaves out records, asks for the masked release, or has one scale for all
+            features although each feature should get its own.
     """
     for index, feature in enumerate(read_list(base.get("features"), "features", MAX_ENCODED_FEATURES)):
         where = f"features[{index}]"
@@ -155,7 +155,7 @@ def _value(value: Any) -> str:
 
 
 def _moved(features: Sequence[Mapping[str, Any]], following: NextRound) -> list[dict[str, Any]]:
-    """The features with the chosen centres and scales. Levels of categories have neither."""
+    """The features with the chosen centres and scales. Levels of categories have no centre and no scale."""
     moved, column = [], 0
     for feature in features:
         changed = dict(feature)

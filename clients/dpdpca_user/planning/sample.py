@@ -1,6 +1,6 @@
 """Makes a first draft from a sample file.
 
-It takes names and kinds from the file, but bounds need knowledge.
+The draft takes names and kinds from the file, but bounds need knowledge.
 """
 
 import csv
@@ -33,7 +33,7 @@ _DATE = re.compile(r"\d{1,4}([-./])\d{1,2}\1\d{1,4}([ T].*)?|\d{1,2}:\d{2}(:\d{2
 _SEPARATED = re.compile(r"[+-]?(\d{1,3}([,.' \u00a0\u202f]\d{3})+([.,]\d+)?|\d+,\d+)")
 _TRUTHS = ({"true", "false"}, {"yes", "no"}, {"y", "n"}, {"t", "f"})
 
-_AS_CSV = "export a sample of it as CSV in UTF-8"
+_AS_CSV = "export a sample of the data as CSV in UTF-8"
 _OTHERS = (
     (b"PAR1", "a Parquet file"),
     (b"ARROW1", "an Arrow file"),
@@ -61,8 +61,8 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
 
     Args:
         path: the sample file.
-        records: the number of records that all owners are expected to have together. The length of the
-            sample says nothing about it.
+        records: the number of records that all owners are expected to have together. The length of the sample
+            says nothing about this number.
 
     Raises:
         InputError: there is no header or no row, or a column contains neither numbers nor a few levels.
@@ -209,14 +209,14 @@ def _check_levels(name: str, present: list[str]) -> None:
         raise InputError(
             "not-a-feature",
             f"column {name!r} contains dates or times",
-            "convert them to a meaningful number (an age, or days since a fixed day), or leave out the"
+            "convert dates to a meaningful number (an age, or days since a fixed day), or leave out the"
             " column",
         )
     if all(_SEPARATED.fullmatch(text) or _numbers([text]) for text in present):
         raise InputError(
             "not-a-feature",
             f"column {name!r} contains numbers with a decimal comma or thousands separators",
-            "export it with a decimal point and without thousands separators",
+            "export the column with a decimal point and without thousands separators",
         )
     different = set(present)
     words = {text for text in different if _numbers([text]) is None}
@@ -271,7 +271,7 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raise InputError(
             "unreadable",
             f"{path.name} is not CSV in UTF-8, or in UTF-16 or UTF-32 with a byte-order mark",
-            "export it again as CSV in UTF-8",
+            "export the file again as CSV in UTF-8",
         ) from error
     if not header or not rows:
         raise InputError(
@@ -289,6 +289,6 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raise InputError(
             "ragged-rows",
             f"{path.name} has rows of different lengths",
-            "export it again, with quotes around fields that contain the separator",
+            "export the file again, with quotes around fields that contain the separator",
         )
     return header, rows

@@ -33,7 +33,7 @@ class CorrelationComponents:
     """Components of standardised features, best first.
 
     Attributes:
-        denoised: whether the noise was removed first. Then there are k̂ components, else d.
+        denoised: whether the noise was removed first. With noise removed there are k̂ components, else d.
         deviations: (d,) standard deviations of the features as released, in the metric's units. If noise
             dominates, the floor √(2 · noise scale) is used.
         scale: (d,) what a centred row is divided by, in original units.
@@ -56,7 +56,7 @@ def correlation_components(
     Args:
         components: the components of the release, in the clip metric.
         reliability: of the same release: its variances, and how far noise moves their total.
-        denoise: keep only components above the noise edge; None does so from 20 features on.
+        denoise: keep only components above the noise edge; None removes the noise from 20 features on.
 
     Returns:
         The standardised components. None if no component is above its noise edge and above what noise alone
@@ -104,9 +104,9 @@ def never_noise(components: Components, reliability: Reliability) -> float:
     """An eigenvalue that the noise of a release alone exceeds in fewer than one of 10⁹ cases.
 
     Source: H is the noise of the covariance, with deviations t on and s off the diagonal, and e is the noise
-        of the sum. The noise alone is H − (μeᵀ + eμᵀ) minus a positive term. The mean of its largest
-        eigenvalue is at most 2s√d + |μ|·E|e|. As a function of the underlying standard normals, this
-        eigenvalue is Lipschitz with constant √(t² + 4|μ|²var(e)), so it exceeds its mean by that many
+        of the sum. The noise alone is H − (μeᵀ + eμᵀ) minus a positive term. The mean of the largest
+        eigenvalue of the noise is at most 2s√d + |μ|·E|e|. As a function of the underlying standard normals,
+        this eigenvalue is Lipschitz with constant √(t² + 4|μ|²var(e)), so it exceeds its mean by that many
         deviations no more often than a normal variable does. The square of the reliability's
         `total_variance_deviation` is d·t² + 4|μ|²var(e).
     """

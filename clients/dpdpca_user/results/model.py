@@ -1,7 +1,7 @@
 """A fitted model: the components, the terms of their study, and digests of the signed statements behind them.
 
-On disk a model is one `.npz` file with numeric arrays, and with JSON text in the array `metadata`. It is read
-without pickle, so a malicious file can do no more than be refused.
+On disk a model is one `.npz` file with numeric arrays, and with JSON text in the array `metadata`. A model
+file is read without pickle, so a malicious file can do no more than be refused.
 """
 
 import io
@@ -86,9 +86,9 @@ class Model:
     """What the data user's service serves and `FederatedPCA` wraps.
 
     Attributes:
-        in_clear: whether it was made to be published in clear. Then, if the proxy drew the noise, the data
-            user has added a second draw.
-        reliability: how reliable the components are; None in older files, which lack it.
+        in_clear: whether it was made to be published in clear. If so, and if the proxy drew the noise, the
+            data user has added a second draw.
+        reliability: how reliable the components are; None in older files, which lack this figure.
     """
 
     study: StudyId
@@ -130,7 +130,7 @@ class Model:
         """Read a model from a `.npz` file.
 
         Raises:
-            MessageError: it is not a model file, or its parts contradict each other.
+            MessageError: the file is not a model file, or its parts contradict each other.
         """
         try:
             with zipfile.ZipFile(io.BytesIO(untrusted)) as file:
@@ -269,7 +269,7 @@ def _correlation_facts(found: CorrelationComponents | None) -> dict[str, Any] | 
 
 
 def claim(model: Model) -> str:
-    """The privacy claim, and against whom it holds. It is printed with every result."""
+    """The privacy claim, and against whom it holds. The claim is printed with every result."""
     manifest = model.manifest
     promised = _promised(manifest)
     if manifest.noise_by is NoiseBy.OWNERS:
@@ -287,9 +287,9 @@ def claim(model: Model) -> str:
             "made. Each draw alone is enough. The components may be published in clear."
         )
     return (
-        f"{promised}. It holds against the proxy only while the proxy does not see the components: with its "
-        "own noise it could compute exact, non-private figures from them. Therefore they are sent to the "
-        "owners sealed."
+        f"{promised}. The guarantee holds against the proxy only while the proxy does not see the"
+        " components: because it knows its noise, it could compute exact, non-private figures from them."
+        " Therefore the components are sent to the owners sealed."
     )
 
 

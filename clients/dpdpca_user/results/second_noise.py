@@ -43,7 +43,8 @@ def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
     """Samplers whose Gaussian draws are derived from a study's secret key and its release.
 
     Args:
-        secret: from the study's secret key. Without it, nobody can distinguish the draws from fresh ones.
+        secret: from the study's secret key. Without this secret, nobody can distinguish the draws from fresh
+            ones.
         chunks: the ciphertexts of the release, so that another release gets other draws.
 
     Guarantee: each release has one draw. Laplace draws are fresh each time.

@@ -35,7 +35,7 @@ def names_of_features(names: Iterable[str], features: Sequence[Feature]) -> list
     """The column names that are names of features.
 
     Raises:
-        InputError: there are more of them than features.
+        InputError: there are more such columns than features.
     """
     keys = {column_key(feature.name) for feature in features}
     named = [name for name in names if column_key(name) in keys]

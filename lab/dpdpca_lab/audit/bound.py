@@ -1,7 +1,8 @@
 """A lower bound on ε from samples of two distributions, with a stated confidence and without assumptions.
 
 (ε, δ)-DP means P(E) ≤ e^ε Q(E) + δ for every event E. One half of the samples is used to choose an event.
-With the other half, its two probabilities are bounded exactly (Clopper, Pearson 1934), so ε ≥ log((P̲ − δ)/Q̄).
+With the other half, the two probabilities of this event are bounded exactly (Clopper, Pearson 1934), so ε ≥
+log((P̲ − δ)/Q̄).
 """
 
 import math
@@ -42,7 +43,7 @@ def epsilon_bound(
 
     Args:
         first, second: for each statistic, its (n,) values in independent runs on the first and on the second
-            data set. Both have the same statistics and the same even n ≥ 2.
+            data set. Both sides have the same statistics and the same even n ≥ 2.
         delta: the claimed δ.
         alpha: false-alarm rate of the bound.
     """

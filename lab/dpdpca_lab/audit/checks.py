@@ -2,8 +2,8 @@
 rules.
 
 A check gives a p-value: the probability of a result at least as unusual if the mechanism is as stated. The
-game compares it with its false-alarm rate. A failed check refutes the stated mechanism. Only the bound
-refutes ε.
+game compares the p-value with its false-alarm rate. A failed check refutes the stated mechanism. Only the
+bound refutes ε.
 """
 
 import math
@@ -149,7 +149,9 @@ def noise_fresh(sides: Sequence[Floats], scales: Floats) -> Check:
     meeting = float(np.exp(-np.log(np.maximum(1.0, scales)).sum()))
     expected = sum(len(side) ** 2 / 2 for side in sides) * meeting
     rate = float(stats.poisson.sf(repeats - 1, expected)) if repeats else 1.0
-    return Check("noise is drawn for each release", rate, f"{repeats} releases share theirs with another")
+    return Check(
+        "noise is drawn for each release", rate, f"{repeats} releases have the noise of another release"
+    )
 
 
 def noise_distinct(noise: Integers, scales: Floats) -> Check:
@@ -171,7 +173,9 @@ def noise_distinct(noise: Integers, scales: Floats) -> Check:
     meeting = min(1.0, 1 / float(scales.min()))
     rate = float(stats.poisson.sf(repeats - 1, m**2 * meeting**runs)) if repeats else 1.0
     return Check(
-        "noise is drawn for each number", rate, f"{repeats} of {m} coordinates share theirs with another"
+        "noise is drawn for each number",
+        rate,
+        f"{repeats} of {m} coordinates have the noise of another coordinate",
     )
 
 

@@ -56,7 +56,7 @@ def audit(
 
 
 def show(report: "AuditReport") -> None:
-    """The report as text for a person. It contains no text that others wrote."""
+    """The report as text for a person. The text contains nothing that others wrote."""
     claim, failures = report.claim, report.failed
     promise = f"(ε, δ) = ({float(claim.epsilon):.6g}, {float(claim.delta):.3g})"
     confidence = f"1 − 10{_superscript(round(math.log10(report.alpha)))}"
@@ -71,7 +71,7 @@ def show(report: "AuditReport") -> None:
         ("played", f"{report.pairs[0].runs:,} releases of each data set, {report.records:,} records"),
     ]
     for pair in report.pairs:
-        records = "through the encoder" if pair.encoded else "integers on the norm bound"
+        records = "through the encoder" if pair.encoded else "integer records at the norm bound"
         allowed = "" if claim.shift is None else f" of {claim.shift:.4f} allowed"
         lines += [
             ("pair", f"{pair.name}; {records}"),
@@ -102,7 +102,8 @@ def verdict(report: "AuditReport") -> str:
 
 
 def _worst(report: "AuditReport") -> "list[tuple[str, Check]]":
-    """For each kind of check, the result that is least likely if the claim is true, in their order."""
+    """For each kind of check, the result that is least likely if the claim is true, in the order of the
+    checks."""
     worst: dict[str, tuple[str, Check]] = {}
     for part, check in report.checks:
         if check.name not in worst or check.p_value < worst[check.name][1].p_value:
@@ -111,7 +112,7 @@ def _worst(report: "AuditReport") -> "list[tuple[str, Check]]":
 
 
 def _if_gaussian(epsilon: float | None) -> str:
-    return "" if epsilon is None else f"; if the noise is Gaussian ε ≥ {epsilon:.3f}"
+    return "" if epsilon is None else f"; if the noise is Gaussian, ε ≥ {epsilon:.3f}"
 
 
 def _superscript(number: int) -> str:

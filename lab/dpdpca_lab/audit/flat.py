@@ -59,7 +59,8 @@ class FlatRelease:
         self.sample = DrawnAhead().samplers
 
     def totals(self, z: Records) -> Totals:
-        """The totals of these records. They are not clipped, and pairs are formed in the order given."""
+        """The totals of these records. The records are not clipped, and pairs are formed in the order
+        given."""
         count, *values = owner_sums(self.figures, z)
         return Totals(count, (), (), tuple(values))
 
@@ -149,7 +150,7 @@ def played_features(manifest: Manifest) -> int:
 def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
     """For each block, the record before and after its replacement, in scaled units.
 
-    Its partner is at the centre.
+    The record's partner is at the centre.
     """
     d = release.d
     first, last, nothing = np.zeros(d), np.zeros(d), np.zeros(d)

@@ -199,7 +199,7 @@ def _play(
 
 
 def _any_records(d: int, record_bound: int, randomness: Randomness) -> NDArray[np.int64]:
-    """A few records within the bound whose totals have no entry 0."""
+    """A few records within the bound; no entry of their totals is 0."""
     side = math.isqrt(record_bound // d)
     return np.array(
         [[randomness.below(2 * side + 1) - side for _ in range(d)] for _ in range(7)], dtype=np.int64

@@ -2,9 +2,9 @@
 statistics.
 
 Integers are compared before anything is rounded, because a leak may be in the last bit of a number of 200
-bits. A statistic may depend only on the view. If it were computed from the noise and then shifted by the
-difference of the data sets, it would be rounded differently on each side, and the audit would detect its own
-rounding.
+bits. A statistic may depend only on the view. If a statistic were computed from the noise and then shifted by
+the difference of the data sets, it would be rounded differently on each side, and the audit would detect its
+own rounding.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,8 +31,8 @@ class Observed:
         seen: (runs, m) distance from the true values of the first data set, on both sides, in units of the
             stated scale.
         exact, residues, veiled_residues: (runs,) number of coordinates that agree with the true values of the
-            second data set but not with those of the first, minus the reverse. Compared are whole numbers,
-            residues modulo the granularity, and v′ modulo N.
+            second data set but not with those of the first, minus the reverse. The three compare whole
+            numbers, residues modulo the granularity, and v′ modulo N.
         veiled_most: (runs,) the largest step of a v′ᵢ from the first sum towards the second, in units of the
             distance between them. Values that only one side can reach are at the ends of the mask.
         residue_cells: (m, cells) counts of the noise modulo the granularity; (m, 0) if none is stated.
@@ -226,7 +226,8 @@ def _least_eigenvalue(matrices: Floats) -> Floats:
 
 
 def _discriminant(first: Floats, second: Floats) -> Floats:
-    """Fisher's direction. A tiny ridge keeps it finite, and makes noise that cancels out visible."""
+    """Fisher's direction. A tiny ridge keeps the direction finite, and makes noise that cancels out
+    visible."""
     covariance = np.atleast_2d(np.cov(first.T) + np.cov(second.T)) / 2
     size = max(float(np.trace(covariance)) / len(covariance), np.finfo(float).tiny)
     ridge = 1e-9 * size * np.eye(len(covariance))

@@ -1,8 +1,8 @@
 """Makes many releases in plain integers: what the data user decrypts, without the encryption.
 
-The reference makes them (`dpdpca_protocol.reference`). Noise and mask come from the functions that the proxy
-calls. Encryption is left out because the cryptosystem is exact: the decrypted integer is the one that was
-computed, whatever the randomness (tests/unit/lab/test_audit_releases.py compares both).
+The reference makes the releases (`dpdpca_protocol.reference`). Noise and mask come from the functions that
+the proxy calls. Encryption is left out because the cryptosystem is exact: the decrypted integer is the one
+that was computed, whatever the randomness (tests/unit/lab/test_audit_releases.py compares both).
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -70,7 +70,7 @@ class Totals:
 
 
 class Law(StrEnum):
-    """The stated distribution of the noise. It determines the best statistic and the possible checks."""
+    """The stated distribution of the noise, which determines the best statistic and the possible checks."""
 
     GAUSSIAN = "gaussian"
     LAPLACE = "laplace"

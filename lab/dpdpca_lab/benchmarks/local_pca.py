@@ -25,7 +25,7 @@ class LocalChain:
 
     Attributes:
         directions: (rank, d) orthonormal rows, leading direction first.
-        claim: what the paper of the noise says; the guarantee where the calibration is ours.
+        claim: what the paper that defines the noise claims; the guarantee where the calibration is ours.
         guarantee: what is proved, towards every later owner and the public: each record is in one owner's
             second moment, owners' data are disjoint, and all that follows is post-processing.
         seconds: of each owner, one after the other.

@@ -1,8 +1,8 @@
 """Other Paillier libraries with the same key length, one operation at a time.
 
-They are imported by name on demand: they belong to the environment of the benchmark and not to the product
-(phe is GPLv3). phe encrypts one value in each ciphertext, as its users do. pypaillier and HEU get our packed
-plaintexts, so that they show only the difference in arithmetic.
+These libraries are imported by name on demand: they belong to the environment of the benchmark and not to the
+product (phe is GPLv3). phe encrypts one value in each ciphertext, as its users do. pypaillier and HEU get our
+packed plaintexts, so that they show only the difference in arithmetic.
 """
 
 import importlib

@@ -359,7 +359,7 @@ def _with_cores(workers: int, act: Callable[[], object]) -> None:
     """Run `act` on this number of cores; the proxy uses all cores that it may use.
 
     Raises:
-        UsageError: this system does not let a process use fewer cores than there are; only Linux does.
+        UsageError: this system cannot limit the cores of a process; only Linux can.
     """
     choose, chosen = getattr(os, "sched_setaffinity", None), getattr(os, "sched_getaffinity", None)
     if choose is None or chosen is None:

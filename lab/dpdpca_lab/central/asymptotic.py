@@ -5,9 +5,9 @@ Density ∝ exp((pβ/2)·tr Vᵀ Σ V), Σ = XᵀX/n, rows with |x|² ≤ p (ent
 θ = n/p^1.5 the privacy loss of one record tends to a Gaussian of standard deviation σ, and squared overlaps
 to closed forms. Recovered from the authors' public figure scripts and derived again; the add-or-remove
 version is theirs, the replace-one version is ours.
-Its limits: it is asymptotic in p, it describes one data set and not the worst case, and it reads the exact
-eigenvalues. For p = 400, n = 16000 and β = 4 its σ is 0.93, while the worst case is a pure ε of 40. None of
-our sources has the authors' own sampler; `draw_direction` uses the exact one instead.
+The limits of this calibration: it is asymptotic in p, it describes one data set and not the worst case, and
+it reads the exact eigenvalues. For p = 400, n = 16000 and β = 4 its σ is 0.93, while the worst case is a pure
+ε of 40. None of our sources has the authors' own sampler; `draw_direction` uses the exact one instead.
 """
 
 from dataclasses import dataclass
@@ -169,7 +169,7 @@ def utility_curve(
 def draw_direction(covariance: Floats, beta: float, draws: RealDraws | None = None, count: int = 1) -> Floats:
     """(count, p) draws for k = 1 with density ∝ exp((pβ/2)·vᵀΣv), by the exact sampler, not the authors'.
 
-    Its worst-case guarantee is `worst_case_epsilon`; σ says nothing about the worst case.
+    The worst-case guarantee of a draw is `worst_case_epsilon`; σ says nothing about the worst case.
     """
     _check_positive(beta, "beta")
     drawn, _ = sample_bingham(len(covariance) * beta / 2 * covariance, draws or RealDraws(), count)

@@ -1,9 +1,9 @@
 """Real-valued draws from the operating system's randomness, for mechanisms that need real numbers.
 
 They assume idealised arithmetic. A uniform draw is one of 2⁵² midpoints, and a normal draw is its quantile.
-So both differ from the exact distribution in the last bits, normals end at about 8.2 standard deviations, and
-the low bits of a sum depend on its value. Guarantees based on these draws state this assumption. Integer
-mechanisms do not need it.
+So both draws differ from the exact distribution in the last bits, normals end at about 8.2 standard
+deviations, and the low bits of a sum depend on its value. Guarantees based on these draws state this
+assumption. Integer mechanisms do not need this assumption.
 """
 
 import numpy as np

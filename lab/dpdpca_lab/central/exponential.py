@@ -1,10 +1,10 @@
 """PPCA: principal components by the exponential mechanism (Chaudhuri, Sarwate, Sinha 2013), exactly.
 
-The score of a direction u is uᵀRu/K, which is in [0, 1] for each record. So one replaced record changes it by
-at most 1, and density ∝ exp((ε/2)·uᵀRu/K) has pure ε. For k = 1 this is a Bingham distribution, which can be
-drawn exactly. For k > 1 the published distribution is on whole frames, and there is no practical exact
-sampler for it. Instead, directions are drawn exactly one after another, each in the orthogonal complement of
-those before it and each with ε/k.
+The score of a direction u is uᵀRu/K, which is in [0, 1] for each record. So one replaced record changes the
+score by at most 1, and density ∝ exp((ε/2)·uᵀRu/K) has pure ε. For k = 1 this is a Bingham distribution,
+which can be drawn exactly. For k > 1 the published distribution is on whole frames, and there is no practical
+exact sampler for it. Instead, directions are drawn exactly one after another, each in the orthogonal
+complement of those before it and each with ε/k.
 """
 
 from fractions import Fraction

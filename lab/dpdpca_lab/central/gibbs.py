@@ -2,7 +2,7 @@
 
 The distribution of a finite chain differs from its limit. If their total variation distance were TV, the draw
 would be (ε, (1 + e^ε)·TV)-DP. But TV is not known for any number of sweeps, as the authors say. Therefore no
-ε may be printed for it.
+ε may be printed for such a draw.
 """
 
 from fractions import Fraction

@@ -1,7 +1,8 @@
 """Mechanisms of the literature with the noise that their papers publish, for comparison with ours.
 
-They have the interface of `dpdpca_protocol.privacy.mechanisms`. They state what is proved for their noise,
-and also what their papers claim. No study can use one: draft, data user, proxy and owner refuse it.
+These mechanisms have the interface of `dpdpca_protocol.privacy.mechanisms`. Each states what is proved for
+its noise, and also what its paper claims. No study can use one: draft, data user, proxy and owner refuse
+it.
 """
 
 from dpdpca_lab.mechanisms.discretizer import PublishedDiscretizer

@@ -22,8 +22,7 @@ class PublishedDiscretizer:
     T = 2q between the public bounds, shifted by q so that the middle is 0.
 
     Attributes:
-        lower, upper: (d,) ends. The paper takes them from the data, and then they leak information
-        themselves.
+        lower, upper: (d,) ends. The paper takes these ends from the data, which leaks information.
         top: T, from 1 to 2³¹ − 1; 2^e − 1 in the paper.
 
     Source: Wang, Chang 2018, equation 5. Tested: tests/unit/lab/test_published_mechanisms.py.

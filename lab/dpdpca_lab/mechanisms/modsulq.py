@@ -1,8 +1,8 @@
 """MOD-SULQ of Chaudhuri, Sarwate and Sinha 2013, as published: far more noise than its claim needs.
 
-The formula for β is valid. Its proof treats entries one at a time and loses a factor of about d. What is
-proved here is the real ε of noise of this size: for d = 64 and a claimed ε of 1, it is about a hundredth of
-the claim. Other mechanisms look better than they are when they are compared with it.
+The formula for β is valid. The published proof treats entries one at a time and loses a factor of about d.
+What is proved here is the real ε of noise of this size: for d = 64 and a claimed ε of 1, it is about a
+hundredth of the claim. A comparison with MOD-SULQ therefore makes other mechanisms look better than they are.
 """
 
 from dataclasses import dataclass

@@ -32,4 +32,4 @@ class Published(ABC):
     @property
     @abstractmethod
     def claim(self) -> Guarantee:
-        """What the paper claims. By itself it is never a guarantee."""
+        """What the paper claims. A claim by itself is never a guarantee."""

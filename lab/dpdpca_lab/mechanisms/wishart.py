@@ -5,8 +5,8 @@ impossible unless E − xxᵀ is positive semidefinite, that is, xᵀE⁻¹x ≤
 with (d+1) − d + 1 = 2 degrees of freedom, P(impossible) = P(χ²₂ < 2ε|x|²) = 1 − exp(−ε|x|²), for any d. This
 event has probability 0 for one data set and 1 − exp(−ε|x|²) for the other. So (ε′, δ)-DP fails for every ε′
 if δ < 1 − exp(−ε|x|²). If one record is replaced by an orthogonal one, this probability is about 0.063,
-0.295, 0.52 and 0.91 at ε = 0.1, 0.5, 1 and 3. The published proof omits the indicator of this support. Its
-authors retracted it in 2017.
+0.295, 0.52 and 0.91 at ε = 0.1, 0.5, 1 and 3. The published proof omits the indicator of this support. The
+authors retracted the proof in 2017.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ def impossible_probability(epsilon: Fraction, squared_norm: Fraction) -> float:
 class Wishart(Published):
     """E = Σ g gᵀ over d+1 factors; `scale` is the standard deviation √(K/(2ε)) of a factor's coordinates.
 
-    It has everything that a mechanism has except a privacy event: nothing is proved, so no cost would be
+    SN has everything that a mechanism has except a privacy event: nothing is proved, so no cost would be
     right in a ledger.
 
     The published distribution has real normal factors, which no integer sampler can draw. Here the factors
@@ -80,8 +80,8 @@ class Wishart(Published):
     def guarantee(self) -> NoGuarantee:
         lost = impossible_probability(self.setting.epsilon, Fraction(1))
         return NoGuarantee(
-            f"with probability 1 − exp(−ε) = {lost:.3f} an output is impossible with one record more, "
-            "so that no ε with a δ below that holds"
+            f"with probability 1 − exp(−ε) = {lost:.3f}, an output is impossible with one more record, "
+            "so no ε holds for a smaller δ"
         )
 
     def law(self, count: int) -> NoiseLaw:

@@ -1,9 +1,9 @@
 """DPPCA-SVM: private components, then a support vector machine on the projected rows, published without
 noise.
 
-The components are private. The classifier is not: it is trained on Y = X V_k, which is raw data in other
-coordinates, and is released without noise. With the same V_k, one changed row is certain to change (w, b).
-Only V_k is safe to use. Any model on projections needs its own mechanism and its own budget.
+The components are private. The classifier is not private: it is trained on Y = X V_k, which is raw data in
+other coordinates, and is released without noise. With the same V_k, one changed row is certain to change (w,
+b). Only V_k is safe to use. Any model on projections needs its own mechanism and its own budget.
 """
 
 from fractions import Fraction
@@ -22,7 +22,7 @@ from dpdpca_protocol.result.components import settle_signs
 from dpdpca_user.estimator import ParameterError, check_numbers, positive_parameter
 
 _UNUSED_DELTA = Fraction(1, 2**40)
-"""Laplace noise spends none of it; a setting has one."""
+"""Laplace noise spends none of it, but a setting must have one."""
 
 
 class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
@@ -44,7 +44,7 @@ class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         components_: (k, d) private directions in half-ranges.
         guarantee_: the guarantee for `components_` alone.
         classifier_guarantee_: the guarantee for everything else that is fitted: none.
-        classifier_: the support vector machine, trained on raw projections. Do not release it.
+        classifier_: the support vector machine, trained on raw projections. Do not release this classifier.
         classes_: the labels.
     """
 
@@ -149,7 +149,7 @@ def component_count(wanted: Any, d: int) -> int:
     """k from a parameter that may be None.
 
     Raises:
-        ParameterError: it is not a whole number from 1 to d.
+        ParameterError: the parameter is not a whole number from 1 to d.
     """
     if wanted is None:
         return d

@@ -1,7 +1,7 @@
 """PCA-DPSVM: exact components, a support vector machine, and noise on its normal vector. Nothing is private.
 
 The components V_k and the offset b are exact functions of the data and are released with the classifier. One
-changed row is certain to change them, whatever the noise on w.
+changed row is certain to change V_k and b, whatever the noise on w.
 """
 
 from typing import Any, Self
@@ -26,9 +26,9 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         epsilon: the ε that the paper claims.
         C: penalty of the support vector machine.
 
-    None of our sources gives the scale of the noise. It does not matter, because the released V_k and b are
-    exact. Here it is 4 C κ √k/ε, as in Rubinstein et al. 2012 for w alone, where κ is the largest norm of a
-    projected row.
+    None of our sources gives the scale of the noise. The scale does not matter, because the released V_k and
+    b are exact. Here it is 4 C κ √k/ε, as in Rubinstein et al. 2012 for w alone, where κ is the largest norm
+    of a projected row.
 
     Attributes:
         components_: (k, d) exact principal directions. Not private.
@@ -97,7 +97,7 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
     def _laplace(self, count: int) -> Floats:
         """Laplace draws of scale 1.
 
-        Here they protect nothing, so they need no more care than in the paper.
+        This noise protects nothing, so it is drawn with no more care than in the paper.
         """
         centred = RealDraws().uniforms(count) - 0.5
         return np.asarray(-np.sign(centred) * np.log1p(-2 * np.abs(centred)))

@@ -85,7 +85,7 @@ def cut_blocks(blocks: Sequence[Block], values: Sequence[int]) -> dict[BlockName
     """The values of each block.
 
     Raises:
-        UsageError: the number of values is not that of the blocks.
+        UsageError: the number of values differs from the number that the blocks hold.
     """
     if len(values) != value_count(blocks):
         raise UsageError("wrong-length", f"got {len(values)} values; the blocks have {value_count(blocks)}")

@@ -62,7 +62,8 @@ def unpack(plain: int, slot_bits: int, count: int) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _offset(slot_bits: int, count: int) -> int:
-    """2^(w−1) in each slot. When it is added, no slot is negative, and slots can be read without borrows."""
+    """2^(w−1) in each slot. Adding it makes all slots nonnegative, so that they can be read without
+    borrows."""
     return sum(1 << (slot_bits * k + slot_bits - 1) for k in range(count))
 
 
@@ -114,9 +115,9 @@ class FlatLayout:
 class BlockLayout:
     """The layout of a count, a sum vector v with one value per plaintext, and a symmetric matrix R.
 
-    R is stored by rows, each cut into blocks of columns. Row i has the blocks J = ⌊i/s⌋ … ⌈d/s⌉−1. Its first
-    block also holds exact copies of entries left of the diagonal. If d mod s is not 0, the last block has d
-    mod s columns, and its unused slots stay 0.
+    R is stored by rows, each cut into blocks of columns. Row i has the blocks J = ⌊i/s⌋ … ⌈d/s⌉−1. The first
+    block of a row also holds exact copies of entries left of the diagonal. If d mod s is not 0, the last
+    block has d mod s columns, and its unused slots stay 0.
 
     Args:
         d: the length of v and the order of R.
@@ -152,7 +153,7 @@ class BlockLayout:
         return range(block * self.slots, min((block + 1) * self.slots, self.d))
 
     def blocks(self, row: int) -> list[tuple[int, range]]:
-        """The blocks of a row, in order. Each is given as (J, its columns)."""
+        """The blocks of a row, in order. Each block is given as (J, its columns)."""
         return [(block, self.columns(block)) for block in range(row // self.slots, self.column_blocks)]
 
     def pack_rows(self, matrix: Sequence[Sequence[int]]) -> Iterator[int]:
@@ -183,8 +184,8 @@ class BlockLayout:
 
         Raises:
             CryptographicError: `slot-overflow` if something is left above a last slot;
-                `release-not-symmetric` if T_ij ≠ T_ji. Either means that an owner or the proxy did not follow
-                the protocol.
+                `release-not-symmetric` if T_ij ≠ T_ji. Either error means that an owner or the proxy did not
+                follow the protocol.
         """
         if len(plains) != self.release_count:
             raise UsageError("wrong-length", f"got {len(plains)} plaintexts instead of {self.release_count}")

@@ -1,6 +1,6 @@
 """A party's log of actions that it must not undo.
 
-It is a hash chain: each digest covers all entries before it. The proxy and the data user each keep such a
+A log is a hash chain: each digest covers all entries before it. The proxy and the data user each keep such a
 log; an owner's log is its ledger. A party names the newest digest, the head, in the statements that it signs.
 Anyone who holds such a statement can later detect a log that does not contain this head.
 """

@@ -1,8 +1,8 @@
 """Rotation of identity keys: a statement that both keys sign, and chains of such statements.
 
-The old key signs the statement. The new key signs the terms inside it. So nobody can give a party's name to a
-key that the party does not hold. A study keeps the keys that it started with. A chain leads from a pinned key
-to the key in use, and never back.
+The old key signs the statement. The new key signs the terms inside this statement. So nobody can give a
+party's name to a key that the party does not hold. A study keeps the keys that it started with. A chain of
+rotations leads from a pinned key to the key in use, and never back.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ HOLDERS = ("owner", "proxy", "user")
 MOST_ROTATIONS = 256
 """The most rotations of one party.
 
-More are refused, so that nobody has to check an unlimited number of signatures.
+Further rotations are refused, so that nobody has to check an unlimited number of signatures.
 """
 _ACCEPTANCE = "rotation-acceptance"
 _MAX_VERSION = 2**31 - 1
@@ -44,7 +44,7 @@ class Rotation:
     """One link: `identity` replaces `previous` (a raw Ed25519 key).
 
     Attributes:
-        version: rises from link to link of one party.
+        version: rises with each rotation of a party.
         time: when the party made it, by its own clock.
     """
 
@@ -157,5 +157,5 @@ def too_many_rotations() -> ConflictError:
         "too-many-rotations",
         f"this party has rotated its keys {MOST_ROTATIONS} times, which is the limit",
         "create a new home with new keys and enrol again; an owner's new home has a new ledger: lower its "
-        "budget by what the old one shows",
+        "budget by what the old ledger shows",
     )

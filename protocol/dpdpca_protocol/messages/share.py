@@ -1,7 +1,7 @@
 """An owner's share as it is sent: chunks, the signed statement that the share is complete, and receipts.
 
-Ciphertexts are sent in manifest order. Each has bits(n)/4 bytes, big-endian. A chunk has 1,024 of them; the
-last chunk may be shorter. A chunk's digest is the SHA-256 of its bytes before sealing.
+Ciphertexts are sent in manifest order. Each has bits(n)/4 bytes, big-endian. A chunk has 1,024 ciphertexts;
+the last chunk may be shorter. A chunk's digest is the SHA-256 of its bytes before sealing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -146,7 +146,7 @@ class ShareStatement:
 class Withdrawal:
     """An owner's signed request to remove its share from the study.
 
-    Its version is above the share's version.
+    The version of the request is above the share's version.
     """
 
     study: StudyId
@@ -249,6 +249,7 @@ class CohortMember:
 
 
 def cohort_digest(members: Sequence[CohortMember]) -> Digest:
-    """The digest of the sorted list of (owner, version, statement digest). It identifies a frozen cohort."""
+    """The digest of the sorted list of (owner, version, statement digest). This digest identifies a frozen
+    cohort."""
     rows = [member.owner + member.version.to_bytes(4, "big") + member.statement for member in sorted(members)]
     return Digest.of(f"dpdpca/cohort/v{FORMAT}\x00".encode() + b"".join(rows))

@@ -124,7 +124,7 @@ class StudyAct:
 class StudyMark:
     """The present state of a study and the present head of the proxy's log.
 
-    It is signed anew for every request.
+    The statement is signed anew for every request.
 
     Attributes:
         state: the state of the study.
@@ -168,7 +168,7 @@ class StudyMark:
 
 @dataclass(frozen=True, slots=True)
 class CountChallenge:
-    """E[N] of a closed study. The proxy sends it to the data user (masked release, step 1)."""
+    """E[N] of a closed study. The proxy sends this challenge to the data user (masked release, step 1)."""
 
     study: StudyId
     cohort: Digest

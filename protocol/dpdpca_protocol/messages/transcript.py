@@ -1,4 +1,4 @@
-"""The proxy's signed chain of a study's events. It proves offline what happened and in which order."""
+"""The proxy's signed chain of a study's events. The chain proves offline what happened and in which order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +116,8 @@ def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) 
 
 
 def members_by_receipts(events: Sequence[Event]) -> frozenset[CohortMember]:
-    """The owners whose shares count and the version of each share, by the receipts in a verified transcript.
+    """The owners whose shares count and the version of each share, according to the receipts in a verified
+    transcript.
 
     Raises:
         MessageError: a receipt or withdrawal names no share.

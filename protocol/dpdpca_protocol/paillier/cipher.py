@@ -23,7 +23,8 @@ _SLICE = 16
 
 
 def encode_signed(public: PublicKey, value: int) -> mpz:
-    """The residue of a signed integer mod n. Raises CryptographicError if it is outside (−n/2, n/2]."""
+    """The residue of a signed integer mod n. Raises CryptographicError if the integer is outside (−n/2,
+    n/2]."""
     if not -public.modulus < 2 * value <= public.modulus:
         raise CryptographicError("plaintext-out-of-range", "a plaintext does not fit into the modulus")
     return value % public.modulus
@@ -77,7 +78,7 @@ def pack_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz], slot_bits: i
 
 
 def check_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz]) -> None:
-    """Refuses a chunk unless all of it are distinct units mod n² other than 1.
+    """Refuses a chunk unless its ciphertexts are distinct units mod n² other than 1.
 
     Args:
         public: the key.
@@ -85,7 +86,7 @@ def check_ciphertexts(public: PublicKey, ciphertexts: Sequence[mpz]) -> None:
 
     Raises:
         CryptographicError: `ciphertext-out-of-range` unless 1 < c < n² for all; `ciphertext-repeated`;
-            `ciphertext-not-a-unit` if one shares a factor with n (one gcd over the product of all).
+            `ciphertext-not-a-unit` if a ciphertext shares a factor with n (one gcd over the product of all).
     """
     modulus, square = public.modulus, public.ciphertext_modulus
     advice = "encrypt the share again with fresh randomness"
@@ -113,8 +114,8 @@ class Encryptor:
 
     Args:
         public: a checked key.
-        expected_count: about how many ciphertexts each process will make. It only determines the size of the
-            comb.
+        expected_count: about how many ciphertexts each process will make. This number only determines the
+            size of the comb.
         randomness: the source of α, which is fresh for every ciphertext.
     """
 
@@ -152,7 +153,7 @@ class Encryptor:
 
         Args:
             plains: m.
-            executor: processes. Threads do not help, because the products are too short for them.
+            executor: processes. Threads do not help, because each product takes too little time.
         """
         return [ciphertext for part in self.encrypt_slices(plains, executor) for ciphertext in part]
 

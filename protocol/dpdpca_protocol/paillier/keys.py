@@ -26,7 +26,8 @@ _BLINDER_USES = 256
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """The lengths of moduli that a party makes or accepts. The roles choose them; only tests lower them."""
+    """The lengths of moduli that a party makes or accepts. Each role chooses its rules; only tests lower the
+    minimum."""
 
     least_bits: int = LEAST_BITS
 
@@ -71,7 +72,7 @@ class PublicKey:
         return 2 * self.modulus_bytes
 
     def encode(self) -> bytes:
-        """n in big-endian form. Hashes of n use it."""
+        """n in big-endian form. Hashes of n use this form."""
         return int(self.modulus).to_bytes(self.modulus_bytes, "big")
 
 
@@ -150,7 +151,7 @@ class SecretKey:
         return mod_p + self.p * ((mod_q - mod_p) * self._p_inverse % self.q)
 
     def to_bytes(self) -> bytes:
-        """p and q, big-endian and of equal length. The caller must keep them secret."""
+        """p and q, big-endian and of equal length. The caller must keep these bytes secret."""
         width = (max(self.p.bit_length(), self.q.bit_length()) + 7) // 8
         return int(self.p).to_bytes(width, "big") + int(self.q).to_bytes(width, "big")
 
@@ -207,7 +208,7 @@ def generate_secret_key(
 ) -> SecretKey:
     """A fresh key of exactly `bits` bits with safe primes p ≡ q ≡ 3 mod 4, so gcd(p−1, q−1) = 2.
 
-    It takes seconds, so run it in the background. Other threads of the process can run meanwhile.
+    Making a key takes seconds, so do it in the background. Other threads of the process can run meanwhile.
 
     Args:
         bits: the length of n, which `rules` must allow.

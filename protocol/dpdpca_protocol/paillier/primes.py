@@ -20,7 +20,8 @@ _TWIN_CONSTANT = 0.6601618158
 
 
 def random_safe_prime(bits: int, randomness: Randomness, progress: Callable[[float], None]) -> mpz:
-    """p = 2p′ + 1 with p and p′ prime and √2·2^(bits−1) ≤ p < 2^bits: products of two have 2·bits bits.
+    """p = 2p′ + 1 with p and p′ prime and √2·2^(bits−1) ≤ p < 2^bits: the product of two such primes has
+    2·bits bits.
 
     Args:
         bits: the length of p, at least 32.

@@ -157,7 +157,7 @@ class SegmentShape:
     def without_offset(self, tables: SubsetTables, count: int, modulus: mpz) -> mpz:
         """The base to the power −Σ_{k < count} 2^(bits−1 + spacing·k).
 
-        Adding 2^(bits−1) had made signed u_k unsigned.
+        This factor cancels the 2^(bits−1) that was added to each signed u_k to make it unsigned.
 
         Args:
             tables: the tables of the base.

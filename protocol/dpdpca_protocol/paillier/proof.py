@@ -56,7 +56,7 @@ def check_public_key(
 ) -> PublicKey:
     """The public key of a modulus that passes all checks.
 
-    Owner, proxy and user run it before anything else.
+    Owner, proxy and user run this check before anything else.
 
     Args:
         modulus: n, untrusted.

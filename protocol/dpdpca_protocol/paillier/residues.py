@@ -1,9 +1,9 @@
 """Uniform n-th residues mod n².
 
-They hide everything that a ciphertext's randomness could reveal. One residue costs a full power. If many are
-needed, each is a random product over a secret pool of residues, Π g_i^(x_i), x_i uniform in [0, 2^8). Over
-the choice of the pool, C of these are within 2^(−80) of uniform and independent, even for someone who knows
-the factors of n (docs/claims.md, C8).
+These residues hide everything that a ciphertext's randomness could reveal. One residue costs a full power. If
+many are needed, each is a random product over a secret pool of residues, Π g_i^(x_i), x_i uniform in [0,
+2^8). Over the choice of the pool, C of these are within 2^(−80) of uniform and independent, even for someone
+who knows the factors of n (docs/claims.md, C8).
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class ResidueProducts:
     Args:
         public: the key.
         pool: `pool_size` uniform residues, secret, for one release.
-        uses: how many products this process will take. It determines the size of the tables.
+        uses: how many products this process will make. This number determines the size of the tables.
         most_bytes: the most memory that the tables may take.
     """
 
@@ -94,7 +94,8 @@ def residue_products(
     count: int,
     randomness: Randomness,
 ) -> list[mpz]:
-    """`count` random products over a pool. It is for workers; each worker keeps its tables between calls.
+    """`count` random products over a pool. This function is for workers; each worker keeps its tables between
+    calls.
 
     Args:
         public, pool, uses, most_bytes: see `ResidueProducts`.

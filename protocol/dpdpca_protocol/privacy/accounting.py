@@ -28,14 +28,14 @@ _SHARES_GRID = 2**256
 
 @lru_cache(maxsize=256)
 def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """The largest ρ that the tight conversion turns into (ε, δ), rounded down by less than 2⁻⁸⁰ of itself.
+    """The largest ρ that the tight conversion turns into (ε, δ), rounded down by a relative error below 2⁻⁸⁰.
 
     Args:
         epsilon: ε > 0.
         delta: δ in (0, 1), without the parts that other steps of the mechanism spend.
 
     Returns:
-        ρ > 0, an exact rational. Parties that compute it differently agree to far better than 2⁻³⁴.
+        ρ > 0, an exact rational. Parties that compute ρ in different ways agree far more closely than 2⁻³⁴.
 
     Raises:
         UsageError: ε or δ out of range.
@@ -62,7 +62,7 @@ def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 
 def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
-    """The ε that ρ-zCDP gives at δ by the tight conversion, rounded up by less than 2⁻⁸⁰ of itself plus 2⁻⁸⁰.
+    """The ε that ρ-zCDP gives at δ by the tight conversion, rounded up by less than 2⁻⁸⁰·(1 + ε).
 
     Args:
         rho: ρ > 0.
@@ -131,14 +131,14 @@ def delta_of_tails(epsilon: Fraction) -> Fraction:
 
 
 def delta_of_mask(encoded_features: int, record_bound: int, mask_bits: int) -> Fraction:
-    """2√(dK)/B, rounded up: the statistical distance by which one replaced record shows through the mask.
+    """2√(dK)/B, rounded up: the statistical distance between the masked sums of neighbours.
 
     Args:
         encoded_features: d.
         record_bound: K, bound on Σ z² of one record in grid units.
         mask_bits: β; each coordinate of the mask is uniform on B = 2^β consecutive integers.
 
-    Guarantee: the view (v + b, N·S + H) is (ε, δ + this)-DP when N·S + H is (ε, δ)-DP.
+    Guarantee: the view (v + b, N·S + H) is (ε, δ + this distance)-DP if N·S + H is (ε, δ)-DP.
     Source: |v − w|₁ ≤ 2√(dK) for neighbouring sums v and w.
     """
     return Fraction(2 * ceil_sqrt(Fraction(encoded_features * record_bound)), 2**mask_bits)
@@ -169,7 +169,7 @@ def analytic_gaussian_scale(epsilon: Fraction, delta: Fraction) -> float:
     Raises:
         UsageError: ε or δ out of range.
 
-    Source: Balle, Wang 2018, theorem 8. It is not valid for discrete noise of small scale.
+    Source: Balle, Wang 2018, theorem 8. This scale is not valid for discrete noise of small scale.
     """
     _check_target(epsilon, delta)
     target_epsilon, target_delta = float(epsilon), float(delta)

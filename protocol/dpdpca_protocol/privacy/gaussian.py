@@ -1,8 +1,8 @@
 """The exact discrete Gaussian: OpenDP's integer sampler, and our own sampler for very many draws.
 
-OpenDP needs 10 µs or more for a draw, which is minutes for a matrix of thousands of features. Its import is
-slow, so it is imported only when noise is drawn. The randomness comes from the operating system. Only the
-data user's second noise uses another source, and releases take noise as an argument.
+OpenDP needs 10 µs or more for a draw, which adds up to minutes for a matrix of thousands of features.
+Importing OpenDP is slow, so it is imported only when noise is drawn. The randomness comes from the operating
+system. Only the data user's second noise uses another source, and releases take noise as an argument.
 """
 
 import math
@@ -32,7 +32,7 @@ def discrete_gaussian(
     Args:
         variance: the parameter σ² > 0, exact, in squared units of the quantity to which the noise is added.
         count: how many draws.
-        bound: a larger draw is redrawn. It is ⌈κσ⌉ in the product, and its tail mass is part of δ.
+        bound: a larger draw is redrawn. The bound is ⌈κσ⌉ in the product, and its tail mass is part of δ.
         randomness: the operating system's. For any other source `draw_gaussians` is used, because OpenDP
             accepts none.
 

@@ -1,7 +1,7 @@
 """A sampler for very many draws of the discrete Gaussian: Canonne, Kamath, Steinke (2020) with arrays.
 
-Floating point makes a decision only if its error cannot change it. All other decisions use bounds on the true
-value, which are narrowed until they decide. So the law is as exact as with rational arithmetic.
+Floating point decides only where its error cannot change the decision. All other decisions use bounds on the
+true value, which are narrowed until they decide. So the law is as exact as with rational arithmetic.
 """
 
 import math

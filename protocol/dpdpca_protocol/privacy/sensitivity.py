@@ -19,7 +19,7 @@ class NeighbouringRelation(StrEnum):
 
 
 def second_moment_sensitivity_squared(record_bound: int) -> int:
-    """2K²: the square of how far R = Σ z zᵀ changes when one record is replaced.
+    """2K²: the largest squared change of R = Σ z zᵀ when one record is replaced.
 
     Args:
         record_bound: K ≥ Σ z² of every record, in grid units².
@@ -30,7 +30,7 @@ def second_moment_sensitivity_squared(record_bound: int) -> int:
 
 
 def scatter_sensitivity_bound(record_bound: int) -> int:
-    """4K: a bound, independent of N, on how far S = R − v vᵀ/N changes when one of N records is replaced.
+    """4K: a bound, independent of N, on the change of S = R − v vᵀ/N when one of N records is replaced.
 
     Source: docs/claims.md, C1. S changes by at most 4K(N−1)/N. This is reached if all other records are at −r
         e and one record moves from −r e to r e.
@@ -39,7 +39,7 @@ def scatter_sensitivity_bound(record_bound: int) -> int:
 
 
 def nonnegative_scatter_sensitivity_squared_bound(record_bound: int) -> int:
-    """6K²: the square of the same bound if no coordinate of any record is below 0.
+    """6K²: a bound on the squared change of S = R − v vᵀ/N if no coordinate of any record is below 0.
 
     Source: docs/claims.md, C9. The square is 6K²(N−1)²/N², reached by three orthogonal records on the bound:
         before, after, all others.
@@ -48,14 +48,14 @@ def nonnegative_scatter_sensitivity_squared_bound(record_bound: int) -> int:
 
 
 def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fraction:
-    """(2K + a)²/2: the square of how far (R, α·v) changes when one record is replaced, with a = α².
+    """(2K + a)²/2: the largest squared change of (R, α·v) when one record is replaced, with a = α².
 
     Args:
         record_bound: K, in grid units².
         alpha_squared: a in (0, 2K], the weight of the sum relative to the second moment, in grid units².
 
     Raises:
-        UsageError: a is out of range. Above 2K the maximum is elsewhere.
+        UsageError: a is out of range. If a is above 2K, the largest change has another formula.
 
     Source: docs/claims.md, C1, reached by two records on the bound at cosine −a/(2K).
     """
@@ -65,7 +65,7 @@ def joint_sensitivity_squared(record_bound: int, alpha_squared: Fraction) -> Fra
 
 
 def block_sensitivity_squared(name: BlockName, encoded_features: int, record_bound: int) -> int:
-    """D²: the square of how far one block changes if one record is replaced and its owner's pairing is kept.
+    """D²: the largest squared change of one block if one record is replaced and its owner's pairing is kept.
 
     Args:
         name: of the block.

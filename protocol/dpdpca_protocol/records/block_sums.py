@@ -44,7 +44,7 @@ def octave_edges(grid: int) -> Integers:
 
 
 class BlockSums:
-    """Running sums over one owner's records and pairs; the blocks are the study's.
+    """Running sums over one owner's records and pairs, in the blocks of the study.
 
     Args:
         figures: the figures of a study of pairs or a pre-study.
@@ -128,7 +128,7 @@ def new_sums(figures: Figures) -> SecondMoments | BlockSums:
 def squares(z: Integers) -> Integers:
     """Σ z² of each row.
 
-    It is exact, because the figures refuse studies whose squares could exceed 64 bits.
+    These sums are exact, because the figures refuse studies whose squares could exceed 64 bits.
     """
     return np.asarray(np.einsum("ij,ij->i", z, z), dtype=np.int64)
 

@@ -1,9 +1,9 @@
 """Converts an owner's columns, as readers deliver them, into numbers or level positions.
 
 Only this module decides what is missing: NaN, NaT, both infinities, None, a masked entry, and a text that is
-empty or has only spaces. It also decides what is a number: integers, reals, decimals and booleans. A level is
-a number, a text, a date or a UUID. Each level has one text, however it is stored. Anything else is unusable:
-text in a numeric column, a level that the manifest does not list, and every value of another type.
+empty or has only spaces. This module also decides what is a number: integers, reals, decimals and booleans. A
+level is a number, a text, a date or a UUID. Each level has one text, however it is stored. Anything else is
+unusable: text in a numeric column, a level that the manifest does not list, and every value of another type.
 
 `read_numbers` and `read_levels` take any column and say which values are unusable. `numbers_of` and
 `levels_of` refuse the first such value. Their errors name the column, the type and the record's position.
@@ -232,7 +232,7 @@ def wrong_kind(feature: Feature, kind: str, record: int, next_step: str = "") ->
             "not-a-level",
             f"column '{feature.name}' holds {kind} in record {record}, but a level must be a text, a "
             "number, a truth value or a date",
-            next_step or "store it as text with the spelling of the manifest's levels",
+            next_step or "store the level as text, spelled as in the manifest",
         )
     correct = "correct the record, or leave the value empty"
     return InputError(
@@ -274,7 +274,7 @@ def _level_values(column: NDArray[Any], masked: NDArray[np.bool_]) -> list[Any]:
 def _level_positions(levels: Sequence[str]) -> dict[str, int]:
     """The position of each level by its text.
 
-    A boolean is found in any spelling, unless several are levels.
+    A boolean is found in any spelling, unless several spellings are levels.
     """
     position_of = {level: position for position, level in enumerate(levels)}
     for word in ("true", "false"):

@@ -32,7 +32,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What the encoding did to some records. It stays with the owner. Reports of batches can be added.
+    """What the encoding did to some records. This report stays with the owner. Reports of batches can be
+    added.
 
     Attributes:
         records: the number of records read.
@@ -80,7 +81,7 @@ class EncodedBatch:
 
     Attributes:
         z: (n, d) int64 in grid units, Σ z² ≤ K in every row. In a study of pairs or a pre-study the rows are
-            not clipped yet, because these clip what they add up.
+            not clipped yet: clipping comes later, when they are summed.
         report: what was done to the records.
     """
 
@@ -125,8 +126,8 @@ class RecordEncoder:
             InputError: columns are missing, duplicated or of different lengths; if the encoder is strict,
                 also an unusable value.
 
-        Guarantee: Σ z² ≤ K in every returned row, and z ≥ 0 if the study is nonnegative. Both are checked
-            with integers. Unless the encoder is strict, no value causes an error.
+        Guarantee: Σ z² ≤ K in every returned row, and z ≥ 0 if the study is nonnegative. Both conditions are
+            checked with integers. Unless the encoder is strict, no value causes an error.
         Source: docs/claims.md, C1 and C9.
         Tested: tests/properties/test_encoding_properties.py.
         """

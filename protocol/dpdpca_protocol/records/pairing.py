@@ -1,8 +1,8 @@
 """Forms pairs of records, whose differences need no centre.
 
 The values of records do not influence the pairs. The order is derived from a secret of the owner and the
-study's id, so that a share can be made again with the same pairs. Besides these it depends only on the number
-of records. If a record is replaced by another, only its own pair changes.
+study's id, so that a share can be made again with the same pairs. Besides this secret and the id, the order
+depends only on the number of records. If a record is replaced by another, only its own pair changes.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _TAG = b"dpdpca/pairing/v1\x00"
 
 
 class KeyStream:
-    """Pseudorandom bytes. They are always the same for one seed; without the seed they look random.
+    """Pseudorandom bytes: always the same for one seed, and random to anyone without the seed.
 
     Args:
         seed: `SEED_BYTES` bytes.

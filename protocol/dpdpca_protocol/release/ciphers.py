@@ -1,7 +1,7 @@
 """The ciphers of the reference run: Paillier, or no encryption at all.
 
-`dpdpca_protocol.reference` gives the same integers with both, because decryption is exact. The roles use
-faster code: combs and workers for encryption, `release.masked` for the masked release.
+`dpdpca_protocol.reference` gives the same integers with both ciphers, because decryption is exact. The roles
+use faster code: combs and workers for encryption, `release.masked` for the masked release.
 """
 
 from dataclasses import dataclass

@@ -39,13 +39,13 @@ NoiseRow = Callable[[int, range], list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How a release is computed. The result does not depend on it.
+    """How a release is computed. The result does not depend on these options.
 
     Attributes:
         residues: uniform n-th residues that were made in advance, one for each ciphertext in the order of the
-            release. They are secret and used once. If they run out, more are made.
+            release. These residues are secret and used once. If the residues run out, more are made.
         pool: `pool_size` uniform n-th residues, secret and for this release only. Further residues are
-            products over the pool. If it is empty, each further residue is a full power.
+            products over the pool. If the pool is empty, each further residue is a full power.
         executor: processes, or None for this process.
         workers: the number of processes.
         on_done: called with the number of ciphertexts that are new since the last call.
@@ -106,7 +106,7 @@ def masked_ciphertexts(
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What all tasks share. It is hashable, so that a worker recognises it."""
+    """What all tasks share. These terms are hashable, so that a worker recognises them."""
 
     public: PublicKey
     layout: BlockLayout
@@ -172,7 +172,7 @@ def _tasks(
 
 
 class _Maker:
-    """Computes the tasks of one release. Its tables are built when first needed and serve all tasks."""
+    """Computes the tasks of one release. The tables are built when first needed and serve all tasks."""
 
     def __init__(self, terms: _Terms) -> None:
         layout, element_bytes = terms.layout, terms.public.ciphertext_bytes

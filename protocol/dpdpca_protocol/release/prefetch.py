@@ -1,4 +1,4 @@
-"""Runs a bounded number of calls ahead of the use of their results, in order."""
+"""Runs calls in order, before their results are needed, but only a bounded number ahead."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,8 +13,8 @@ def prefetch_results(executor: Executor | None, window: int, calls: Iterable[Cal
 
     Args:
         executor: where the calls run. None runs each call when its result is needed.
-        window: the most calls that run or whose results wait to be used. It bounds the arguments and results
-            in memory.
+        window: the most calls that are running or have results that were not used yet. This limit bounds the
+            arguments and results in memory.
         calls: for processes, `functools.partial` of top-level functions.
 
     Raises:

@@ -123,7 +123,7 @@ def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz)
 def noise_row(noise: Sequence[int] | NDArray[np.int64], d: int, i: int, columns: Iterable[int]) -> list[int]:
     """H_ij for `columns` of row i.
 
-    Left of the diagonal it repeats H_ji: fresh noise or no noise would leak.
+    Left of the diagonal, H_ij repeats H_ji, because fresh noise or no noise there would leak information.
     """
     return [int(noise[triangle_index(d, min(i, j), max(i, j))]) for j in columns]
 

@@ -44,7 +44,7 @@ class EncodedSpace:
         names: one for each encoded feature; a categorical feature has one for each level.
         centre: (d,) public centres in original units.
         half_range: (d,) the size of one unit of the encoded feature in original units. With `common` scaling
-            all of them are the largest half-range.
+            all half-ranges here are the largest one.
         common: whether all features have one scale, so that the metric is that of the original units.
     """
 
@@ -79,7 +79,7 @@ class Components:
     """Noisy principal components, best first, with quality figures for each.
 
     Attributes:
-        space: the axes. `vectors` are orthonormal in its metric.
+        space: the axes. `vectors` are orthonormal in the metric of this space.
         count: N, or the number of pairs.
         vectors: (k, d) one component in each row. The loading with the largest absolute value is positive.
         eigenvalues: (k,) the eigenvalues of the noisy covariance, as in the scree plot.
@@ -92,7 +92,7 @@ class Components:
         noise_scale: the standard deviation of the noise on a diagonal entry of the covariance.
         noise_edge: 2 s √d (1 + d^(−2/3)), the edge away from the mean's direction. s is the standard
             deviation of an entry off the diagonal (noise_scale/√2 for the Gaussian mechanism).
-        total_variance: tr S̃/(N − 1). It is unbiased and may be negative if noise dominates.
+        total_variance: tr S̃/(N − 1). This estimate is unbiased and may be negative if noise dominates.
         mean: (d,) private mean in original units (joint release), or None.
     """
 
@@ -165,7 +165,8 @@ def fit_components(
 
     Args:
         noisy: the decrypted release, in grid units.
-        figures: the figures of its study. Their mechanism defines the noise, and q defines the grid.
+        figures: the figures of its study. The mechanism of these figures defines the noise, and q defines the
+            grid.
         space: the d axes.
         count: k in [1, d]; None for all d.
         owners: how many are in the cohort; needed if they drew the noise.
@@ -177,9 +178,9 @@ def fit_components(
         UsageError: shapes do not fit, or k is out of range.
 
     Source: the edge, the outlier map l = θ + s²d/θ and the overlap are those of a spiked symmetric Gaussian
-        matrix. The joint release subtracts ṽṽᵀ/N, which puts −(μeᵀ + eμᵀ) beside the noise, e that on v:
-        along u it raises s²d to g = s²d + var(e)·(|μ|² + d(μ·u)²). Without this correction, a mean far from
-        the centre would lift a component of pure noise above the edge.
+        matrix. The joint release subtracts ṽṽᵀ/N, which adds −(μeᵀ + eμᵀ) to the noise, where e is the noise
+        on v. Along u this raises s²d to g = s²d + var(e)·(|μ|² + d(μ·u)²). Without this correction, a mean
+        far from the centre would lift a component of pure noise above the edge.
     """
     d = len(space.names)
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
@@ -279,10 +280,10 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
         raise _implausible("its trace is larger than records within the norm bound allow")
     diagonal = np.diag(scatter) + np.diag(spread) + slack
     if (diagonal < 0).any():
-        raise _implausible("a variance in it is more negative than noise can explain")
+        raise _implausible("one of its variances is more negative than noise can explain")
     root = np.sqrt(diagonal)
     if (np.abs(scatter) > np.outer(root, root) + spread + slack).any():
-        raise _implausible("a covariance in it is larger than its two variances allow")
+        raise _implausible("one of its covariances is larger than the two variances allow")
 
 
 def _implausible(what: str) -> CryptographicError:

@@ -1,7 +1,7 @@
 """Components as bytes.
 
-The data user seals them to each owner and keeps a copy. The format is canonical JSON. Arrays are the hex of
-little-endian float64, so that every party has the same numbers.
+The data user seals the components to each owner and keeps a copy. The format is canonical JSON. Arrays are
+the hex of little-endian float64, so that every party has the same numbers.
 """
 
 from typing import Any
@@ -43,7 +43,8 @@ def parse_components(untrusted: bytes, study: StudyId) -> Components:
     """The components in `untrusted`, if they belong to `study`.
 
     Raises:
-        MessageError: they are malformed, belong to another study, or contain a number that is not finite.
+        MessageError: the components are malformed, belong to another study, or contain a number that is not
+            finite.
     """
     body = parse_canonical(untrusted)
     check_members(

@@ -25,7 +25,7 @@ from dpdpca_protocol.wire.schemas import Schema, object_schema
 MAX_ENCODED_FEATURES = 10_000
 MAX_LEVELS = 1000
 MOST_WIDE = 2**14
-"""How many times the scale of a feature its half-range may be."""
+"""The largest ratio of a feature's half-range to its scale."""
 
 _LARGEST = 2**400
 """Bounds above this, or half-ranges below its inverse, could have variances outside the range of doubles."""
@@ -77,13 +77,13 @@ class Feature:
     Attributes:
         name: the column name, in NFC.
         kind: "numeric" or "categorical".
-        lower, upper: public bounds, lower < upper; None if categorical. They come from general knowledge,
+        lower, upper: public bounds, lower < upper; None if categorical. Bounds come from general knowledge,
             never from the data.
         centre: a public guess of the mean, or None for the midpoint of the bounds.
         levels: the values of a categorical feature; each becomes a column. Empty if numeric.
         unit, description: text for people; None if not given.
-        scale: the size of one scaled unit in the feature's own unit, if it is less than the half-range. It is
-            for bounds that are far too wide. None means the half-range.
+        scale: the size of one scaled unit in the feature's own unit, if it is less than the half-range. A
+            scale is for bounds that are far too wide. None means the half-range.
     """
 
     name: str
@@ -229,8 +229,8 @@ def check_resolution(features: Sequence[Feature], scaling: str, grid: int) -> No
         PolicyError: there are fewer doubles between the bounds of a feature than grid levels, or the bounds
             are so large or so close that squares leave the range of doubles. The error names the feature.
 
-    Guarantee: besides the half level that rounding costs, a value reaches the grid with an error of at most
-        one level plus 3·2⁻⁵³ of all levels, so that no z lies beyond 2hq/u + 2.
+    Guarantee: apart from the half level that rounding costs, a value reaches the grid with an error of at
+        most one level plus 3·2⁻⁵³ of all levels, so that no z lies beyond 2hq/u + 2.
     Source: docs/claims.md, C14.
     Tested: tests/unit/test_resolution.py, tests/properties/test_extreme_numbers.py.
     """
@@ -256,9 +256,9 @@ def check_resolution(features: Sequence[Feature], scaling: str, grid: int) -> No
 def longest_norm_squared(features: Sequence[Feature], scaling: str, of_pairs: bool = False) -> Fraction:
     """Σ u² of the longest scaled record, or difference of two records, that bounds and centres allow.
 
-    A feature reaches from its centre to the more distant bound. That distance is 1 if the centre is the
-    midpoint of the bounds, and 2 if it is one of the bounds. The levels of one category exclude each other:
-    their columns have norm 1, and two of them differ by √2.
+    A feature reaches from its centre to the more distant bound. This longest distance is 1 if the centre is
+    the midpoint of the bounds, and 2 if it is one of the bounds. A record has only one level of a categorical
+    feature: its columns have norm 1, and two levels differ by √2.
     """
     units = feature_units(features, scaling)
     total, start = Fraction(0), 0
@@ -279,7 +279,7 @@ def check_clip_norm(
     """Checks that r is at most √d (2√d for pairs) or at most the norm of the longest possible record.
 
     Raises:
-        PolicyError: r is larger. That would add noise without clipping fewer records.
+        PolicyError: r is larger. A larger r would add noise without clipping fewer records.
     """
     d = sum(feature.width for feature in features)
     usual = Fraction(4 * d if of_pairs else d)

@@ -1,7 +1,7 @@
 """The figures that follow from a manifest's terms: ρ, noise, slots and sizes.
 
-Every party recomputes them and never trusts the stated ones. All rounding goes to the safe side: δ is rounded
-down; ρ, noise and slot widths are rounded up. Only integers and exact rationals are used.
+Every party recomputes these figures and never trusts the stated ones. All rounding goes to the safe side: δ
+is rounded down; ρ, noise and slot widths are rounded up. Only integers and exact rationals are used.
 """
 
 from collections.abc import Iterator
@@ -191,7 +191,7 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         PolicyError: the terms contradict each other or leave too little δ, or `noise_scale` differs from the
             recomputed value by more than a factor of 1 + 2⁻³⁰. The error names both values.
 
-    Guarantee: the guarantee of the mechanism: (ε, δ)-DP for one replaced record.
+    Guarantee: that of the mechanism, (ε, δ)-DP for one replaced record.
     Source: docs/claims.md, C1 to C3; docs/spec.md, section 3; docs/mechanisms.md.
     Tested: tests/unit/test_figures.py.
     """

@@ -1,9 +1,9 @@
 """The forms of values in messages: how each is read, written and described as JSON Schema.
 
-A form reads an untrusted JSON value strictly and writes exactly one representation. It raises `MessageError`
-for a wrong shape and `PolicyError` for refused content, as the readers in `wire.fields` do. People may write
-drafts more freely: `tidy` converts their values into the form of a message. It leaves anything that it does
-not know for the strict reader to refuse.
+A form reads an untrusted JSON value strictly and writes exactly one representation. A form raises
+`MessageError` for a wrong shape and `PolicyError` for refused content, as the readers in `wire.fields` do.
+People may write drafts more freely: `tidy` converts such values into the form of a message. `tidy` leaves
+anything that it does not know for the strict reader to refuse.
 """
 
 import unicodedata
@@ -60,7 +60,7 @@ class Form:
 
 
 def text(most: int) -> Form:
-    """One line of at most `most` characters. A draft may spread it over several lines."""
+    """One line of at most `most` characters. A draft may spread the text over several lines."""
     return Form(
         f"text, at most {most} characters",
         {"type": "string", "minLength": 1, "maxLength": most},
@@ -80,7 +80,7 @@ def integer(least: int, most: int | None = None) -> Form:
 
 
 def choice(kind: type[StrEnum] | tuple[str, ...]) -> Form:
-    """One of some names; typed if `kind` is an enumeration."""
+    """One of a set of names; typed if `kind` is an enumeration."""
     names = [str(name) for name in kind]
 
     def read(value: Any, where: str) -> Any:

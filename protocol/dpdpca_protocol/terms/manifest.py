@@ -79,7 +79,7 @@ class Manifest:
 
     @property
     def rules(self) -> ReleaseRules:
-        """The rules of its kind of release."""
+        """The rules of the manifest's kind of release."""
         return rules_of(self.release)
 
     @cached_property

@@ -128,7 +128,7 @@ class Member:
         return value
 
     def tidy(self, drafted: Any) -> Any:
-        """What a person wrote, in the form of a message; None if it is only the default."""
+        """What a person wrote, in the form of a message; None if the value is only the default."""
         if drafted is None:
             malformed(self.name, "a value, or omitted")
         value = self.form.tidy(drafted, self.name)
@@ -148,7 +148,7 @@ def _read_relation(untrusted: Any, where: str) -> NeighbouringRelation:
 def _read_rho_share(untrusted: Any, where: str) -> Fraction:
     share = read_decimal(untrusted, where)
     if not 0 < share < 1:
-        refused("rho_share is not between 0 and 1", "omit it if this study spends everything")
+        refused("rho_share is not between 0 and 1", "omit rho_share if this study spends everything")
     return share
 
 
@@ -191,7 +191,7 @@ def _proved(names: tuple[str, ...], unproved: tuple[str, ...]) -> Form:
         if untrusted in unproved:
             refused(
                 f"{where} {untrusted} has no proof of privacy here; it exists only in the lab",
-                f"use {' or '.join(names)}; `dpdpca experiments list` names what the lab shows",
+                f"use {' or '.join(names)}; `dpdpca experiments list` lists what the lab shows",
             )
         return known.read(untrusted, where)
 
@@ -271,27 +271,38 @@ MEMBERS: tuple[Member, ...] = (
     Member(
         "missing",
         choice(("reject", "midpoint")),
-        "drop a record with a missing value, or replace the value by the centre",
+        "`reject` drops a record with a missing value; `midpoint` replaces the value by the centre",
         in_draft="reject",
     ),
     Member(
         "scaling",
         choice(("range", "common")),
-        "divide each value by its own half-range, or all values by the largest half-range",
+        "`range` divides each value by its own half-range; `common` divides all by the largest half-range",
         in_draft="range",
     ),
-    Member("clip_norm", DECIMAL, "r, the largest norm of a scaled record", _MUST, in_terms=True),
-    Member("fraction_bits", integer(0, MAX_FRACTION_BITS), "f; the grid has q = 2^f units", in_terms=True),
-    Member("mechanism", _MECHANISM, "the law of the noise", in_draft="gaussian", in_terms=True),
+    Member(
+        "clip_norm",
+        DECIMAL,
+        "r, the largest norm of a scaled record (in a `pairs` study, of a difference)",
+        _MUST,
+        in_terms=True,
+    ),
+    Member(
+        "fraction_bits",
+        integer(0, MAX_FRACTION_BITS),
+        "f; one scaled unit is q = 2^f grid units",
+        in_terms=True,
+    ),
+    Member("mechanism", _MECHANISM, "the distribution of the noise", in_draft="gaussian", in_terms=True),
     Member(
         "calibration",
         _CALIBRATION,
-        "how the noise is calibrated; always the default",
+        "the calibration of the noise; the only value is the default",
         default=PROVED,
     ),
-    Member("release", choice(ReleaseKind), "what is released, once and with noise", _MUST, in_terms=True),
-    Member("relation", _RELATION, "which data sets are neighbours", in_draft="replace-one"),
-    Member("epsilon", DECIMAL, "ε", _MUST, in_terms=True),
+    Member("release", choice(ReleaseKind), "the kind of release", _MUST, in_terms=True),
+    Member("relation", _RELATION, "the definition of neighbouring data sets", in_draft="replace-one"),
+    Member("epsilon", DECIMAL, "the total ε", _MUST, in_terms=True),
     Member("delta", DECIMAL, "the total δ, below 1/N̄", in_terms=True),
     Member("noise_by", choice(NoiseBy), "who draws the noise", in_draft="proxy", in_terms=True),
     Member(
@@ -299,10 +310,8 @@ MEMBERS: tuple[Member, ...] = (
     ),
     Member("sum_weight", DECIMAL, "a/K, the weight of the sums in a joint study; otherwise 0", in_terms=True),
     Member("noise_scale", DECIMAL, "the scale of all noise; every party recomputes it", _NEVER),
-    Member(
-        "min_owners", integer(1, MAX_OWNERS), "the fewest owners with whom there is a release", in_draft=3
-    ),
-    Member("min_records", integer(1), "the fewest records with which there is a release"),
+    Member("min_owners", integer(1, MAX_OWNERS), "the smallest number of owners for a release", in_draft=3),
+    Member("min_records", integer(1), "the smallest number of records for a release"),
     Member("max_records", integer(1), "N̄, the most records that the study can hold", _MUST, in_terms=True),
     Member("max_owners", integer(1, MAX_OWNERS), "the most owners that may take part", in_terms=True),
     Member(
@@ -319,14 +328,14 @@ MEMBERS: tuple[Member, ...] = (
     Member(
         "nonnegative",
         FLAG,
-        "no encoded value is below 0, which lowers the noise of a masked study",
+        "whether no encoded value is below 0; this lowers the noise of a masked study",
         default=False,
         in_terms=True,
     ),
     Member(
         "cohort_distance",
         _DISTANCE,
-        "the fewest owners by which the cohort may differ from an earlier one with a feature in common",
+        "the smallest number of owners by which two cohorts may differ if their studies share a feature",
         default=LEAST_COHORT_DISTANCE,
     ),
     Member(

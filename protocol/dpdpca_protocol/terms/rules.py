@@ -101,7 +101,10 @@ def _check_chain(manifest: Manifest) -> None:
     if manifest.rho_share < 1 and manifest.mechanism != Gaussian.name:
         refused("rho_share is proved only for the gaussian mechanism", "omit it")
     if manifest.pre_studies and manifest.rho_share == 1:
-        refused("a study with pre_studies spends what they left of ρ, so it needs rho_share", "add rho_share")
+        refused(
+            "a study with pre_studies spends the ρ that they have left, so it needs rho_share",
+            "add rho_share",
+        )
     check_unique(manifest.pre_studies, "pre_studies")
 
 
@@ -139,7 +142,7 @@ def _check_cohort(manifest: Manifest) -> None:
         refused(
             f"{len(participants)} participants are named, but the study is for {manifest.min_owners} to "
             f"{manifest.max_owners} owners",
-            "name more owners, or change min_owners or max_owners",
+            "change the list of participants, min_owners or max_owners",
         )
     if not participants and manifest.rules.is_masked:
         refused(

@@ -1,7 +1,7 @@
 """Signed manifests: the data user signs them, and every other role opens them.
 
 All roles read manifests with this module only. A manifest that was read keeps every rule. `open_manifest`
-also checks its modulus.
+also checks the manifest's modulus.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,7 +54,7 @@ def parse_manifest(untrusted: Mapping[str, Any]) -> Manifest:
 def parse_terms(untrusted: Mapping[str, Any]) -> Manifest:
     """Like `parse_manifest`, for a draft.
 
-    It does not compare noise_scale and slot_bits, which are set later.
+    This function does not compare noise_scale and slot_bits, which are set later.
     """
     required = ["format", *(member.name for member in MEMBERS if member.is_required)]
     check_members(untrusted, "the manifest", required, [member.name for member in MEMBERS])
@@ -91,12 +91,12 @@ def open_manifest(
 
     Raises:
         MessageError: not a canonical statement of a manifest.
-        AuthenticationError: the data user that it names did not sign it.
+        AuthenticationError: the data user that the manifest names did not sign it.
         PolicyError: a rule is broken or a derived figure differs.
         CryptographicError: `unfit-modulus`.
 
-    The caller must still check the proxy, the pinned key of the user and its own policy. This function knows
-    none of them.
+    The caller must still check the proxy, the pinned key of the user and its own policy. This function does
+    not know the proxy, the pinned key or the policy.
     """
     statement = verify_statement(KIND, untrusted)
     manifest = parse_manifest(statement.body)

@@ -15,11 +15,11 @@ from dpdpca_protocol.terms.manifest import Manifest
 
 @dataclass(frozen=True, slots=True)
 class DeltaParts:
-    """The parts of δ. They add up to the δ of the guarantee.
+    """The parts of δ. The parts add up to the δ of the guarantee.
 
     Attributes:
         noise: the part for the noise itself; 0 for Laplace noise.
-        mask: the statistical distance by which one record shows through the mask of a masked release.
+        mask: the statistical distance between the masked sums of neighbours in a masked release.
         tails: the part for noise that is redrawn so that it fits its slot, or cut at 64 bits, and for
             re-randomisation from a pool.
     """
@@ -38,8 +38,8 @@ class DeltaParts:
 def privacy_statements(figures: Figures) -> tuple[str, ...]:
     """Statements about privacy, for people.
 
-    They say what is proved, how δ is divided, and what continuous noise would give. The last is shown for
-    comparison and never used.
+    The statements say what is proved, how δ is divided, and what continuous noise would give. The figure for
+    continuous noise is shown for comparison and never used.
     """
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)
     proved = f"proved privacy: {figures.guarantee} (mechanism {mechanism.name})"
@@ -96,7 +96,7 @@ def result_guarantee(manifest: Manifest) -> Guarantee:
 
 
 def round_privacy(manifest: Manifest) -> tuple[Fraction, Fraction]:
-    """The proved (ε, δ) of this study alone. The manifest states the total of its chain."""
+    """The proved (ε, δ) of this study alone. In a chain, the manifest states the total of all rounds."""
     if manifest.rho_share == 1:
         return manifest.epsilon, manifest.delta
     proved = manifest.figures.guarantee

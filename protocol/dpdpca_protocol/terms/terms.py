@@ -60,7 +60,7 @@ def record_bound(clip_norm: Fraction, fraction_bits: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms on which the figures depend. All of them are public.
+    """The terms on which the figures depend. All these terms are public.
 
     Attributes:
         release: what is released.

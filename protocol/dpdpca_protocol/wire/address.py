@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a service, in canonical form. The functions below make it.
+    """The address of a service, in canonical form. The functions below create it.
 
     Attributes:
         scheme: "https", or "http" on this machine.
@@ -107,8 +107,8 @@ def split_address(text: str) -> tuple[Address, str]:
 def parse_authority(text: str, local_scheme: str) -> Address:
     """Parses `text` as host[:port].
 
-    The scheme is `local_scheme` if the host is this machine. On other machines it is https, even if a reverse
-    proxy ends TLS. Raises UsageError `bad-address`.
+    The scheme is `local_scheme` if the host is this machine. For other machines the scheme is https, even if
+    a reverse proxy ends TLS. Raises UsageError `bad-address`.
     """
     if "://" in text or "/" in text:
         _refuse(

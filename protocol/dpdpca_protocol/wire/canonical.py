@@ -22,7 +22,7 @@ _BEYOND_LATIN, _BEYOND_BASIC = re.compile(rb"[\xc4-\xff]"), re.compile(rb"[\xf0-
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """The closing quote is optional.
 
-Otherwise a text without one would be searched again from each of its quotes.
+If it were required, a text without one would be searched again from each of its quotes.
 """
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -58,7 +58,7 @@ def parse_canonical(untrusted: bytes) -> dict[str, Any]:
         raise MessageError(
             "not-canonical",
             "the message is not in canonical form",
-            "encode it according to RFC 8785 and send it again",
+            "encode the message according to RFC 8785 and send it again",
         )
     return value
 
@@ -116,7 +116,7 @@ def check_growth(untrusted: bytes, most_bytes: int = MOST_GROWTH_BYTES) -> None:
 def _nesting(untrusted: bytes) -> int:
     """The depth to which brackets outside strings are nested.
 
-    It uses no parser, which could run out of stack.
+    This function uses no parser, because a parser could run out of stack.
     """
     depth = deepest = 0
     for bracket in _TEXT.sub(b"", untrusted).translate(None, _NO_BRACKETS):

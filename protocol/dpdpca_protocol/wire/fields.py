@@ -1,6 +1,6 @@
 """Strict readers for the members of untrusted messages.
 
-Each reader takes the untrusted value and its place in the message, and returns a typed value. It raises
+Each reader takes the untrusted value and its place in the message, and returns a typed value. A reader raises
 `MessageError` if the shape is wrong, and `PolicyError` if the shape is right but the content is refused. No
 error repeats the rejected text.
 """
@@ -91,7 +91,7 @@ def real_of(value: Any, where: str) -> Fraction:
     """The exact value of a number as people write it: a TOML integer or float (as printed), or a string.
 
     Raises:
-        MessageError: it is not a finite number that a manifest can hold; the error names the field.
+        MessageError: the value is not a finite number that a manifest can hold; the error names the field.
     """
     if isinstance(value, Fraction):
         return value
@@ -167,7 +167,7 @@ def read_time(untrusted: Any, where: str) -> datetime:
 def time_text(value: datetime) -> str:
     """The canonical form of an aware time, truncated to whole seconds."""
     if value.tzinfo is None:
-        raise MessageError("malformed", "a time has no time zone", "write it in UTC, with a Z")
+        raise MessageError("malformed", "a time has no time zone", "write the time in UTC, with a Z")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
@@ -189,7 +189,7 @@ def read_list(untrusted: Any, where: str, most: int) -> list[Any]:
 def read_wide_hex(untrusted: Any, where: str, most_digits: int) -> int:
     """A non-negative integer in lower-case hex with two digits for each byte.
 
-    The caller checks its length.
+    The caller checks the length of the integer.
     """
     if (
         not isinstance(untrusted, str)

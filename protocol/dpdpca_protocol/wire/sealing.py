@@ -2,7 +2,8 @@
 
 HPKE is used in base mode, single shot: X25519, HKDF-SHA256, ChaCha20-Poly1305 (RFC 9180), with empty
 associated data. A sealed message is enc ‖ ciphertext. Data sealed at rest begin with a random 96-bit nonce.
-Their context (what they are, of which study) is the associated data, so that a swapped file does not open.
+The context of sealed data (what they are, of which study) is the associated data, so that a swapped file does
+not open.
 """
 
 import struct
@@ -30,7 +31,7 @@ def chunk_info(study: StudyId, owner: PartyId, version: int, index: int) -> byte
     """The HPKE `info` of chunk `index` of an owner's share version.
 
     The chunk only opens at this position. The owner is part of it, so that nobody can submit another owner's
-    sealed chunks as its own.
+    sealed chunks as their own.
     """
     return f"dpdpca/chunk/v{FORMAT}".encode() + study + owner + struct.pack(">II", version, index)
 
@@ -58,14 +59,14 @@ def open_sealed(untrusted: bytes, key: X25519PrivateKey, info: bytes) -> bytes:
     """Opens what was sealed to `key` with the same `info`.
 
     Raises:
-        CryptographicError: it was sealed to another key or for another place, or it was altered.
+        CryptographicError: the message was sealed to another key or for another place, or it was altered.
     """
     try:
         return _HPKE.decrypt(untrusted, key, info)
     except Exception as error:  # the library raises several kinds of errors; all mean the same here
         raise CryptographicError(
             "sealed-body-does-not-open",
-            "a sealed body does not open: it was sealed to another key or for another place, or it was "
+            "a sealed body cannot be decrypted: it was sealed to another key or for another place, or it was "
             "altered",
             "fetch the recipient's key and the study again, then seal and send it again",
         ) from error
@@ -87,7 +88,7 @@ def open_at_rest(sealed: bytes, key: bytes, context: bytes) -> bytes:
     except (InvalidTag, ValueError) as error:
         raise IntegrityError(
             "state-corrupt",
-            "stored bytes do not open under their key",
+            "stored bytes cannot be decrypted with their key",
             "keep a copy of the home, then restore the home from the newest backup",
         ) from error
 
@@ -107,7 +108,9 @@ def open_with_passphrase(sealed: bytes, passphrase: bytes, context: bytes) -> by
         return open_at_rest(sealed[_SALT_BYTES:], key, context)
     except IntegrityError as error:
         raise AuthenticationError(
-            "wrong-passphrase", "a sealed key does not open", "give the passphrase with which it was sealed"
+            "wrong-passphrase",
+            "a sealed key cannot be decrypted",
+            "give the passphrase with which the key was sealed",
         ) from error
 
 

@@ -19,7 +19,8 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 
 FORMAT = 1
-"""The version of all messages. A breaking change raises it. It is part of every domain tag."""
+"""The version of all messages. A breaking change raises the version. The version is part of every domain
+tag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class IdentityKey:
         )
 
     def to_pem(self, passphrase: bytes | None = None) -> bytes:
-        """Two PKCS#8 PEM blocks, the signing key first. They are encrypted if a passphrase is given."""
+        """Two PKCS#8 PEM blocks, the signing key first. The blocks are encrypted if a passphrase is given."""
         encryption: serialization.KeySerializationEncryption = (
             serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         )
@@ -76,7 +77,9 @@ class IdentityKey:
             sealing = serialization.load_pem_private_key(pem[cut:], passphrase)
         except (TypeError, ValueError) as error:
             raise AuthenticationError(
-                "wrong-passphrase", "the key file does not open", "give the passphrase with which it was made"
+                "wrong-passphrase",
+                "the key file cannot be decrypted",
+                "give the passphrase with which the file was made",
             ) from error
         if not isinstance(signing, Ed25519PrivateKey) or not isinstance(sealing, X25519PrivateKey):
             raise MessageError("malformed", "the key file does not hold an Ed25519 and an X25519 key")
@@ -128,8 +131,8 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
             check the signer.
 
     Raises:
-        MessageError: it is not a canonical statement of this kind.
-        AuthenticationError: another key has signed it, or none.
+        MessageError: the bytes are not a canonical statement of this kind.
+        AuthenticationError: another key has signed the statement, or no key has.
     """
     envelope = parse_canonical(untrusted)
     if set(envelope) != {"body", "kind", "signature", "signer"} or not isinstance(envelope["body"], dict):
@@ -183,8 +186,9 @@ def sealing_key_bytes(untrusted: Any, what: str) -> bytes:
     """Reads `untrusted` as a raw X25519 public key that is suitable for sealing.
 
     Raises:
-        MessageError: it is not 32 bytes of lower-case hex.
-        CryptographicError: `unfit-sealing-key`, it has low order, so anyone could open what is sealed to it.
+        MessageError: the key is not 32 bytes of lower-case hex.
+        CryptographicError: `unfit-sealing-key`, the key has low order, so anyone could open what is sealed to
+            it.
     """
     raw = hex_bytes(untrusted, 32, what)
     try:

@@ -1,6 +1,6 @@
 """Checks that a request is addressed to this service: its host and port are compared with our own.
 
-A reverse proxy that changes the Host header breaks every signature. The error explains what it did, for
+A reverse proxy that changes the Host header breaks every signature. The error explains this change, for
 unsigned requests too: the first request of a client must not succeed if all later ones would fail.
 """
 
@@ -23,11 +23,11 @@ class KnownAddresses:
     """The addresses under which clients know a service.
 
     Args:
-        public: the announced address. If it is on this machine, all names of this machine count.
+        public: the announced address. If this address is on this machine, all names of this machine count.
         others: further host[:port].
 
     Raises:
-        UsageError: one of the others is not host[:port].
+        UsageError: one of the other addresses is not host[:port].
     """
 
     def __init__(self, public: Address, others: Iterable[str] = ()) -> None:

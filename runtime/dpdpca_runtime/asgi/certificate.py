@@ -1,4 +1,4 @@
-"""The TLS certificate of a service. Its files may be replaced while the service runs."""
+"""The TLS certificate of a service. The files of the certificate may be replaced while the service runs."""
 
 import logging
 import ssl
@@ -50,13 +50,13 @@ class ServedCertificate:
 
     @property
     def seconds_left(self) -> float:
-        """The seconds until it expires; negative afterwards."""
+        """The seconds until the certificate expires; negative afterwards."""
         return (self._loaded.ends - self._now()).total_seconds()
 
     def reload(self) -> None:
         """Reads both files again, for new connections.
 
-        On failure it raises UsageError and keeps the old pair.
+        On failure this method raises UsageError and keeps the old pair.
         """
         self._loaded = _load(self._certificate_file, self._key_file)
         _logger.info("certificate reloaded", extra={"expires_at": time_text(self._loaded.ends)})

@@ -38,7 +38,7 @@ PROBLEM_SCHEMA: Final[Mapping[str, Any]] = {
         "title": {"type": "string"},
         "status": {"type": "integer", "minimum": 400, "maximum": 599},
         "detail": {"type": "string", "description": "What is wrong, and with which value."},
-        "next_step": {"type": "string", "description": "What to do about it. May be empty."},
+        "next_step": {"type": "string", "description": "What to do about the problem. May be empty."},
         "retry_after_seconds": {"type": "integer", "minimum": 0},
         "incident": {"type": "string", "description": "Id of an unexpected error in the service's log."},
     },
@@ -52,7 +52,7 @@ def signed(kind: str) -> Content:
 
 
 def json_body(kind: type[BaseModel]) -> Content:
-    """A JSON body that `kind` describes. The route parses it itself."""
+    """A JSON body that `kind` describes. The route parses the body itself."""
     schema = kind.model_json_schema(ref_template=_REFERENCE)
     name = str(schema["title"])
     reference = {"$ref": _REFERENCE.format(model=name), "$defs": {name: schema}}
@@ -206,7 +206,7 @@ def _completed(
 
 
 def _add_examples(document: dict[str, Any]) -> None:
-    """To each JSON body that shows none yet."""
+    """Adds an example to each JSON body that has none yet."""
     schemas = document["components"]["schemas"]
     for operations in document["paths"].values():
         for described in operations.values():
@@ -231,7 +231,7 @@ def example(slug: str) -> dict[str, Any]:
 def _with_references(part: Any, found: dict[str, Any]) -> Any:
     """`part` with references in place of marked statements and definitions.
 
-    These are collected in `found`.
+    The statements and definitions are collected in `found`.
     """
     if isinstance(part, list):
         return [_with_references(each, found) for each in part]
@@ -256,7 +256,8 @@ def _name(kind: str) -> str:
 
 
 def component(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Embeds a complete JSON Schema document in another one. Its title becomes its description."""
+    """Embeds a complete JSON Schema document in another one. The title of the embedded document becomes its
+    description."""
     part = {name: value for name, value in schema.items() if name not in ("$schema", "title")}
     return {"description": schema["title"], **part}
 

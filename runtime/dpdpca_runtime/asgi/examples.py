@@ -1,6 +1,7 @@
 """An example of every JSON body in an OpenAPI document, made from its schema.
 
-It shows the form: which members there are and how each is written. Its values belong to no study.
+An example shows the form: which members there are and how each is written. The values in an example belong to
+no study.
 """
 
 import re
@@ -8,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 _TEXTS: Final = ("text", "9f", "1", "2026-11-28T12:00:00Z")
-"""One of them fits each pattern; a longer text repeats it."""
+"""Each pattern in our schemas matches one of these texts, or several copies of it."""
 
 
 def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:

@@ -47,7 +47,7 @@ async def read_body(request: Request, media_type: str, max_bytes: int) -> bytes:
 
 
 async def read_large_body(request: Request, media_type: str, max_bytes: int) -> bytearray:
-    """The complete raw body. It is never in memory twice.
+    """The complete raw body. The body is never in memory twice.
 
     Args:
         request: untrusted.
@@ -77,7 +77,7 @@ def declared_length(request: Request) -> int:
     """The declared length of the body; 0 if there is none, or if the body is chunked.
 
     Raises:
-        MessageError: it is not a number.
+        MessageError: the declared length is not a number.
     """
     if "transfer-encoding" in request.headers:  # which wins
         return 0
@@ -121,7 +121,7 @@ class LargeBodies:
 
 
 class ConcurrencyLimit:
-    """Limits how many heavy tasks run at a time. Others wait a little and are then refused.
+    """Limits how many heavy tasks run at a time. Further tasks wait a little and are then refused.
 
     Args:
         count: how many run at a time.
@@ -145,7 +145,7 @@ class ConcurrencyLimit:
         except TimeoutError as error:
             raise UnavailableError(
                 "busy",
-                "the service is busy with as many such requests as it accepts",
+                "the service already handles as many requests of this kind as it accepts",
                 "try again",
                 retry_after_seconds=2,
             ) from error
@@ -165,7 +165,7 @@ class CancellationToken:
         self._reason = reason
 
     def check(self) -> None:
-        """Raises the reason to stop, if there is one. The work calls it often."""
+        """Raises the reason to stop, if there is one. The work calls this method often."""
         if self._reason is not None:
             raise self._reason
 
@@ -173,7 +173,7 @@ class CancellationToken:
 async def run_until_cancelled(
     request: Request, work: Callable[[CancellationToken], _T], most_seconds: float
 ) -> _T:
-    """Runs `work` in a thread. It stops if the client disconnects or the time is over.
+    """Runs `work` in a thread. The work stops if the client disconnects or the time is over.
 
     Args:
         request: its body must have been read.
@@ -226,8 +226,8 @@ async def in_pieces(*parts: bytes) -> AsyncIterator[bytes]:
 class InFlightLimit:
     """At most `most` requests at once, and at most a quarter of them from one address.
 
-    More are refused with status 503. Without the second rule, one slow client could use all of them.
-    Addresses count as in `AddressLimit`.
+    More are refused with status 503. Without the limit for one address, one slow client could use up the
+    limit. Addresses count as in `AddressLimit`.
 
     Args:
         app: the inner application.

@@ -48,7 +48,8 @@ def raise_file_limit() -> int | None:
 
 
 def on_stop_signal(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """Calls `stop` in the loop when SIGINT or SIGTERM arrives. It must be called in the main thread."""
+    """Calls `stop` in the loop when SIGINT or SIGTERM arrives. This function must be called in the main
+    thread."""
 
     def wake(_number: int, _frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop)

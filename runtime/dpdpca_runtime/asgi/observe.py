@@ -175,7 +175,7 @@ def install_health(app: FastAPI, ready: Callable[[], str | None], problems: Sequ
 
     Args:
         app: the application.
-        ready: called in a thread. It returns None if all is well, else the reason, without secrets.
+        ready: called in a thread. `ready` returns None if all is well, else the reason, without secrets.
         problems: the problems that both routes can give besides `internal`.
     """
 

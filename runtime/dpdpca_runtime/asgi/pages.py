@@ -1,4 +1,4 @@
-"""Pages from the package of a service. They load nothing from other sites and cannot be framed."""
+"""Pages from the package of a service. The pages load nothing from other sites and cannot be framed."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -37,7 +37,8 @@ def install_style(app: FastAPI) -> None:
 
 
 def install_docs(app: FastAPI) -> None:
-    """Serves `/docs` and the document that it shows, `/openapi.json`. Call it after all routes were added."""
+    """Serves `/docs` and the document that it shows, `/openapi.json`. Call this function after all routes
+    were added."""
     install_style(app)
     install_files(app, {"/docs": _PAGE / "docs.html", "/docs.js": _PAGE / "docs.js"})
     # Encoded once, because strangers may request it as often as they like.

@@ -1,6 +1,7 @@
 """All problems that the routes of the services can give: status, meaning and remedy.
 
-The OpenAPI documents list them. The error itself says more. A test compares the statuses with the code.
+The OpenAPI documents list these problems. The error itself says more. A test compares the statuses with the
+code.
 """
 
 from collections.abc import Mapping
@@ -24,9 +25,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "already-enrolled": ProblemKind(
         409, "the key is already enrolled", "use the key without enrolling again"
     ),
-    "already-rotated": ProblemKind(
-        409, "the key was already replaced by another key", "use the key that replaced it"
-    ),
+    "already-rotated": ProblemKind(409, "the key was already replaced by another key", "use the new key"),
     "bad-argument": ProblemKind(
         422, "the model has fewer components than requested", "request fewer components"
     ),
@@ -38,7 +37,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "chain-differs": ProblemKind(
         409,
         "this draft already has a chain with other options",
-        "use that chain, or create a new one with again",
+        "use that chain, or set `again` to create a new chain",
     ),
     "chunk-differs": ProblemKind(
         409,
@@ -84,11 +83,19 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
         "others may read or change a private file of the service",
         "ask the operator to run the chmod that the service's log shows",
     ),
-    "has-components": ProblemKind(409, "the study gives components instead of numbers", "read its model"),
+    "has-components": ProblemKind(
+        409, "the study gives components instead of numbers", "read the study's model"
+    ),
     "internal": ProblemKind(500, "unexpected internal error", "tell the operator the id of the incident"),
-    "invitation-expired": ProblemKind(401, "the invitation has expired", "ask the operator for a new one"),
-    "invitation-unknown": ProblemKind(401, "there is no such invitation", "ask the operator for one"),
-    "invitation-used": ProblemKind(401, "the invitation was already used", "ask the operator for a new one"),
+    "invitation-expired": ProblemKind(
+        401, "the invitation has expired", "ask the operator for a new invitation"
+    ),
+    "invitation-unknown": ProblemKind(
+        401, "there is no such invitation", "ask the operator for an invitation"
+    ),
+    "invitation-used": ProblemKind(
+        401, "the invitation was already used", "ask the operator for a new invitation"
+    ),
     "key-given-up": ProblemKind(409, "the key was replaced by another key", "use the key that replaced it"),
     "malformed": ProblemKind(
         400,
@@ -98,10 +105,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "malformed-rows": ProblemKind(422, "a row does not fit the model's features", "correct the row"),
     "manifest-refused": ProblemKind(403, "a rule for studies forbids the terms", "change the draft"),
     "missing-column": ProblemKind(422, "a column of the manifest is missing", "send every feature"),
-    "newer-store": ProblemKind(403, "a newer version wrote the store", "use the newer version"),
+    "newer-store": ProblemKind(
+        403, "a newer version of the program wrote the store", "use the newer version"
+    ),
     "no-answer": ProblemKind(503, "the proxy does not answer in time", "try again later"),
     "no-chain": ProblemKind(403, "the draft cannot be the base of a chain", _CORRECT_DRAFT),
-    "no-components": ProblemKind(409, "a pre-study gives no components", "read its result"),
+    "no-components": ProblemKind(409, "a pre-study gives no components", "read the result of the pre-study"),
     "no-count": ProblemKind(409, "this study has no count challenge", "read the study's state"),
     "no-such-chunk": ProblemKind(
         400, "the release has no such chunk", "request a chunk that the release lists"
@@ -119,42 +128,44 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-canonical": ProblemKind(
         400, "the body is not canonical JSON (RFC 8785)", "send the canonical encoding"
     ),
-    "not-enrolled": ProblemKind(404, "this data user is not enrolled at that proxy", "enrol there first"),
+    "not-enrolled": ProblemKind(
+        404, "this data user is not enrolled at that proxy", "enrol at that proxy first"
+    ),
     "not-found": ProblemKind(
-        404, "this does not exist, or this caller may not see it", "check the address and the id"
+        404, "the object does not exist, or the caller may not see it", "check the address and the id"
     ),
     "not-http": ProblemKind(401, "the program at the proxy's address does not use HTTP", "check the port"),
     "not-in-the-cohort": ProblemKind(
         403, "the owner has no share in the study", "only owners with a share may read this"
     ),
-    "not-ready": ProblemKind(409, "the result is not ready yet", "read its state"),
+    "not-ready": ProblemKind(409, "the result is not ready yet", "read the study's state"),
     "not-the-study-owner": ProblemKind(
         403, "the study belongs to another data user", "use the key of the data user that created the study"
     ),
     "proxy-pinned-twice": ProblemKind(
         401,
         "the proxy was pinned twice with different keys",
-        "compare the words of the keys with its operator",
+        "compare the words of the keys with the proxy's operator",
     ),
     "ragged-columns": ProblemKind(
         422, "the columns have different lengths", "give all columns the same number of values"
     ),
     "replayed-request": ProblemKind(401, "the request was already received", "sign the request again"),
     "rotation-not-newer": ProblemKind(
-        409, "the rotation's version is not above the last", "restore the newest keys from a backup"
+        409, "the rotation's version is not above the last version", "restore the newest keys from a backup"
     ),
     "sealed-body-does-not-open": ProblemKind(
         422,
         "the chunk is not sealed to this proxy for this position",
         "seal the chunk again, to the proxy's present key",
     ),
-    "several-proxies": ProblemKind(403, "several proxies are known", "name one of them"),
+    "several-proxies": ProblemKind(403, "several proxies are known", "name one proxy"),
     "share-incomplete": ProblemKind(409, "chunks of the share are missing", "send the missing chunks"),
     "share-under-another-key": ProblemKind(
         409, "the party already has a share under another of its keys", "continue with the key of that share"
     ),
     "share-version-not-newer": ProblemKind(
-        409, "this version or a later one already exists", "use a higher version"
+        409, "this version of the share or a later one already exists", "use a higher version"
     ),
     "shares-deleted": ProblemKind(409, "the shares of this study were deleted", "read the study's state"),
     "stale-request": ProblemKind(
@@ -168,18 +179,20 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     ),
     "storage-failing": ProblemKind(503, "the storage of the service fails", "try again later"),
     "storage-full": ProblemKind(507, "the service's disk is full", "try again later"),
-    "study-closed": ProblemKind(409, "the study no longer accepts shares", "read its state"),
+    "study-closed": ProblemKind(409, "the study no longer accepts shares", "read the study's state"),
     "tls-expected": ProblemKind(401, "the proxy speaks TLS, and plain HTTP was sent to it", "use https"),
-    "too-few-records": ProblemKind(403, "the components would be noise", "use more records or a larger ε"),
+    "too-few-records": ProblemKind(
+        403, "with so few records, the components would be noise", "use more records or a larger ε"
+    ),
     "too-large": ProblemKind(413, "the body is larger than this route accepts", "send less data"),
     "too-large-on-the-way": ProblemKind(
-        413, "something before the proxy refuses a body of this size", _ASK_OPERATOR
+        413, "a server in front of the proxy refuses a body of this size", _ASK_OPERATOR
     ),
     "too-many": ProblemKind(429, "too many requests in a short time", "wait a little"),
     "too-many-rotations": ProblemKind(
         409,
         "the party has rotated its keys too often",
-        "enrol with a new home; an owner's new home has a new ledger, so lower its budget by what is spent",
+        "enrol with a new home; as an owner, also subtract what the old ledger shows from the new budget",
     ),
     "too-many-versions": ProblemKind(
         409, "the owner has completed too many versions of its share", "keep the share as it is"
@@ -192,7 +205,9 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "unknown-level": ProblemKind(
         422, "a value is not one of its feature's levels", "use the manifest's levels"
     ),
-    "unreachable": ProblemKind(503, "the proxy cannot be reached", "check its address and the network"),
+    "unreachable": ProblemKind(
+        503, "the proxy cannot be reached", "check the proxy's address and the network"
+    ),
     "unsupported-media-type": ProblemKind(
         415, "this route does not accept this content type", "send a content type that /docs lists"
     ),
@@ -202,16 +217,20 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "untrusted-certificate": ProblemKind(
         401,
         "the proxy's TLS certificate is not accepted",
-        "read the reason; name a CA only if you know that it is the operator's",
+        "read the reason; name a CA only if you know that the operator uses this CA",
     ),
     "value-missing": ProblemKind(422, "a row has no value for a feature", "send every feature"),
     "wrong-address": ProblemKind(
-        421, "the request is addressed to another address", "use the address under which the service is known"
+        421,
+        "the request names an address that is not this service's",
+        "use the address under which the service is known",
     ),
     "wrong-proxy": ProblemKind(
         401, "the enrolment statement is for another proxy", "fetch this proxy's card and enrol again"
     ),
     "wrong-role": ProblemKind(403, "this route is for another role", "use a party with that role"),
-    "wrong-state": ProblemKind(409, "the study's state does not allow it", "read its state"),
+    "wrong-state": ProblemKind(
+        409, "the study's state does not allow this request", "read the study's state"
+    ),
 }
 """Slug → kind."""

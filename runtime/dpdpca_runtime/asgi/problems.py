@@ -1,8 +1,8 @@
 """The only place that turns an error into a status and a problem document (RFC 9457).
 
 `ProblemMiddleware` is the outermost layer. Whatever happens inside, the client gets a problem document with a
-stable `type`, and the log gets one line. Neither ever repeats rejected input. An unexpected exception becomes
-`internal` with an opaque id and no details.
+stable `type`, and the log gets one line. Neither the document nor the log line ever repeats rejected input.
+An unexpected exception becomes `internal` with an opaque id and no details.
 """
 
 import errno
@@ -246,7 +246,7 @@ def _respond(status: int, document: Mapping[str, Any]) -> Response:
 
 
 def _methods_at(request: Request) -> list[str]:
-    """What the path takes; the framework itself names the methods of its first route alone."""
+    """The methods that the path supports; the framework itself names only those of the path's first route."""
     matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
     return sorted({method for route in matching for method in getattr(route, "methods", None) or ()})
 
@@ -254,8 +254,8 @@ def _methods_at(request: Request) -> list[str]:
 def _known_field(item: Mapping[str, Any]) -> str:
     """The place of the error in our own words.
 
-    It only names members of our models, so nothing that the client invented (an extra member, the key of a
-    mapping) is repeated.
+    The place only names members of our models, so nothing that the client invented (an extra member, the key
+    of a mapping) is repeated.
     """
     location = [str(part) for part in item.get("loc", ())][:2]
     if item.get("type") in ("extra_forbidden", "json_invalid", "invalid_key", "union_tag_invalid"):

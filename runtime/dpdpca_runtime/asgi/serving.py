@@ -1,6 +1,6 @@
 """Runs the listeners of a service in one event loop until a signal arrives.
 
-SIGINT and SIGTERM stop it. SIGHUP makes it reload its certificate.
+SIGINT and SIGTERM stop the service. SIGHUP makes the service reload its certificate.
 """
 
 import asyncio
@@ -164,7 +164,7 @@ async def _run_all(
 
 
 async def _run(server: _Server, sockets: list[socket.socket], stop: Callable[[], None]) -> None:
-    """Runs one server. If it cannot start or dies, the others stop too."""
+    """Runs one server. If one server cannot start or dies, the others stop too."""
     try:
         with contextlib.suppress(SystemExit):  # uvicorn exits like this if an application does not start
             await server.serve(sockets)

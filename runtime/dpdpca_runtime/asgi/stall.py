@@ -14,7 +14,7 @@ class StallWatch:
 
     @property
     def longest_seconds(self) -> float:
-        """The longest stall in the last half minute to minute."""
+        """The longest stall of the last 30 to 60 seconds."""
         return max(self._present, self._past)
 
     async def run(self, stopping: asyncio.Event) -> None:

@@ -1,1 +1,1 @@
-"""The HTTP client for a proxy, with signed requests. Owners and the data user use it."""
+"""The HTTP client for a proxy, with signed requests. Owners and the data user use this client."""

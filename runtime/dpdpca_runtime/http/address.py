@@ -30,7 +30,7 @@ def parse_study_address(text: str) -> StudyAddress:
     """Parses `text` as PROXY/STUDY: https://HOST:PORT/ and 64 hex digits, perhaps with /v1/studies between.
 
     Raises:
-        UsageError: it is anything else.
+        UsageError: the text has any other form.
     """
     address, path = split_address(text)
     match = _STUDY_PATH.fullmatch(path)

@@ -73,7 +73,7 @@ def read_body(kind: type[_B], untrusted: Mapping[str, Any]) -> _B:
 
 
 def statement_bytes(signed: Signed) -> bytes:
-    """A statement in a JSON body, as canonical bytes. It is not verified yet."""
+    """A statement in a JSON body, as canonical bytes. The statement is not verified yet."""
     return canonical_json(signed)
 
 

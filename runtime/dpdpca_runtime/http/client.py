@@ -44,13 +44,13 @@ _GROWTH_OF_A_RELEASE = 6
 
 
 class ProxyClient:
-    """A client for one proxy, which signs requests and retries them. It is thread-safe.
+    """A client for one proxy. The client signs requests and retries them. It is thread-safe.
 
     Args:
         url: https://HOST:PORT; plain http for this machine only.
         key: the caller's identity key, which signs every request.
-        proxy: the proxy's raw Ed25519 key as pinned at enrolment. Without it, only `card` and requests that
-            need no proof are possible.
+        proxy: the proxy's raw Ed25519 key as pinned at enrolment. Without this key, only `card` and requests
+            that need no proof are possible.
         transport: for tests and in-process use.
         patience: how long temporary failures are retried.
         marks: stores the proxy's generations; answers about studies are compared with them.
@@ -113,7 +113,8 @@ class ProxyClient:
             raise AuthenticationError(
                 "proxy-key-changed",
                 f"the proxy at {self.url} now signs with another key than the pinned one",
-                "do not continue; ask its operator, and enrol again only after confirming the words of "
+                "do not continue; ask the proxy's operator, and enrol again only after confirming the words"
+                " of "
                 "the new key",
             )
         return card, statement
@@ -139,11 +140,11 @@ class ProxyClient:
         return PartyId.parse(read_body(Successor, answer).party)
 
     def rotations(self) -> tuple[bytes, ...]:
-        """The rotation statements of all parties. They are not verified here."""
+        """The rotation statements of all parties. The signatures are not verified here."""
         return self._rotations(Call("GET", "/v1/parties/rotations", limit_bytes=_LIST_LIMIT_BYTES))
 
     def proxy_rotations(self) -> tuple[bytes, ...]:
-        """The proxy's own rotation statements. They are not verified here."""
+        """The proxy's own rotation statements. The signatures are not verified here."""
         path = "/v1/proxy/rotations"
         return self._rotations(Call("GET", path, limit_bytes=_LIST_LIMIT_BYTES, is_open=True))
 
@@ -177,11 +178,11 @@ class ProxyClient:
         return facts
 
     def manifest(self, study: StudyId) -> bytes:
-        """The manifest statement, signed by the data user. It is not verified here."""
+        """The manifest statement, signed by the data user. The signature is not verified here."""
         return self._exchange.send(Call("GET", _path(study, "manifest"), limit_bytes=MANIFEST_LIMIT_BYTES))
 
     def transcript(self, study: StudyId) -> tuple[bytes, ...]:
-        """The signed events of a study. They are not verified here."""
+        """The signed events of a study. The signatures are not verified here."""
         answer = self._exchange.ask(Call("GET", _path(study, "transcript"), limit_bytes=_LIST_LIMIT_BYTES))
         return tuple(statement_bytes(event) for event in read_body(Transcript, answer).events)
 
@@ -250,7 +251,7 @@ class ProxyClient:
         self._exchange.send(Call("PUT", _path(study, "components"), statement.encoded))
 
     def components(self, study: StudyId) -> bytes:
-        """The components statement, signed by the data user. It is not verified here."""
+        """The components statement, signed by the data user. The signature is not verified here."""
         answer = self._exchange.ask(
             Call("GET", _path(study, "components"), limit_bytes=COMPONENTS_LIMIT_BYTES)
         )

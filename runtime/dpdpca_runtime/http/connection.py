@@ -1,6 +1,7 @@
 """Connections to a service: the trusted authorities, and explanations of failed connections.
 
-If the cause of a failure is unclear, another connection finds out. It sends nothing and trusts nothing.
+If the cause of a failure is unclear, another connection is made to find the cause. That connection sends
+nothing and trusts nothing.
 """
 
 import os
@@ -53,14 +54,14 @@ class Peer:
         address: its address.
         ca_option: the option that names the CA of its certificate.
         if_not_running: what to do if nobody listens.
-        is_local: whether it is a service of the caller's own. It repeats errors of the proxy, and if it is
-            not running, waiting does not help.
+        is_local: whether it is a service of the caller's own. Such a service passes on errors of the proxy,
+            and waiting does not start it.
     """
 
     kind: str
     address: Address
     ca_option: str = CA_FILE_VARIABLE
-    if_not_running: str = "check that it is running, and check the port"
+    if_not_running: str = "check that the service is running, and check the port"
     is_local: bool = False
 
     @property
@@ -178,7 +179,10 @@ def _refused_certificate(
                 else "comes from a CA whose own certificate has expired"
             )
         what += f", and {clock}"
-        next_step = "its operator must renew it; if the clock of this machine is wrong, correct it"
+        next_step = (
+            "the operator must renew the certificate;"
+            " if the clock of this machine is wrong, correct the clock"
+        )
     elif number == _NOT_YET_VALID:
         what = "is not valid yet"
         if shown is not None:
@@ -192,11 +196,12 @@ def _refused_certificate(
         next_step = "correct this machine's clock if it is wrong; otherwise ask the operator"
     elif number in _OTHER_HOST:
         what = f"is valid for {_names(shown)}, not for {host}"
-        next_step = f"use an address for which it is valid, or ask its operator for a certificate for {host}"
+        next_step = f"use an address for which it is valid, or ask the operator for a certificate for {host}"
     elif number == _SELF_SIGNED:
         what = "is self-signed, so no authority confirms it"
         next_step = (
-            "if the operator made it, get it from the operator over a safe channel and name it with "
+            "if the operator made this certificate, get it from the operator over a safe channel and name"
+            " it with "
             f"{peer.ca_option}"
         )
     elif number in _UNKNOWN_ISSUER:
@@ -205,7 +210,7 @@ def _refused_certificate(
             f"name the CA with {peer.ca_option}, or ask the operator to include the intermediate certificates"
         )
     else:
-        what, next_step = "is not accepted", "report this to its operator"
+        what, next_step = "is not accepted", "report this to the operator of the service"
     return AuthenticationError(
         "untrusted-certificate",
         f"the TLS certificate of {peer} {what} (OpenSSL: {reason})",
@@ -215,7 +220,7 @@ def _refused_certificate(
 
 def _failed_handshake(error: ssl.SSLError, peer: Peer) -> DpdpcaError:
     if error.reason in _PLAIN_TEXT:
-        remedy = "check the port, and ask its operator whether TLS is on"
+        remedy = "check the port, and ask the operator whether TLS is on"
         if peer.address.is_loopback:
             remedy = f"check the port, or give http://{peer.address.bracketed_host}:{peer.address.port}"
         return AuthenticationError("no-tls", f"{peer} does not use TLS: it answers in plain text", remedy)
@@ -223,7 +228,9 @@ def _failed_handshake(error: ssl.SSLError, peer: Peer) -> DpdpcaError:
         return UnavailableError("cut-off", f"{peer} closed the connection in the TLS handshake", "try again")
     reason = (error.reason or "unknown reason").replace("_", " ").lower()
     return _unreachable(
-        peer, f"the TLS handshake failed ({printable(reason, 80)})", "report this to its operator"
+        peer,
+        f"the TLS handshake failed ({printable(reason, 80)})",
+        "report this to the operator of the service",
     )
 
 

@@ -13,7 +13,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[StudyUpdate]:
 
     Raises:
         LimitError: an event is larger than any that a proxy sends.
-        MessageError: its data is not a JSON object.
+        MessageError: the data of an event is not a JSON object.
     """
     kind, data = "message", ""
     for line in lines:

@@ -1,7 +1,7 @@
 """One request and its answer, with retries, size limits and typed errors.
 
 This is the only HTTP client of the product. The clients for a proxy and for the data user's service both use
-it.
+this client.
 """
 
 from collections.abc import Callable, Iterator
@@ -57,8 +57,8 @@ class Call:
     Attributes:
         limit_bytes: the largest accepted body of the answer.
         is_open: True for requests that need no credentials.
-        is_repeatable: whether the route is idempotent. If not, the call is never retried: an answer on the
-            way may have been replaced after the work was done.
+        is_repeatable: whether the route is idempotent. If not, the call is never retried: a server in between
+            may have replaced the answer after the work was done.
         takes_html: whether the answer is a page. Any other answer in HTML comes from another site.
     """
 
@@ -116,7 +116,7 @@ class Exchange:
 
         Raises:
             LimitError: `too-large`, see `check_growth`.
-            MessageError: it is not a readable JSON object.
+            MessageError: the answer is not a readable JSON object.
         """
         content = self.send(call)
         try:
@@ -269,7 +269,7 @@ class Exchange:
 
 
 class _PassingError(Exception):
-    """An answer that asks to try again later. It is only used in this file."""
+    """An answer that asks to try again later. This error is only used in this file."""
 
     def __init__(self, failure: DpdpcaError, status: int) -> None:
         super().__init__(failure.slug)

@@ -36,7 +36,8 @@ class SeenMarks:
         self._lock = threading.Lock()
 
     def known(self, proxy: bytes) -> tuple[int, str] | None:
-        """The highest (generation, head) that this proxy has signed. Read it before the next request."""
+        """The highest (generation, head) that this proxy has signed. Callers read this mark before the next
+        request."""
         return self._read().get(self._first_key(proxy).hex())
 
     def check(
@@ -95,7 +96,7 @@ class SeenMarks:
             raise IntegrityError(
                 "state-corrupt",
                 "the file of the proxies' generations is damaged",
-                "restore it from a backup",
+                "restore the file from a backup",
                 place=str(self._path),
             ) from error
 

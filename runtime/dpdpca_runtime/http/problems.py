@@ -90,8 +90,8 @@ def error_from_response(
         peer: the service.
         status: the HTTP status.
         media_type: from the Content-Type header; may be empty.
-        content: the body, untrusted. Its text is made printable and truncated.
-        retry_after: the Retry-After header. Only its form in seconds is used.
+        content: the body, untrusted. The text of the body is made printable and truncated.
+        retry_after: the Retry-After header. Only the form in seconds is used.
         sent_bytes: the length of the request's body.
     """
     problem = _problem(content)

@@ -45,7 +45,7 @@ class RequestSigner:
         """Adds Content-Digest (if there is a body), Signature-Input and Signature to `request`.
 
         Args:
-            request: complete except for these headers. With a body it has a Content-Type.
+            request: complete except for these headers. A request with a body has a Content-Type.
             body: its exact content, or None without one.
             created: now, with a time zone.
         """

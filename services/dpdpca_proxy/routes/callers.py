@@ -1,8 +1,8 @@
 """Turns a request into a known caller and a complete, authentic body.
 
-Every route begins with this. The order matters. The signature of the head is checked before a byte of the
-body is read, the role before the body is kept, and the digest before the nonce is used. For large bodies, the
-permission to send one now is checked before any of it is read.
+Every route begins with these checks. The order matters. The signature of the head is checked before a byte of
+the body is read, the role before the body is kept, and the digest before the nonce is used. For large bodies,
+the permission to send one now is checked before any of it is read.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -76,8 +76,8 @@ async def large_request(
     Args:
         request: untrusted.
         roles: the roles that may use the route.
-        most_bytes: returns the largest allowed body, or raises if the caller may not send one now. It is
-            called in a thread.
+        most_bytes: returns the largest allowed body, or raises if the caller may not send one now.
+            `most_bytes` is called in a thread.
         large: reserves memory for the declared length, or for the largest body if no length is declared.
 
     Raises:

@@ -15,7 +15,7 @@ EVERYWHERE: Final = (
 """Problems from the HTTP edge and the store that any route can give."""
 
 WRITES: Final = (*EVERYWHERE, "generation-mismatch")
-"""Problems of routes that change state. Every signed request does, because its nonce is stored."""
+"""Problems of routes that change state. Every signed request changes state, because its nonce is stored."""
 
 SIGNED: Final = (
     *WRITES,
@@ -53,8 +53,8 @@ SECURITY: Final[dict[str, Any]] = {
         "in": "header",
         "name": "Signature",
         "description": "An HTTP message signature (RFC 9421) with the caller's enrolled Ed25519 key and the"
-        " label sig1. It covers @method, @authority, @path and @query. If there is a body, it also covers"
-        " content-digest and content-type.",
+        " label sig1. The signature covers @method, @authority, @path and @query. If there is a body, it also"
+        " covers content-digest and content-type.",
     },
     "signature-input": {
         "type": "apiKey",

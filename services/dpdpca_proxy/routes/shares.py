@@ -31,7 +31,7 @@ CHUNK_LIMIT_BYTES = CHUNK_CIPHERTEXTS * MOST_BITS // 4 + SEALING_OVERHEAD_BYTES
 """The largest chunk of any study. The exact length follows from the manifest."""
 
 SHARE_STATEMENT_LIMIT_BYTES = 1024 * 1024
-"""The largest share statement. It lists every chunk of a share."""
+"""The largest share statement. A share statement lists every chunk of the share."""
 
 VersionQuery = Annotated[
     str,

@@ -1,7 +1,8 @@
 """Comparison with earlier cohorts: the difference of two releases can reveal the owners by which they differ.
 
-Studies are compared if they have a feature name in common. A cohort counts once its count was requested or
-its noise drawn, whatever became of the study. An owner that changed its key is still the same owner.
+Studies are compared if they have a feature name in common. A cohort counts once its number of records was
+requested or its noise was drawn, even if the study failed later. An owner that changed its key is still the
+same owner.
 """
 
 from collections import defaultdict

@@ -1,4 +1,5 @@
-"""Column types for identifiers and times. They are stored as the text that people and messages use."""
+"""Column types for identifiers and times. These values are stored as the text that people and messages
+use."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -41,7 +42,7 @@ class PartyColumn(_DigestColumn):
 
 
 class TimeColumn(TypeDecorator[datetime]):
-    """RFC 3339 UTC in whole seconds. It sorts as text and has the same form as in messages."""
+    """RFC 3339 UTC in whole seconds. This text form sorts by time and is the same as in messages."""
 
     impl = String(20)
     cache_ok = True

@@ -39,10 +39,10 @@ class ProxyDatabase(Database):
 
     @contextmanager
     def transaction(self, name: str, *, accepting_loss: bool = False) -> Iterator[Connection]:
-        """Like `Database.transaction`. The witness has seen the transaction when this returns.
+        """Like `Database.transaction`. When this returns, the witness knows of the transaction.
 
         Args:
-            name: what becomes true, for metrics.
+            name: the name of the operation, for metrics.
             accepting_loss: continues although the witness has seen more than the database contains.
 
         Raises:
@@ -72,16 +72,16 @@ class ProxyDatabase(Database):
     def settle_witness(self) -> None:
         """Makes sure that the witness has seen everything in the database.
 
-        So nothing in it can be undone unnoticed.
+        So nothing in the database can be undone unnoticed.
 
         Raises:
-            ConflictError: `generation-mismatch`, it has seen more.
-            UnavailableError: it cannot be updated.
+            ConflictError: `generation-mismatch`, the witness has seen more.
+            UnavailableError: the witness cannot be updated.
         """
         if self._witness is None:
             return
         seen = self._witness.read()
-        with self.reading("what has the witness to know") as connection:
+        with self.reading("read newest log entry") as connection:
             check_holds(connection, seen, self._witness.path)
             last = last_mark(connection)
         if seen is None or seen.generation < last.generation:
@@ -99,7 +99,7 @@ class ProxyDatabase(Database):
 
         Raises:
             ConflictError: `generation-mismatch`. Often the settings just name the wrong file.
-            UnavailableError: it cannot be read.
+            UnavailableError: the witness cannot be read.
         """
         if self._witness is not None and self._witness.read() is None:
             with self.reading("is the database new") as connection:

@@ -64,7 +64,7 @@ class FileStore:
         """The reason why the last write failed; None after a successful write."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes `content` to `name`. It is on the disk when this returns."""
+        """Writes `content` to `name`. The file is on the disk when this returns."""
         path = self.root / name
         try:
             self._make_folder(path.parent)
@@ -110,7 +110,7 @@ class FileStore:
             raise
 
     def remove(self, name: str) -> None:
-        """Removes a file or a folder with its content. Does nothing if it is missing."""
+        """Removes a file or a folder with its content. Does nothing if there is no such file or folder."""
         path = self.root / name
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -26,7 +26,7 @@ def find_lease(connection: Connection, study: StudyId) -> Lease | None:
 
 
 def set_lease(connection: Connection, study: StudyId, holder: str, until: int, present: Lease | None) -> None:
-    """Creates or changes a lease. Raises UnavailableError if it changed since it was read."""
+    """Creates or changes a lease. Raises UnavailableError if the lease changed since it was read."""
     if present is None:
         connection.execute(insert(leases).values(study=study, holder=holder, until=until))
         return

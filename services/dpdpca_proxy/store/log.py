@@ -20,7 +20,7 @@ from dpdpca_proxy.store.witness import START, Mark
 DRAW = "draw"
 """The draw of a study's noise.
 
-The subject is the digest of a random name, because noise itself could be guessed.
+The subject is the digest of a random name: from a digest of the noise itself, the noise could be guessed.
 """
 LOSS = "loss"
 """The only kind of entry that may skip numbers: the operator accepted that the skipped entries are lost."""
@@ -30,7 +30,8 @@ _WRITTEN = "dpdpca_mark"
 def append_entry(
     connection: Connection, kind: str, subject: Digest, now: datetime, *, after: int = 0
 ) -> Mark:
-    """Appends the next entry, with a number above `after`. The transaction reports it to the witness."""
+    """Appends the next entry, with a number above `after`. The transaction reports the entry to the
+    witness."""
     last = last_mark(connection)
     entry = LogEntry(max(last.generation, after) + 1, last.head, now, kind, subject)
     connection.execute(

@@ -67,7 +67,7 @@ def use_invitation(connection: Connection, digest: Digest, party: PartyId, now: 
     """Marks the invitation as used by `party`, which must already be stored.
 
     Raises:
-        AuthenticationError: it was used meanwhile.
+        AuthenticationError: the invitation was used meanwhile.
     """
     change_one(
         connection,

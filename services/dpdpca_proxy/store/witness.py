@@ -1,8 +1,8 @@
 """The witness: the newest entry of the proxy's log, stored outside the database and its backups.
 
-It detects a database that was restored from an older backup. Such a database could draw noise a second time,
-or bring back a withdrawn share. The mark is written atomically and synced after each commit that must not be
-undone, before anyone learns of the commit.
+The witness detects a database that was restored from an older backup. Such a database could draw noise a
+second time, or bring back a withdrawn share. The mark is written atomically and synced after each commit that
+must not be undone, before anyone learns of the commit.
 """
 
 import errno
@@ -40,7 +40,7 @@ START = Mark(0, EMPTY)
 
 
 class Witness:
-    """The file with the mark. Several processes may use it at once.
+    """The file with the mark. Several processes may use the file at once.
 
     Args:
         path: its folder is created if it is missing.
@@ -54,7 +54,7 @@ class Witness:
 
         Raises:
             ConflictError: `generation-mismatch`, the file contains something else.
-            UnavailableError: `storage-failing`, it cannot be read.
+            UnavailableError: `storage-failing`, the file cannot be read.
         """
         try:
             with self._in_our_words("read"):
@@ -74,7 +74,7 @@ class Witness:
         )
 
     def raise_to(self, mark: Mark) -> None:
-        """Makes the file contain `mark` or a later mark. It is on the disk when this returns.
+        """Makes the file contain `mark` or a later mark. The mark is on the disk when this returns.
 
         Raises:
             UnavailableError: `storage-full`, `storage-failing`, or `busy`: other processes of this proxy took
@@ -86,7 +86,7 @@ class Witness:
                 self._write(mark)
 
     def replace(self, mark: Mark) -> None:
-        """Like `raise_to`, but whatever the file contained."""
+        """Like `raise_to`, but overwrites whatever the file contained."""
         with self._in_our_words("written"), self._locked():
             self._write(mark)
 

@@ -39,7 +39,7 @@ ON_THE_WAY: Final = (
     "unreachable",
     "untrusted-certificate",
 )
-"""Why a proxy could not be asked."""
+"""Problems of a request to a proxy that got no answer."""
 
 CLOSES: Final = (
     *STUDY,
@@ -60,10 +60,10 @@ CLOSES: Final = (
     "wrong-role",
     "wrong-state",
 )
-"""Closing asks the proxy, whose problems are handed on under their own type."""
+"""Closing sends a request to the proxy. Problems from the proxy are passed on with their own type."""
 
 CANCELS: Final = (*(slug for slug in CLOSES if slug != "cohort-too-small"), "noise-already-drawn")
-"""As closing does, cancelling asks the proxy."""
+"""Cancelling sends a request to the proxy, as closing does."""
 
 SECURITY: Final[dict[str, Any]] = {
     "token": {
@@ -108,7 +108,8 @@ _EXAMPLE: Final[dict[str, Any]] = {
 _DRAFT: Final = component(draft_schema())
 SCHEMAS: Final[dict[str, Any]] = {
     "BaseDraft": {
-        "description": "A base draft. It may omit release and clip_norm, which the chain then chooses.",
+        "description": "The base draft of a chain. It may omit release and clip_norm; the chain then"
+        " chooses them.",
         "type": "object",
         "properties": _DRAFT["properties"],
         "additionalProperties": False,

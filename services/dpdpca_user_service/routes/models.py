@@ -59,7 +59,8 @@ async def read_model_file(request: Request, study: StudyPath) -> Response:
 
 
 async def transform_slot(request: Request) -> AsyncIterator[None]:
-    """Holds one of the slots for transforms from before the body is read until the answer was read."""
+    """Holds one of the slots for transforms, from before the body is read until the client has read the
+    answer."""
     async with request.app.state.transforms.take():
         yield
 
@@ -109,7 +110,7 @@ async def transform_rows(
 
 
 async def _scores(request: Request, model: Model, media_type: str, components: int | None) -> Scores:
-    """All scores. The memory of the body is free when they are returned."""
+    """All scores. The memory of the body is freed before this returns."""
     body = await read_large_body(request, media_type, BODY_LIMIT_BYTES)
     return await run_until_cancelled(
         request, lambda stop: transform(model, media_type, body, components, stop), MOST_SECONDS

@@ -24,7 +24,7 @@ class ChainState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ChainRound:
-    """A chosen round. It is stored before its study is created.
+    """A chosen round. A round is stored before its study is created.
 
     Attributes:
         row: the draft id of the study, drawn together with the choice. A study with this id is this round,
@@ -80,7 +80,7 @@ class ChainStore:
         records: int,
         scales: bool,
     ) -> None:
-        """Stores a chain. If another with the same id was stored at the same time, that one stays."""
+        """Stores a chain. If another chain with the same id was stored at the same time, that chain stays."""
         with self._database.transaction("add chain") as connection:
             connection.execute(
                 conditional_insert(chains)
@@ -139,7 +139,7 @@ class ChainStore:
         problem_slug: str | None = None,
         problem: str | None = None,
     ) -> None:
-        """Ends a chain. Raises ConflictError if it has changed or already ended."""
+        """Ends a chain. Raises ConflictError if the chain has changed or already ended."""
         self._change(chain, now, state=str(state), problem_slug=problem_slug, problem=problem)
 
     def _change(self, chain: ChainRow, now: datetime, **values: Any) -> None:

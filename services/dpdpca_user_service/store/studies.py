@@ -65,7 +65,7 @@ class StudyRow:
 
     @property
     def known_study(self) -> StudyId:
-        assert self.study is not None, "only a drafted study has no id"
+        assert self.study is not None, "a study has an id as soon as it is signed"
         return self.study
 
 
@@ -214,7 +214,7 @@ class StudyStore:
 
         Raises like `move`.
         """
-        with self.database.transaction("take chunk of the release") as connection:
+        with self.database.transaction("store chunk of the release") as connection:
             self._change_in(connection, row, {"stage": str(row.stage)})
             connection.execute(delete(chunks).where(chunks.c.id == row.id, chunks.c.position == position))
             connection.execute(insert(chunks).values(id=row.id, position=position, content=content))

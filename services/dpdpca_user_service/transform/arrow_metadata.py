@@ -2,7 +2,7 @@
 
 That reader trusts the metadata: it decompresses whole record batches, believes a count of rows, and copies a
 name as often as an offset points to it. So a stream of kilobytes can require gigabytes. This module
-decompresses and copies nothing. It only reads numbers, after checking that each is within the bytes.
+decompresses and copies nothing. This module only reads numbers, after checking that each is within the bytes.
 
 Source: the Arrow columnar format, "Serialization and Interprocess Communication", and its Message.fbs and
 Schema.fbs; the FlatBuffers binary format.
@@ -49,8 +49,8 @@ class StreamSize:
 
     Attributes:
         rows: the rows of all record batches.
-        unpacked_bytes: the bytes of all record batches and dictionaries. A dictionary that grows counts again
-            each time.
+        unpacked_bytes: the bytes of all record batches and dictionaries. A dictionary that grows is counted
+            again each time.
     """
 
     rows: int
@@ -61,7 +61,7 @@ def measure_stream(untrusted: bytes | bytearray, most_rows: int, most_bytes: int
     """The size of an Arrow stream, if it is within the limits and all its columns are flat.
 
     Raises:
-        MessageError: it is not an Arrow stream.
+        MessageError: the body is not an Arrow stream.
         InputError: a column has a type that no feature can have.
         LimitError: `too-large`.
     """
@@ -200,7 +200,7 @@ def _check_schema(schema: _Table) -> None:
 
 
 def _notes_bytes(table: _Table, field: int) -> int:
-    """The memory that the keys and values of `table` need. Counting stops when it is too much."""
+    """The memory that the keys and values of `table` need. Counting stops when the limit is exceeded."""
     total = 0
     for note in table.tables(field):
         total += _NOTE_BYTES + note.count(0) + note.count(1)

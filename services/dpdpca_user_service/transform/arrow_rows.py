@@ -37,8 +37,8 @@ def arrow_blocks(
         block_rows: how many rows become Python and NumPy values at once.
 
     Raises:
-        MessageError: it is not an Arrow stream.
-        InputError: it has no rows, or like `rows_of_table`.
+        MessageError: the body is not an Arrow stream.
+        InputError: the stream has no rows; also all errors of `rows_of_table`.
         LimitError: `too-large`; nothing was decompressed.
     """
     if measure_stream(untrusted, most_rows, most_bytes).rows == 0:

@@ -26,8 +26,8 @@ def json_blocks(untrusted: bytes | bytearray, most_rows: int) -> Iterator[list[A
     """The parsed rows, otherwise unchanged, in blocks of 1 to `most_rows`.
 
     Raises:
-        MessageError: it is not UTF-8 JSON of this form, an object names a member twice, or a row is too long.
-        InputError: `rows` is not a list or is empty, or a row is neither an object nor a list.
+        MessageError: the body is not UTF-8 JSON of this form, an object names a member twice, or a row is too
+        long. InputError: `rows` is not a list or is empty, or a row is neither an object nor a list.
     """
     text = _Window(untrusted)
     text.take("{")
@@ -53,7 +53,7 @@ def json_blocks(untrusted: bytes | bytearray, most_rows: int) -> Iterator[list[A
 
 
 class _Window:
-    """A decoded part of a JSON text. It moves forward over the rest."""
+    """A decoded part of a JSON text, which moves forward through the text."""
 
     def __init__(self, untrusted: bytes | bytearray) -> None:
         self._rest = memoryview(untrusted)

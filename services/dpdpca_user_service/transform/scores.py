@@ -1,8 +1,8 @@
 """Computes scores of rows in bounded memory, whatever the decompressed size of a body.
 
 No value is decoded before the size is known to be within the limits, and then only one block at a time. Two
-transforms run at once. Each holds its body, one decompressed record batch, one block, and the scores: at most
-250 MiB. When all scores are computed, the answer is written while the client reads it.
+transforms run at once. Each transform holds its body, one decompressed record batch, one block, and the
+scores: at most 250 MiB. When all scores are computed, the answer is written while the client reads it.
 """
 
 import io
@@ -28,7 +28,7 @@ ARROW_MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
 """The largest body, both as sent and after decompression."""
 MOST_VALUES = 8 * 1024 * 1024
-"""The most rows × encoded features of a body. There are never more scores than that."""
+"""The most rows × encoded features of a body. There are never more scores than this number."""
 AT_ONCE = 2
 WAIT_SECONDS = 5.0
 """How long a transform waits for a slot before it gets status 503."""

@@ -59,12 +59,11 @@ class Server:
     environment: Mapping[str, str]
     log: Path
     url: str
-    process: subprocess.Popen[bytes] | None = None
+    process: warm.Process | None = None
 
     def start(self) -> None:
         assert self.process is None, f"{self.name} runs already"
-        with self.log.open("ab") as log:
-            self.process = launch(self.arguments, self.environment, log, subprocess.STDOUT)
+        self.process = warm.start(self.arguments, self.environment, self.log)
         wait_for(self._is_ready, f"{self.name} is ready", _START_SECONDS)
 
     def _is_ready(self) -> bool:
@@ -97,7 +96,7 @@ class Server:
         self.start()
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: warm.Process) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

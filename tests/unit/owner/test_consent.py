@@ -153,7 +153,7 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
             {"release": "pre-study", "blocks": {"norms": 0.5, "octaves": 0.5}},
             (
                 "the number of records, how many records fall into each range of sizes and how many pairs",
-                "the data user adds as much again before it reads the numbers",
+                "the data user adds the same amount before it reads the numbers",
                 "PRE-STUDY: if an owner",
             ),
         ),

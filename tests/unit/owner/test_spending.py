@@ -369,7 +369,7 @@ def test_a_study_that_is_booked_shows_itself_once(scene: Scene) -> None:
 
 def test_a_merge_is_announced(scene: Scene) -> None:
     book(scene, 1, Fraction(1, 100), content_of(scene))
-    assert "will be merged into it" in sentences(scene, "patients")
+    assert "will be merged into this data set" in sentences(scene, "patients")
     join(scene, "patients")
     assert ledger(scene).data_sets == ("patients",)
     assert ledger(scene).spent("patients").rho == rho(scene) + Fraction(1, 100)

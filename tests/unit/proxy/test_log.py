@@ -175,7 +175,11 @@ def test_an_altered_log_is_found(world: ProxyWorld, tampering: str) -> None:
     world.start()
     wrong = {check.what for check in audit_study(world.proxy, study.study) if check.outcome != HOLDS}
     assert wrong >= {LOG_CHECK}
-    assert wrong <= {LOG_CHECK, "log: what is stored, and nothing else", "generation: the newest database"}
+    assert wrong <= {
+        LOG_CHECK,
+        "log: everything that is stored, and nothing else",
+        "generation: the newest database",
+    }
 
 
 def test_two_statements_under_one_version_are_kept_as_evidence(world: ProxyWorld, promise: Promise) -> None:

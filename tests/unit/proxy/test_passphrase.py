@@ -44,7 +44,7 @@ def test_sealed_keys_open_with_their_passphrase_only(
     assert "DPDPCA_PROXY_PASSPHRASE_FILE" in capsys.readouterr().err
     monkeypatch.setenv("DPDPCA_PROXY_PASSPHRASE_FILE", str(wrong))
     assert run("studies") == 1
-    assert "does not open" in capsys.readouterr().err
+    assert "cannot be decrypted" in capsys.readouterr().err
     assert run("init") == 1
     monkeypatch.setenv("DPDPCA_PROXY_PASSPHRASE_FILE", str(right))
     assert run("studies") == 0

@@ -39,7 +39,7 @@ def mechanism_for(name: str, quantity: Quantity) -> type[Mechanism]:
     """The mechanism with this name for this quantity.
 
     Raises:
-        UsageError: there is none, or it does not support the quantity.
+        UsageError: there is no mechanism with this name, or it does not support the quantity.
     """
     for mechanism in MECHANISMS:
         if mechanism.name == name:
@@ -48,4 +48,4 @@ def mechanism_for(name: str, quantity: Quantity) -> type[Mechanism]:
             mechanism.check_quantity(quantity)
             return mechanism
     offered = " or ".join(mechanism.name for mechanism in MECHANISMS)
-    raise UsageError("unknown-mechanism", f"there is no mechanism {name!r}; it must be {offered}")
+    raise UsageError("unknown-mechanism", f"there is no mechanism {name!r}; the mechanism must be {offered}")

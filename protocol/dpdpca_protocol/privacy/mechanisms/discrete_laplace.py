@@ -1,7 +1,7 @@
 """The exact discrete Laplace distribution.
 
-Only this module calls OpenDP's sampler for it. OpenDP is imported only when noise is drawn. Its randomness
-comes from the operating system.
+Only this module calls OpenDP's sampler for this distribution. OpenDP is imported only when noise is drawn.
+OpenDP's randomness comes from the operating system.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """The interface of mechanisms of symmetric integer noise, and what is proved for them.
 
-A mechanism adds independent integers to an existing sum, so a proxy can apply it to ciphertexts. It states
-what is proved for its noise. This module does no I/O; the samplers import OpenDP when they draw. Units are
-those of the grid: K bounds Σ z² of a record, and noise scales on a second moment are in grid² units.
+A mechanism adds independent integers to an existing sum, so a proxy can apply it to ciphertexts. A mechanism
+states what is proved for its noise. This module does no I/O; the samplers import OpenDP when they draw. Units
+are those of the grid: K bounds Σ z² of a record, and noise scales on a second moment are in grid² units.
 """
 
 from abc import ABC, abstractmethod
@@ -82,7 +82,8 @@ class PrivacyEvent:
 
 @dataclass(frozen=True, slots=True)
 class NoiseLaw:
-    """The exact variances of noise with mean 0. They separate signal from noise and determine the slot width.
+    """The exact variances of noise with mean 0. These variances separate signal from noise and determine the
+    slot width.
 
     Attributes:
         diagonal, off_diagonal: the variances of the entries.
@@ -121,7 +122,7 @@ class Setting:
         alpha_squared: a in (0, 2K], the weight of v relative to R in a joint release, grid units²; 0
             otherwise.
         shares: m. The noise is assured to be the sum of at least m independent draws; 1 if one party draws.
-        nonnegative: no record has a coordinate below 0. It only matters for a scatter.
+        nonnegative: no record has a coordinate below 0. This only matters for a scatter.
         rho_share: the fraction of the ρ of (ε, δ) that this release may spend; others spend the rest.
         blocks: the blocks of a pre-study, each with its fraction of what the release spends. The fractions
             add up to 1.
@@ -188,8 +189,8 @@ class Mechanism(ABC):
 
     Attributes:
         setting: the public terms.
-        scale: the scale of all noise, in grid² units. Each class says what it is. A manifest may state a
-            scale slightly above the least one, never below it.
+        scale: the scale of all noise, in grid² units. Each class defines what the scale means. A manifest may
+            state a scale slightly above the least one, never below it.
     """
 
     name: ClassVar[str]
@@ -244,7 +245,7 @@ class Mechanism(ABC):
     def analytic_scale(self) -> float | None:
         """The least scale of continuous noise for the proved ε and δ, in units of `scale`.
 
-        It is for display only; None if there is no such figure.
+        This figure is for display only; None if there is no such figure.
         """
         return None
 
@@ -262,7 +263,7 @@ class Mechanism(ABC):
         """Noise for the symmetric matrix: upper triangle by rows, d(d+1)/2 integers."""
 
     def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
-        """Noise for v: d integers. Only mechanisms that support a joint release have it."""
+        """Noise for v: d integers. Only mechanisms that support a joint release have this noise."""
         raise UsageError("bad-argument", f"{self.name} has no noise for a sum")
 
     def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:

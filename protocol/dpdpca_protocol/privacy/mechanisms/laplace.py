@@ -29,9 +29,9 @@ from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 def l1_sensitivity(setting: Setting) -> Fraction:
     """A bound on the ℓ₁ change of the released entries, rounded up.
 
-    For a scatter it is that of S; N·S has N times as much. For (R, αv) it is the smaller of two bounds:
-    Cauchy and Schwarz over all entries, √(d(d+7)/4)·(2K+a)/√2, and the sum of the parts, K√(d(d+3)/2) + 2√(a
-    d K).
+    For a scatter, the bound is for S; that for N·S is N times as large. For (R, αv) it is the smaller of two
+    bounds: Cauchy and Schwarz over all entries, √(d(d+7)/4)·(2K+a)/√2, and the sum of the parts, K√(d(d+3)/2)
+    + 2√(a d K).
 
     Tested: tests/unit/test_mechanisms_laplace.py (optimisation over neighbours).
     """
@@ -73,7 +73,7 @@ class Laplace(Mechanism):
     def law(self, count: int) -> NoiseLaw:
         scale = self.lift(count) * self.scale
         sum_scale = self._sum_scale() if self.setting.quantity is Quantity.JOINT else Fraction(0)
-        # 2b² bounds the variance 2p/(1−p)², p = e^(−1/b), of the discrete law from above and closely.
+        # 2b² is a close upper bound on the variance 2p/(1−p)², p = e^(−1/b), of the discrete law.
         return NoiseLaw(
             diagonal=2 * scale**2,
             off_diagonal=2 * scale**2,

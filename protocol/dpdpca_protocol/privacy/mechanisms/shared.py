@@ -44,7 +44,8 @@ class SharedGaussian(Gaussian):
     def least_scale(cls, setting: Setting) -> Fraction:
         """t.
 
-        It is a little above that of one draw, because part of ρ pays for the sum's distance from a Gaussian.
+        The scale is slightly above that of a single draw, because part of ρ pays for the sum's distance from
+        a Gaussian.
 
         Raises:
             UsageError: a share would have a scale below 4 grid units.
@@ -74,7 +75,7 @@ class SharedGaussian(Gaussian):
         return (*super().assumptions, draw)
 
     def law(self, count: int) -> NoiseLaw:
-        """The law of the sum of m shares, which is assured."""
+        """The assured law of the noise: that of a sum of m shares."""
         return self.law_of(self.setting.shares)
 
     def law_of(self, shares: int) -> NoiseLaw:
@@ -92,7 +93,7 @@ class SharedGaussian(Gaussian):
     def share(self, sample: Samplers = EXACT) -> Iterator[int]:
         """One owner's part in the order of a share: 0 for N, then v, then R by rows.
 
-        It is drawn while it is read.
+        The noise is drawn while it is read.
         """
         d, law = self.setting.encoded_features, self.law_of(1)
         yield 0

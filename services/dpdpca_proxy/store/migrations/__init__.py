@@ -1,1 +1,1 @@
-"""Alembic migrations. They are part of the package."""
+"""Alembic migrations. The migrations are part of the package."""

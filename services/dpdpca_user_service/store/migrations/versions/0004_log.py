@@ -1,4 +1,4 @@
-"""The log of stage changes. Of earlier studies it only has one entry each."""
+"""The log of stage changes. The log has only one entry for each study that is older than the log."""
 
 from datetime import UTC, datetime
 
