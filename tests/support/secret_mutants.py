@@ -118,6 +118,10 @@ SECRETS = {
     "dpdpca_owner/home.py OwnerHome.create": "test_each_ledger_has_its_own_key_and_number",
     "dpdpca_owner/recovery.py _key": "owner/test_own_secrets.py::test_a_recovered_ledger_is_new",
     "dpdpca_owner/recovery.py _rebuild": "owner/test_own_secrets.py::test_a_recovered_ledger_is_new",
+    "dpdpca_owner/accounts/entries.py Batch.__init__": "test_ledger.py::"
+    "test_a_head_tells_nobody_what_was_booked_since_an_earlier_head",
+    "dpdpca_owner/accounts/entries.py Batch.add": "test_ledger.py::"
+    "test_a_head_tells_nobody_what_was_booked_since_an_earlier_head",
     # what lets somebody in
     "dpdpca_proxy/enrolment.py invite": "test_invitations_and_tokens_differ",
     "dpdpca_user/home.py UserHome.create": "test_invitations_and_tokens_differ",
