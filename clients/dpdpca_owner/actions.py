@@ -345,10 +345,10 @@ def book_receipt(desk: Desk, folder: StudyFolder) -> None:
     desk.home.ledger.settle(folder.last_receipt_statement(), desk.now())
 
 
-def joined(home: OwnerHome) -> list[StudyAddress]:
-    """The studies to which this owner has sent, or tried to send, a share."""
-    plans = ((folder, folder.plan()) for folder in home.studies())
-    return [StudyAddress(normal_address(plan.proxy), folder.study) for folder, plan in plans if plan]
+def joined_at(folder: StudyFolder) -> StudyAddress:
+    """The address of a joined study. Raises IntegrityError if the file with the plan is damaged."""
+    plan = folder.need_plan()
+    return StudyAddress(normal_address(plan.proxy), folder.study)
 
 
 def components(desk: Desk, address: StudyAddress, out: Path | None = None) -> tuple[Components, int]:

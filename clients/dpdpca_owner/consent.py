@@ -172,7 +172,7 @@ class ConsentSheet:
             towards = _NOT_PUBLISHED
         return [
             f"{user} holds the secret key. The data user receives only the sum over all owners, once, with"
-            " noise. The proxy does not give it the shares of single owners.",
+            " noise. The proxy does not give the data user the shares of single owners.",
             f"{user} learns the exact total number of records of all owners.",
             f"{proxy} holds the ciphertexts but no key. {towards}",
             count,

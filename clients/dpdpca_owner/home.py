@@ -100,7 +100,7 @@ class OwnerHome:
         keys, folder = (owner.key, *owner.former), self.study(manifest.study_id)
         named = {participant.ed25519 for participant in manifest.participants}
         recorded = folder.owner_key()
-        if recorded is None and not named and folder.plan() is not None:
+        if recorded is None and not named and folder.is_joined:
             return replace(owner, key=keys[-1])  # joined with a version that had no key rotation
         wanted = {recorded} if recorded is not None else named
         key = next((key for key in keys if key.public.ed25519 in wanted), owner.key)
@@ -114,10 +114,17 @@ class OwnerHome:
         return StudyFolder(self.path / "studies" / study.hex(), study)
 
     def studies(self) -> list[StudyFolder]:
-        """The studies that this owner has joined or tried to join, sorted by id."""
-        root = self.path / "studies"
-        names = sorted(entry.name for entry in root.iterdir()) if root.is_dir() else []
-        return [self.study(StudyId.parse(name)) for name in names]
+        """The studies of which this owner keeps files, sorted by id."""
+        root, found = self.path / "studies", []
+        for folder in sorted(root.iterdir()) if root.is_dir() else []:
+            if folder.is_dir():  # file managers leave files of their own
+                with own_file(folder):
+                    found.append(self.study(StudyId.parse(folder.name)))
+        return found
+
+    def joined(self) -> list[StudyFolder]:
+        """The studies to which this owner has sent, or tried to send, a share; sorted by id."""
+        return [folder for folder in self.studies() if folder.is_joined]
 
     def known_moduli(self, besides: StudyId) -> frozenset[Digest]:
         """Digests of the moduli of all other studies joined before. No two studies may share a key."""
@@ -136,7 +143,7 @@ class OwnerHome:
         return frozenset(acted)
 
     def _joined(self) -> frozenset[StudyId]:
-        return frozenset(folder.study for folder in self.studies() if folder.plan() is not None)
+        return frozenset(folder.study for folder in self.joined())
 
     def _check_made(self) -> None:
         if not self.keys.exist:

@@ -219,7 +219,7 @@ def parse_policy(text: str) -> Policy:
     try:
         body = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError("bad-policy", "it is not valid TOML") from error
+        raise UsageError("bad-policy", "the policy is not valid TOML") from error
     try:
         return _read(body)
     except (MessageError, PolicyError, UsageError) as error:

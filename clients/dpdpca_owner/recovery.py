@@ -2,32 +2,36 @@
 
 1. The lines before the first invalid line are kept.
 2. Each study to which this owner has sent a share, according to its other files, is booked if those lines do
-   not contain it. What the last receipt of such a study proves is booked as well.
+   not contain it. What the last receipt of such a study proves is booked as well. A study whose terms cannot
+   be read is booked as a study whose ρ is not known, and the owner is told before it decides.
 3. The head, beside the ledger or in the witness folder, may say that more ρ was live than these entries
-explain. The difference is then booked as lost and counts in every data set: what is in doubt counts as spent.
+   explain. The difference is then booked as lost and counts in every data set: what is in doubt counts as
+   spent.
 
 The refused file is kept beside the new one.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from dpdpca_owner.accounts.bookkeeping import find, recover, settle
-from dpdpca_owner.accounts.charge import Charge
+from dpdpca_owner.accounts.budget import NOT_KNOWN
+from dpdpca_owner.accounts.charge import TITLE, Charge
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_owner.accounts.ledger_file import Head, LedgerFile, writing_to
 from dpdpca_owner.actions import Desk
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, MessageError
+from dpdpca_protocol.errors import ConflictError, DpdpcaError, IntegrityError, MessageError, PolicyError
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
-from dpdpca_protocol.wire.fields import time_text
-from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_protocol.wire.fields import read_text, read_time, time_text
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
+from dpdpca_protocol.wire.signing import hex_bytes, verify_statement
 from dpdpca_runtime.files import private_dir, read_private, write_private
-from dpdpca_runtime.own_files import own_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class Rebuilt:
         kept: number of valid entries of the old file.
         lost_entries: number of entries that are known to be missing.
         found: number of studies that were booked from their own files.
+        doubts: what a person must know about single studies, a line each.
         lost_rho: ρ that no entry explains.
         keeps_data_sets: whether records can still be recognised as those of an earlier study.
     """
@@ -48,6 +53,7 @@ class Rebuilt:
     kept: int
     lost_entries: int
     found: int
+    doubts: tuple[str, ...]
     lost_rho: Fraction
     keeps_data_sets: bool
 
@@ -56,6 +62,7 @@ class Rebuilt:
             f"the ledger was refused: {self.reason}",
             f"{self.kept} entries are valid and at least {self.lost_entries} are lost;"
             f" {self.found} studies are booked again from their own files",
+            *self.doubts,
         ]
         if self.lost_rho:
             lines.append(
@@ -124,11 +131,13 @@ def _rebuild(desk: Desk, reason: str, key: bytes) -> Rebuilt:
     if not kept:
         ledger.add(Ledger.begin(Digest(OS_RANDOMNESS.bytes(32)), check, time))
     keeps = check == ledger.key_check and kept > 0
-    found = sum(_book(desk, ledger, folder, time) for folder in desk.home.studies() if folder.plan())
+    booked = [_book(desk, ledger, folder, time) for folder in desk.home.joined()]
+    found = sum(each.is_found for each in booked)
+    doubts = tuple(doubt for each in booked for doubt in each.doubts)
     lost_rho = max(Fraction(0), head.live_rho - ledger.live_rho) if head else Fraction(0)
     lost_entries = max(0, head.length - kept) if head else 0
     ledger.add_all(recover(ledger, reason[:200], lost_entries, lost_rho, check, time))
-    return Rebuilt(ledger, reason, kept, lost_entries, found, lost_rho, keeps)
+    return Rebuilt(ledger, reason, kept, lost_entries, found, doubts, lost_rho, keeps)
 
 
 def _last_head(file: LedgerFile, ledger: Ledger) -> Head | None:
@@ -146,25 +155,97 @@ def _read_head(path: Path | None) -> list[Head]:
     return []
 
 
-def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> bool:
-    """Book what a study's own files prove. Returns whether the study itself was missing from the ledger."""
-    plan, encoded = folder.plan(), folder.manifest()
-    if plan is None or encoded is None:
+@dataclass(frozen=True, slots=True)
+class _Booked:
+    """Whether a study was missing from the ledger, and what a person must know about it."""
+
+    is_found: bool
+    doubts: tuple[str, ...]
+
+
+def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> _Booked:
+    """Book what a study's own files prove. A file that cannot be read never makes a study cheaper."""
+    spend, doubts = ledger.spend(folder.study), list[str]()
+    # Or the ledger ends with a withdrawal, and the share was sent again later.
+    is_found = spend is None or (not spend.is_live and _may_be_newer(folder, spend.version))
+    if is_found:
+        charge, doubt = _charge(desk, folder) if spend is None else (spend.charge, None)
+        ledger.add_all(find(ledger, charge, time))
+        doubts += [doubt] if doubt else []
+    try:
+        if (receipt := folder.last_receipt_statement()) is not None:
+            ledger.add_all(settle(ledger, receipt, time))
+    except DpdpcaError as error:
+        doubts.append(f"{_name(folder)} stays booked, whatever its last receipt says: {error.problem}")
+    return _Booked(is_found, tuple(doubts))
+
+
+def _may_be_newer(folder: StudyFolder, version: int) -> bool:
+    """Whether the share was sent again after its withdrawal under `version`; True if nobody can know."""
+    try:
+        return folder.need_plan().version > version
+    except IntegrityError:
+        return True
+
+
+def _charge(desk: Desk, folder: StudyFolder) -> tuple[Charge, str | None]:
+    """What a study cost, and if its ρ is not known, why: a line for a person."""
+    unread = _unread_charge(desk, folder)
+    try:
+        body = _signed_body(folder)
+    except IntegrityError as error:
+        return unread, _not_counted(folder, error.problem)
+    try:
+        manifest = parse_manifest(body)
+    except (MessageError, PolicyError) as error:
+        refused = f"this version does not read its terms: {error.problem}"
+        return _named_in(body, unread), _not_counted(folder, refused)
+    return Charge.of(manifest, desk.for_study(manifest).owner.key.public.party_id), None
+
+
+def _signed_body(folder: StudyFolder) -> Mapping[str, Any]:
+    """The body of the study's manifest. Raises IntegrityError if that is missing or damaged."""
+    encoded = folder.manifest()
+    statement = None if encoded is None else verify_statement("manifest", encoded)
+    if statement is None or statement.digest != folder.study:
         raise IntegrityError(
             "state-corrupt",
-            "the folder of a study contains a share but no manifest",
+            "its folder contains a share but not its manifest",
             "restore the folder from a backup",
             place=str(folder.path),
         )
-    with own_file(folder.path / "manifest.json"):
-        body = verify_statement("manifest", encoded).body
-        manifest = parse_manifest(body)
-    spend = ledger.spend(folder.study)
-    # Or the ledger ends with a withdrawal, and the share was sent again later.
-    is_missing = spend is None or (not spend.is_live and plan.version > spend.version)
-    if is_missing:
-        key = desk.for_study(manifest).owner.key
-        ledger.add_all(find(ledger, Charge.of(manifest, key.public.party_id), time))
-    if (receipt := folder.last_receipt_statement()) is not None:
-        ledger.add_all(settle(ledger, receipt, time))
-    return is_missing
+    return statement.body
+
+
+def _named_in(body: Mapping[str, Any], unread: Charge) -> Charge:
+    """`unread` with what refused terms name, so that the proxy's signature can still refund the study."""
+    with suppress(MessageError, KeyError, TypeError):
+        return replace(
+            unread,
+            title=read_text(body["title"], "title", TITLE),
+            user=read_text(body["user"]["name"], "user", TITLE),
+            proxy=hex_bytes(body["proxy"]["ed25519"], 32, "ed25519"),
+            closes_at=read_time(body["closes_at"], "closes_at"),
+        )
+    return unread
+
+
+def _unread_charge(desk: Desk, folder: StudyFolder) -> Charge:
+    """The charge of a study of which nothing can be read. Nobody's signature can refund it."""
+    own: frozenset[PartyId] = frozenset()
+    with suppress(DpdpcaError):
+        own = folder.owners() & desk.owner.parties
+    owner, nobody = next(iter(own), desk.owner.key.public.party_id), bytes(32)
+    return Charge(folder.study, _name(folder), "not known", nobody, owner, None, None, desk.now(), NOT_KNOWN)
+
+
+def _not_counted(folder: StudyFolder, reason: str) -> str:
+    return (
+        f"{_name(folder)} cannot be counted: {reason}; it is booked as a study whose ρ is not known, so"
+        " neither the total nor the budget covers it (to have it counted, restore its folder from a backup,"
+        " or recover the ledger with the version with which you joined it)"
+    )
+
+
+def _name(folder: StudyFolder) -> str:
+    return f"study {folder.study.hex()[:16]}…"

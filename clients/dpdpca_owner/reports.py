@@ -1,22 +1,25 @@
 """The status of this owner's studies, from the proxy or from what was kept on this machine."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from dpdpca_owner.accounts.bookkeeping import charge_again
 from dpdpca_owner.accounts.charge import Spend
 from dpdpca_owner.accounts.ledger import Ledger
-from dpdpca_owner.actions import Desk, book_receipt
+from dpdpca_owner.actions import Desk, book_receipt, joined_at
 from dpdpca_owner.inclusion import CohortHoldsTooMuchError, Inclusion, check_extends, check_inclusion
-from dpdpca_owner.study_checks import read_terms
+from dpdpca_owner.study_checks import RefusedTermsError, read_terms
 from dpdpca_owner.study_folder import StudyFolder
-from dpdpca_protocol.errors import IntegrityError, NotFoundError
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, NotFoundError, UnavailableError
 from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.study import StudyState
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import named_head
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.answers import StudyFacts
+
+_SILENT = frozenset({"unreachable", "no-answer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,64 @@ class Report:
     inclusion: Inclusion
     spend: Spend | None
     is_ledger_whole: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A joined study whose status could not be read.
+
+    Attributes:
+        error: why, and what to do.
+        spend: the ledger's record of the study, or None.
+    """
+
+    study: StudyId
+    error: DpdpcaError
+    spend: Spend | None
+
+    @property
+    def is_of_another_version(self) -> bool:
+        """Whether its terms are merely refused by this version. Nothing else is known to be wrong."""
+        return isinstance(self.error, RefusedTermsError)
+
+
+def all_statuses(desk: Desk, ask: Callable[[Desk, StudyAddress], Report]) -> list[Report | Unread]:
+    """The statuses of all joined studies. One that cannot be read does not keep the others from being told.
+
+    A proxy that cannot be reached is asked only once, because each attempt takes a while.
+
+    Args:
+        desk: this owner.
+        ask: `status` or `status_offline`.
+
+    Raises:
+        IntegrityError: the ledger is refused.
+    """
+    told: list[Report | Unread] = []
+    silent: dict[str, UnavailableError] = {}
+    for folder in desk.home.joined():
+        ledger = desk.home.ledger.read()
+        try:
+            told.append(_ask_unless_silent(desk, joined_at(folder), ask, silent))
+        except DpdpcaError as error:
+            told.append(Unread(folder.study, error, ledger.spend(folder.study)))
+    return told
+
+
+def _ask_unless_silent(
+    desk: Desk,
+    address: StudyAddress,
+    ask: Callable[[Desk, StudyAddress], Report],
+    silent: dict[str, UnavailableError],
+) -> Report:
+    if address.proxy in silent:
+        raise silent[address.proxy]
+    try:
+        return ask(desk, address)
+    except UnavailableError as error:
+        if error.slug in _SILENT:
+            silent[address.proxy] = error
+        raise
 
 
 def status(desk: Desk, address: StudyAddress) -> Report:
@@ -79,14 +140,15 @@ def status_offline(desk: Desk, address: StudyAddress) -> Report:
         AuthenticationError: the proxy's signed statements contradict each other.
     """
     folder = desk.home.study(address.study)
-    manifest, seen = folder.manifest(), folder.seen()
-    if manifest is None or seen is None:
+    manifest = folder.manifest()
+    terms = None if manifest is None else read_terms(manifest, address, desk.home)
+    seen = folder.seen()
+    if terms is None or seen is None:
         raise NotFoundError(
             "not-found",
             "this machine keeps nothing that the proxy has signed about this study",
             f"run: dpdpca owner status {address}",
         )
-    terms = read_terms(manifest, address, desk.home)
     desk, pinned = desk.for_study(terms), terms.proxy.ed25519
     facts, owner = StudyFacts.parse(seen[0]), desk.owner.key.public.party_id
     receipt = folder.last_receipt(pinned)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from dpdpca_owner.home import Owner, OwnerHome
-from dpdpca_protocol.errors import AuthenticationError, NotAllowedError
+from dpdpca_protocol.errors import AuthenticationError, MessageError, NotAllowedError, PolicyError
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.terms.manifest import Manifest
@@ -14,6 +14,10 @@ from dpdpca_protocol.wire.signing import Identity, verify_statement
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.words import fingerprint_words
+
+
+class RefusedTermsError(PolicyError):
+    """A signed manifest has a format or terms that this version refuses, as those of some old studies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +115,28 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
 
     Raises:
         AuthenticationError: the manifest belongs to another study or to another proxy.
+        RefusedTermsError: it is signed, and this version refuses its format or its terms.
     """
+    wrong = AuthenticationError(
+        "wrong-study",
+        "the manifest that the proxy sent does not belong to this study id, or names another proxy",
+        "if the proxy has new keys, run: dpdpca owner review; otherwise tell the proxy's operator and the"
+        " data user",
+    )
     statement = verify_statement("manifest", encoded)
-    manifest = parse_manifest(statement.body)
+    if statement.digest != address.study:
+        raise wrong
+    try:
+        manifest = parse_manifest(statement.body)
+    except (MessageError, PolicyError) as error:
+        raise RefusedTermsError(
+            "manifest-refused",
+            f"this version does not read the terms of the study: {error.problem}",
+            "use the version with which you joined it",
+        ) from error
     keys = {identity.ed25519 for identity in home.pins.proxy_identities(address.proxy)}
-    if statement.digest != address.study or manifest.proxy.ed25519 not in keys:
-        raise AuthenticationError(
-            "wrong-study",
-            "the manifest that the proxy sent does not belong to this study id, or names another proxy",
-            "if the proxy has new keys, run: dpdpca owner review; otherwise tell the proxy's operator and"
-            " the data user",
-        )
+    if manifest.proxy.ed25519 not in keys:
+        raise wrong
     return manifest
 
 
@@ -193,4 +208,4 @@ def check_participant(manifest: Manifest, owner: Owner) -> None:
 
 
 def _is_joined(home: OwnerHome, study: StudyId) -> bool:
-    return home.study(study).plan() is not None
+    return home.study(study).is_joined

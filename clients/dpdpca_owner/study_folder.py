@@ -94,10 +94,17 @@ class StudyFolder:
         shares = map(read_private, self.path.glob("share-*.json"))  # an older version kept no key file
         return frozenset(PartyId.of(verify_statement("share", share).signer) for share in shares)
 
+    @property
+    def is_joined(self) -> bool:
+        """Whether a share was planned, even if the file with the plan is damaged."""
+        return self._plan_path.exists()
+
     def plan(self) -> Plan | None:
-        path = self.path / "plan.json"
-        if not path.exists():
-            return None
+        return self.need_plan() if self.is_joined else None
+
+    def need_plan(self) -> Plan:
+        """The plan of a joined study. Raises IntegrityError if its file is damaged."""
+        path = self._plan_path
         body = load(path, "modulus", "moments", "proxy", "version")
         with own_file(path):
             moments, modulus = Digest.parse(body["moments"]), Digest.parse(body["modulus"])
@@ -105,7 +112,7 @@ class StudyFolder:
             raise IntegrityError(
                 "state-corrupt",
                 "a file of the study is damaged, or was not written by this program",
-                "restore it from a backup",
+                "restore the file from a backup",
                 place=str(path),
             )
         return Plan(body["proxy"], body["version"], moments, modulus)
@@ -120,7 +127,7 @@ class StudyFolder:
         if before is None or before.moments != plan.moments:
             self.drop_chunks()
         save(
-            self.path / "plan.json",
+            self._plan_path,
             {
                 "modulus": plan.modulus.hex(),
                 "moments": plan.moments.hex(),
@@ -215,8 +222,13 @@ class StudyFolder:
             return body["answer"], tuple(canonical_json(event) for event in body["transcript"])
 
     def _last_receipt_path(self) -> Path | None:
-        versions = [int(path.stem.removeprefix("receipt-")) for path in self.path.glob("receipt-*.json")]
+        names = (path.stem.removeprefix("receipt-") for path in self.path.glob("receipt-*.json"))
+        versions = [int(name) for name in names if name.isascii() and name.isdigit()]
         return self.path / f"receipt-{max(versions)}.json" if versions else None
+
+    @property
+    def _plan_path(self) -> Path:
+        return self.path / "plan.json"
 
     @property
     def _chunks_path(self) -> Path:

@@ -56,8 +56,9 @@ def verify_manifest(
     """The manifest with this id, if this data user signed it and it names the pinned proxy.
 
     Raises:
-        MessageError, PolicyError, CryptographicError: as `open_manifest`, or the manifest belongs to another
-        study. AuthenticationError: the manifest names another data user or another proxy.
+        MessageError, PolicyError, CryptographicError: the errors of `open_manifest`, or the manifest belongs
+            to another study.
+        AuthenticationError: the manifest names another data user or another proxy.
     """
     signed = open_manifest(untrusted, key_rules=key_rules)
     if signed.study_id != study:
@@ -242,31 +243,31 @@ def _last(events: Sequence[Event], kind: str) -> Event:
     for event in reversed(events):
         if event.kind == kind:
             return event
-    raise _broken(f"it contains no {kind} event")
+    raise _broken(f"the transcript contains no {kind} event")
 
 
 def _check_events(
     events: Sequence[Event], signed: SignedManifest, statement: Statement, said: ReleaseStatement
 ) -> None:
     if not events or events[0].detail.get("statement") != signed.statement.digest.hex():
-        raise _broken("it does not begin with this manifest")
+        raise _broken("the transcript does not begin with this manifest")
     closed = _last(events, "closed")
     if closed.detail.get("cohort") != said.cohort_digest.hex():
         raise _broken("the cohort was different when the study closed")
     if members_by_receipts(events) != frozenset(said.cohort):
-        raise _broken("its receipts before closing are not those of the cohort")
+        raise _broken("the transcript's receipts before closing are not those of the cohort")
     if events[-1].kind != "release":
-        raise _broken("it does not end with the release")
+        raise _broken("the transcript does not end with the release")
     if events[-1].detail.get("statement") != statement.digest.hex():
-        raise _broken("it names another release")
+        raise _broken("the transcript names another release")
     if not said.release.needs_count and any(event.kind == "count" for event in events):
-        raise _broken("it contains a count, but only masked studies have one")
+        raise _broken("the transcript contains a count, but only masked studies have one")
 
 
 def _check_count_event(events: Sequence[Event], challenge: Digest, answer: Digest) -> None:
     detail = _last(events, "count").detail
     if (detail.get("challenge"), detail.get("answer")) != (challenge.hex(), answer.hex()):
-        raise _broken("it does not name the count that this data user answered")
+        raise _broken("the transcript does not name the count that this data user answered")
 
 
 def _broken(what: str) -> CryptographicError:

@@ -272,7 +272,7 @@ def _as_written(path: Path) -> Iterator[None]:
         raise IntegrityError(
             "state-corrupt",
             "a file of the home is damaged, or was not written by this program",
-            "restore it from a backup",
+            "restore the file from a backup",
             place=str(path),
         ) from error
 

@@ -100,17 +100,17 @@ def _check_log(evidence: Mapping[str, Any], signed: SignedManifest, verified: Ve
         raise MessageError("malformed", "the study is published, but the evidence has no components")
     told = {(entry.kind, entry.subject) for entry in log}
     if ("known", study) not in told and not due <= told:
-        raise _broken_log("it lacks entries about what this data user did in this study")
+        raise _broken_log("the log lacks entries about what this data user did in this study")
     course = _course(str(evidence.get("state")), signed.manifest.release.needs_count)
     signed_heads = [head for head in named if head is not None]
     if not set(signed_heads) <= set(heads):
-        raise _broken_log("it was replaced: it lacks a head that was signed in this study")
+        raise _broken_log("the log was replaced: it lacks a head that was signed in this study")
     found = [entry.kind for entry in log if entry.subject in subjects]
     if found[:1] == ["known"]:  # the study began before there was a log
         found = found[1:]
         course = course[len(course) - len(found) :]
     if found != course:
-        raise _broken_log(f"its entries are not those of a study that is {evidence.get('state')}")
+        raise _broken_log(f"the log's entries are not those of a study that is {evidence.get('state')}")
     how = (
         f"signed statements of the study name {len(signed_heads)} of the log's heads"
         if signed_heads

@@ -6,9 +6,10 @@ Callers only see SQLAlchemy; code for one engine is in that engine's module.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from alembic import command
 from alembic.config import Config
@@ -16,10 +17,22 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Executable, TableClause
 
-from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError, PolicyError, UnavailableError
+from dpdpca_protocol.errors import (
+    DpdpcaError,
+    IntegrityError,
+    MessageError,
+    PolicyError,
+    UnavailableError,
+    printable,
+)
 from dpdpca_runtime import sqlite
 
+RESTORE = sqlite.RESTORE
+"""What an operator does about a damaged database."""
+
 Observer = Callable[[str], None]
+Row = TypeVar("Row")
+Read = TypeVar("Read")
 
 
 class Database:
@@ -134,5 +147,24 @@ def as_written() -> Iterator[None]:
         yield
     except (MessageError, KeyError, TypeError, ValueError) as error:
         raise IntegrityError(
-            "state-corrupt", "a stored row is damaged: this program did not write its content", sqlite.RESTORE
+            "state-corrupt", "a stored row is damaged: this program did not write its content", RESTORE
         ) from error
+
+
+def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> tuple[list[Read], list[Row]]:
+    """What `read` makes of rows, and the rows that it finds damaged: these do not hide the others."""
+    made, damaged = list[Read](), list[Row]()
+    for row in rows:
+        try:
+            made.append(read(row))
+        except IntegrityError:
+            damaged.append(row)
+    return made, damaged
+
+
+def rows_damaged(what: str, names: Iterable[object], place: Path) -> IntegrityError:
+    """The error for rows that cannot be read: `what` they are, and their names as stored."""
+    listed = printable(", ".join(map(str, names)))
+    return IntegrityError(
+        "state-corrupt", f"the stored rows of some {what} are damaged: {listed}", RESTORE, place=str(place)
+    )

@@ -273,7 +273,7 @@ class IdentityFiles:
         return IntegrityError(
             "state-corrupt",
             "a file next to the keys is damaged",
-            "restore it from a backup",
+            "restore the file from a backup",
             place=str(path),
         )
 
@@ -331,6 +331,6 @@ def _read_key(path: Path, passphrase: bytes | None) -> IdentityKey:
     raise IntegrityError(
         "state-corrupt",
         "a key file does not contain its two keys",
-        "restore it from a backup",
+        "restore the file from a backup",
         place=str(path),
     ) from damaged

@@ -6,12 +6,14 @@ A file that cannot be read back is treated as damaged and refused.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dpdpca_protocol.errors import AuthenticationError, IntegrityError, MessageError, PolicyError
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.signing import FORMAT, check_members
 from dpdpca_runtime.files import private_dir, read_private, write_private
+
+_OF_ANOTHER_VERSION: Final = frozenset({"manifest-refused", "unsupported-version"})
 
 
 def save(path: Path, body: Mapping[str, Any]) -> None:
@@ -39,19 +41,19 @@ def own_file(path: Path) -> Iterator[None]:
     """Reports errors in the content of our own files as damage instead of errors of a peer."""
     try:
         yield
-    except (MessageError, AuthenticationError) as error:
-        raise IntegrityError(
-            "state-corrupt",
-            "a file of the home is damaged: this program did not write its content",
-            "restore the file from a backup, or move it away",
-            place=str(path),
-        ) from error
-    except PolicyError as error:
-        if error.slug == "manifest-refused":
+    except (MessageError, AuthenticationError, PolicyError) as error:
+        if error.slug in _OF_ANOTHER_VERSION:
             raise IntegrityError(
                 "state-corrupt",
                 "a file of the home has content that this version refuses",
                 "use the version that wrote it",
                 place=str(path),
             ) from error
-        raise
+        if isinstance(error, PolicyError):
+            raise
+        raise IntegrityError(
+            "state-corrupt",
+            "a file of the home is damaged: this program did not write its content",
+            "restore the file from a backup, or move it away",
+            place=str(path),
+        ) from error

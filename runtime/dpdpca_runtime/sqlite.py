@@ -25,7 +25,7 @@ _BUSY_SECONDS = 20
 _CHECKPOINT_MILLISECONDS = 500
 _WRITING: Final = "dpdpca_writing"
 _BESIDE: Final = ("-wal", "-shm", "-journal")
-"""The suffixes of SQLite's additional files. SQLite gives them the mode of the database."""
+"""The suffixes of SQLite's additional files. SQLite gives these files the mode of the database."""
 _PRAGMAS: Final = (
     "journal_mode=WAL",
     "synchronous=FULL",

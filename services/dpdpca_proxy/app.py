@@ -23,7 +23,7 @@ from dpdpca_proxy.routes import events, parties, releases, shares, studies
 from dpdpca_proxy.routes.callers import check_addressed_here
 from dpdpca_proxy.routes.contract import SECURITY
 from dpdpca_proxy.routes.events import event_stream
-from dpdpca_proxy.store.studies import list_studies
+from dpdpca_proxy.store.studies import list_readable, list_studies
 from dpdpca_proxy.watch import Watch
 from dpdpca_proxy.worker import COURTESY
 from dpdpca_runtime.asgi.contract import describe, operation_id
@@ -166,7 +166,7 @@ def _install_edge(app: FastAPI, proxy: Proxy) -> None:
 
 def _not_ready(app: FastAPI) -> str | None:
     """The reason why the proxy cannot do its work, or None. This function runs in a thread."""
-    if app.state.jobs.trouble is not None:
+    if app.state.jobs.trouble == "state-corrupt":
         return "the stored state contradicts itself; an operator must act"
     _probe_storage(app)
     try:
@@ -177,6 +177,8 @@ def _not_ready(app: FastAPI) -> str | None:
         return error.problem
     if app.state.proxy.database.trouble or app.state.proxy.files.trouble:
         return "the storage cannot be written"
+    if app.state.jobs.trouble is not None:
+        return "a study cannot go on; the log says why, and an operator must act"
     if not app.state.tasks or any(task.done() for task in app.state.tasks):
         return "the jobs are not running"
     return None
@@ -193,5 +195,5 @@ def _probe_storage(app: FastAPI) -> None:
 
 def _studies_by_state(proxy: Proxy) -> dict[Labels, float]:
     with proxy.database.reading("count studies") as connection:
-        states = Counter(str(row.state) for row in list_studies(connection))
+        states = Counter(str(row.state) for row in list_readable(connection).rows)
     return {(("state", state),): float(count) for state, count in states.items()}

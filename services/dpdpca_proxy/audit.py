@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from dpdpca_protocol.errors import DpdpcaError, MessageError
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError, UnavailableError
 from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import (
@@ -40,10 +40,17 @@ from dpdpca_proxy.store.shares import (
     list_contradictions,
     uploaded_chunks,
 )
-from dpdpca_proxy.store.studies import feature_names, load_study, modulus_digest, named_participants
+from dpdpca_proxy.store.studies import (
+    complete_members,
+    feature_names,
+    load_study,
+    modulus_digest,
+    named_participants,
+)
 from dpdpca_proxy.store.witness import START
 from dpdpca_proxy.studies import row_of
 from dpdpca_proxy.trail import Trail
+from dpdpca_runtime.database import RESTORE
 
 HOLDS = "holds"
 
@@ -104,6 +111,31 @@ def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
     generation = Check("generation: the newest database", _outcome(proxy.database.settle_witness))
     with proxy.database.reading("audit study") as connection:
         return [generation, *audit_trail(Trail(proxy, connection, study))]
+
+
+def check_before_step(proxy: Proxy, study: StudyId) -> None:
+    """Checks the rows that decide how a study goes on: they must be as its signed statements say.
+
+    Whatever SQLite cannot notice, as a turned bit in a row, is refused here, before anything is done that
+    cannot be undone.
+
+    Raises:
+        IntegrityError: `state-corrupt`, with the check that fails.
+        RefusedTermsError: nothing is damaged, but this version cannot go on with the study.
+    """
+    proxy.terms(study)
+    with proxy.database.reading("is the study as it was signed") as connection:
+        trail = Trail(proxy, connection, study)
+        for what, act in _BEFORE_STEP.items():
+            try:
+                act(trail)
+            except UnavailableError:
+                raise
+            except Exception as error:  # damage can cause any error
+                problem = error.problem if isinstance(error, DpdpcaError) else "it cannot be read"
+                raise IntegrityError(
+                    "state-corrupt", f"{what}: {problem}", RESTORE, place=str(proxy.database.path)
+                ) from error
 
 
 def audit_trail(trail: Trail) -> Iterator[Check]:
@@ -270,6 +302,13 @@ def _check_cohort(trail: Trail) -> None:
     _demand(by_receipts == frozenset(members), "the cohort does not match the receipts before closing")
 
 
+def _check_complete(trail: Trail) -> None:
+    """Checks that an open study, if it closed now, would have the cohort that the receipts give."""
+    if trail.row.state is StudyState.OPEN:
+        complete = frozenset(complete_members(trail.connection, trail.study))
+        _demand(complete == members_by_receipts(trail.events), "the complete shares differ from the receipts")
+
+
 def _check_statements(trail: Trail) -> None:
     """Checks that each statement has a receipt and an event, and that shares match their last statement."""
     told = Counter(_told(event) for event in trail.events_of("receipt", "withdrawal"))
@@ -411,6 +450,16 @@ _CHECKS: Final[dict[str, Callable[[Trail], None]]] = {
     "components: signature and owners": _check_components,
     "deletion: data that are no longer needed": _check_deleted,
 }
+
+_BEFORE_STEP: Final = {
+    "manifest": _check_manifest,
+    "transcript": _check_transcript,
+    "state": _check_state,
+    "cohort": _check_cohort,
+    "complete shares": _check_complete,
+    "count": _check_count,
+}
+"""The checks that need neither files nor other studies."""
 
 
 def _check_signed(trail: Trail, owner: PartyId, signed: SignedShare) -> None:

@@ -171,17 +171,20 @@ def owners(home: Home = None, as_json: AsJson = False) -> None:
 @app.command(epilog="Example: dpdpca proxy studies --json")
 def studies(home: Home = None, as_json: AsJson = False) -> None:
     """List the studies and their states."""
-    from dpdpca_proxy.studies import summaries
+    from dpdpca_proxy.studies import check_all_readable, summaries
 
     with _opened(home) as proxy:
         listed = summaries(proxy)
-    if as_json:
-        typer.echo(json.dumps({"studies": listed}))
-        return
-    shown = [study | {"owners": f"{study['owners_complete']} of {study['min_owners']}+"} for study in listed]
-    _print_table(
-        ("study", "title", "release", "state", "owners", "closes_at"), shown, "there is no study yet"
-    )
+        if as_json:
+            typer.echo(json.dumps({"studies": listed}))
+        else:
+            shown = [
+                study | {"owners": f"{study['owners_complete']} of {study['min_owners']}+"}
+                for study in listed
+            ]
+            columns = ("study", "title", "release", "state", "owners", "closes_at")
+            _print_table(columns, shown, "there is no study yet")
+        check_all_readable(proxy)
 
 
 @app.command(epilog="Example: dpdpca proxy audit 3f0c…")

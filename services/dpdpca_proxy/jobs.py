@@ -18,18 +18,19 @@ from dpdpca_protocol.errors import (
     ConflictError,
     CryptographicError,
     DpdpcaError,
-    IntegrityError,
     UnavailableError,
+    printable,
 )
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.study import RELEASED_STATES, TERMINAL_STATES, StudyEvent, StudyState
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_proxy.audit import check_before_step
 from dpdpca_proxy.enrolment import forget_old_nonces
 from dpdpca_proxy.leases import StudyLeases
 from dpdpca_proxy.precomputation import Precomputation, study_files
 from dpdpca_proxy.precomputed import read_groups, usable_groups
 from dpdpca_proxy.progress import JobProgress, Step
-from dpdpca_proxy.proxy import Proxy
+from dpdpca_proxy.proxy import Proxy, RefusedTermsError
 from dpdpca_proxy.shares import replaced_folders
 from dpdpca_proxy.store.cohorts import CohortTooCloseError, check_distance
 from dpdpca_proxy.store.files import chunk_name, draw_name, product_name, release_folder, release_name
@@ -47,13 +48,13 @@ from dpdpca_proxy.store.studies import (
     StudyRow,
     append_event,
     frozen_cohort,
-    list_studies,
+    list_readable,
     load_blob,
     load_study,
     move_study,
     set_study,
 )
-from dpdpca_proxy.studies import close_if_due, fail, sweep
+from dpdpca_proxy.studies import close_if_due, fail, is_due, sweep
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count
 from dpdpca_runtime.workers import Background, WorkerFailedError
@@ -61,7 +62,12 @@ from dpdpca_runtime.workers import Background, WorkerFailedError
 _POLL_SECONDS = 1.0
 _MOST_BACKOFF_SECONDS = 60.0
 _TIDYING_SECONDS = 30.0
+_LOOKING_SECONDS = 1.0
+"""After a start, open studies are checked so long at a time, so that others close on time."""
+_IRREVOCABLE = frozenset({"draw", "release"})
 _ORPHAN_SECONDS = 24 * 3600.0
+_PATIENT_ATTEMPTS = 5
+"""After so many failures in a row, even a cause that should pass by itself is told."""
 _CHUNKS_AT_ONCE = 512
 """The number of chunks that one step of the aggregation multiplies: some seconds of work."""
 
@@ -79,7 +85,10 @@ class Jobs:
         self._progress: dict[StudyId, JobProgress] = {}
         self._not_before: dict[StudyId, float] = {}
         self._attempts: dict[StudyId, int] = {}
-        self._corrupt: dict[StudyId, str] = {}
+        self._trouble: dict[StudyId, str] = {}
+        self._unread: tuple[str, ...] = ()
+        self._checked: dict[StudyId, set[str]] = {}
+        self._looking_until = 0.0
         self._next_tidying = 0.0
         self._bells = (asyncio.Event(), asyncio.Event())
 
@@ -89,8 +98,11 @@ class Jobs:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why an operator must act, or None."""
-        return next(iter(tuple(self._corrupt.values())), None)
+        """The reason why an operator must act: `state-corrupt`, `step-failing` for anything else, or None."""
+        told = set(self._trouble.values())
+        if self._unread or "state-corrupt" in told:
+            return "state-corrupt"
+        return next(iter(told), None)
 
     def wake(self) -> None:
         """Makes both loops of `run` check for work at once. This method must be called in the loop's own
@@ -134,16 +146,44 @@ class Jobs:
         if not self._is_newest_database():
             return False
         self._guarded(self._leases.renew)
-        with self._proxy.database.reading("list open studies") as connection:
-            rows = list_studies(connection, (StudyState.OPEN,))
-        for row in rows:
-            self._guarded(close_if_due, self._proxy, row.study)
+        self._looking_until = time.monotonic() + _LOOKING_SECONDS
+        for row in self._under_way(StudyState.OPEN):
+            self._attempt(row, self._close)
         if time.monotonic() >= self._next_tidying:
             self._next_tidying = time.monotonic() + _TIDYING_SECONDS
             self._guarded(forget_old_nonces, self._proxy)
             self._guarded(self._tidy)
             self._guarded(self._proxy.files.probe)
         return False
+
+    def _under_way(self, *states: StudyState) -> list[StudyRow]:
+        """The studies in these states. Damaged rows are told, and do not stop the others."""
+        with self._proxy.database.reading("list studies under way") as connection:
+            listed = list_readable(connection, TERMINAL_STATES | RELEASED_STATES)
+        for name in set(listed.unread) - set(self._unread):
+            _logger.error("row damaged", extra={"study": printable(name, 16), "slug": "state-corrupt"})
+        self._unread = listed.unread
+        there = {row.study for row in listed.rows}
+        for known in (self._trouble, self._checked, self._attempts):
+            for study in set(known) - there:
+                known.pop(study, None)
+        return [row for row in listed.rows if row.state in states]
+
+    def _close(self, row: StudyRow) -> bool:
+        """Closes a study if it is due. It is checked before, and when this process has time for it."""
+        is_now = is_due(self._proxy, row.study)
+        if is_now or row.study in self._trouble or time.monotonic() < self._looking_until:
+            self._check(row.study, "closing" if is_now else "open")
+        if is_now:
+            close_if_due(self._proxy, row.study)
+        return is_now
+
+    def _check(self, study: StudyId, phase: str) -> None:
+        """Checks the stored study, once in each phase. Raises IntegrityError if it contradicts itself."""
+        done = self._checked.setdefault(study, set())
+        if phase not in done:
+            check_before_step(self._proxy, study)
+            done.add(phase)
 
     def _is_newest_database(self) -> bool:
         """False if the database is an older copy. Readiness reports that."""
@@ -157,44 +197,36 @@ class Jobs:
         """Deletes leftovers of a crash: files without a key, and files of replaced shares or uncommitted
         releases."""
         with self._proxy.database.reading("list studies to tidy") as connection:
-            rows = list_studies(connection)
+            rows = list_readable(connection).rows
         for row in rows:
-            if row.state in TERMINAL_STATES | RELEASED_STATES:
-                sweep(self._proxy, row.study)
-            else:
-                for folder in replaced_folders(self._proxy, row.study):
-                    self._proxy.files.remove(folder)
-            kept = release_folder(row.study, row.release_folder or "")
-            for folder in self._proxy.files.folders(row.study):
-                # A recent folder may belong to another process that is about to commit it.
-                if (
-                    "/release-" in folder
-                    and folder != kept
-                    and self._proxy.files.age(folder) > _ORPHAN_SECONDS
-                ):
-                    self._proxy.files.remove(folder)
+            self._guarded(self._tidy_study, row)
+
+    def _tidy_study(self, row: StudyRow) -> None:
+        if row.state in TERMINAL_STATES | RELEASED_STATES:
+            sweep(self._proxy, row.study)
+        else:
+            for folder in replaced_folders(self._proxy, row.study):
+                self._proxy.files.remove(folder)
+        kept = release_folder(row.study, row.release_folder or "")
+        for folder in self._proxy.files.folders(row.study):
+            # A recent folder may belong to another process that is about to commit it.
+            if "/release-" in folder and folder != kept and self._proxy.files.age(folder) > _ORPHAN_SECONDS:
+                self._proxy.files.remove(folder)
 
     def _round(self, stop: Callable[[], bool]) -> bool:
         """Runs one step of every study that has one. Returns whether there was any."""
         if not self._is_newest_database():
             return False
-        with self._proxy.database.reading("list studies with work") as connection:
-            rows = list_studies(connection, (StudyState.CLOSED, StudyState.COUNTED))
-        waiting = {row.study for row in rows}
-        self._corrupt = {study: slug for study, slug in self._corrupt.items() if study in waiting}
         moved = False
-        for row in rows:
+        for row in self._under_way(StudyState.CLOSED, StudyState.COUNTED):
             if stop():
                 return False
-            if time.monotonic() >= self._not_before.get(row.study, 0.0):
-                moved = self._attempt(row) or moved
+            moved = self._attempt(row, self._advance) or moved
         return moved or (not stop() and self._prepare())
 
     def _prepare(self) -> bool:
         """Runs one precomputation step for the first open study that has one."""
-        with self._proxy.database.reading("list studies to prepare") as connection:
-            rows = list_studies(connection, (StudyState.OPEN,))
-        return self._precomputation.step(rows)
+        return self._precomputation.step(self._under_way(StudyState.OPEN))
 
     def _guarded(self, act: Callable[..., None], *args: Any) -> None:
         try:
@@ -204,10 +236,13 @@ class Jobs:
         except OSError as error:
             _logger.error("job failed", extra={"error_class": type(error).__name__, "count": error.errno})
 
-    def _attempt(self, row: StudyRow) -> bool:
+    def _attempt(self, row: StudyRow, act: Callable[[StudyRow], bool]) -> bool:
+        """Whether `act` moved the study. After a failure it is left alone for a while."""
         study = row.study
+        if time.monotonic() < self._not_before.get(study, 0.0):
+            return False
         try:
-            moved = self._advance(row)
+            moved = act(row)
         except (CohortTooCloseError, CryptographicError) as error:
             # The stored shares can give no release, or no allowed one, now or later.
             _logger.error("study failed", extra={"study": study.hex()[:16], "slug": error.slug})
@@ -218,7 +253,7 @@ class Jobs:
             moved = False
         else:
             self._attempts.pop(study, None)
-            self._corrupt.pop(study, None)
+            self._trouble.pop(study, None)
         if not moved:
             self._progress.pop(study, None)
         return moved
@@ -229,9 +264,10 @@ class Jobs:
         self._not_before[study] = time.monotonic() + min(2.0**attempts, _MOST_BACKOFF_SECONDS)
         slug, error_class = (error.slug if isinstance(error, DpdpcaError) else None), type(error).__name__
         if isinstance(error, WorkerFailedError):
-            error_class = error.error_class  # a bug in this program does not mean that stored data are wrong
-        elif isinstance(error, IntegrityError) and self._is_where_it_was(row):
-            self._corrupt[study] = error.slug
+            error_class = error.error_class
+        trouble = _trouble_of(error, attempts)
+        if trouble is not None and self._is_where_it_was(row):
+            self._trouble[study] = trouble
         _logger.error(
             "step failed",
             extra={
@@ -248,11 +284,14 @@ class Jobs:
         Returns whether there was one that no other process works on.
         """
         study = row.study
+        self._check(study, row.state)
         if self._next_step(study) is None or not self._leases.take(study):
             return False
         try:
             step = self._next_step(study)  # read again, now that no other process works on the study
             if step is not None:
+                if step.phase in _IRREVOCABLE:
+                    self._check(study, step.phase)
                 self._progress[study] = step.begin
                 step.act()
         finally:
@@ -392,3 +431,16 @@ class Jobs:
     def _is_unchanged(connection: Any, row: StudyRow) -> bool:
         """Whether the study is as it was when the step began. If not, the step's result is dropped."""
         return load_study(connection, row.study).state is row.state
+
+
+def _trouble_of(error: Exception, attempts: int) -> str | None:
+    """What to tell an operator about a failed step, or None as long as it may pass by itself.
+
+    A bug in this program does not mean that stored data are wrong, but a study that it stops is told, too. A
+    study with terms of another version is only logged: the proxy can do its work for all others.
+    """
+    if isinstance(error, RefusedTermsError):
+        return None
+    if isinstance(error, (WorkerFailedError, UnavailableError, OSError)):
+        return "step-failing" if attempts >= _PATIENT_ATTEMPTS else None
+    return "state-corrupt" if isinstance(error, DpdpcaError) else "step-failing"

@@ -61,7 +61,10 @@ class StudyLeases:
 
 def _is_alive(holder: str) -> bool:
     """Whether the process of this lease still runs. All processes of one database run on this machine."""
-    process = int(holder.partition("-")[0])
+    number = holder.partition("-")[0]
+    if not (number.isascii() and number.isdigit()):
+        return False  # a damaged row
+    process = int(number)
     if process == os.getpid():
         return False  # an earlier process with our number: in a container it is the same after each restart
     return may_be_running(process)

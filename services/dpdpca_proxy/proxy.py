@@ -13,16 +13,23 @@ from pathlib import Path
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError, NotFoundError, PolicyError
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    CryptographicError,
+    IntegrityError,
+    MessageError,
+    NotFoundError,
+    PolicyError,
+)
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
-from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import open_sealed
-from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, hex_bytes, verify_statement
 from dpdpca_proxy.settings import PREFIX, Settings
 from dpdpca_proxy.store.database import ProxyDatabase
 from dpdpca_proxy.store.files import FileStore
@@ -30,6 +37,7 @@ from dpdpca_proxy.store.releases import find_data_key
 from dpdpca_proxy.store.studies import load_blob, load_study
 from dpdpca_proxy.store.witness import Witness
 from dpdpca_runtime.asgi.observe import Metrics
+from dpdpca_runtime.database import RESTORE, as_written
 from dpdpca_runtime.evidence import kept_manifests
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.identity_files import IdentityFiles, IdentityKeys
@@ -39,6 +47,10 @@ DATABASE_FILE = "proxy.sqlite3"
 FILES_FOLDER = "studies"
 
 Clock = Callable[[], datetime]
+
+
+class RefusedTermsError(IntegrityError):
+    """A stored study, whose signature holds, has a format or terms that this version refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,8 @@ class Proxy:
     key_rules: KeyRules
     terms: Callable[[StudyId], StudyTerms]
     """Returns the terms of a stored study. The terms are parsed once and then cached."""
+    signer: Callable[[StudyId], bytes]
+    """Returns the raw Ed25519 key of this proxy that a stored study names, even if its terms are refused."""
     wake: Callable[[], None] = field(default=lambda: None)
     """Called after a commit, when there may be work for the jobs or news for the streams."""
 
@@ -77,7 +91,7 @@ class Proxy:
         Raises:
             IntegrityError: `state-corrupt`, this key is not in the home.
         """
-        key = self.keys.of(self.terms(study).manifest.proxy.ed25519)
+        key = self.keys.of(self.signer(study))
         if key is None:
             raise IntegrityError(
                 "state-corrupt",
@@ -108,7 +122,15 @@ class Proxy:
             raise ConflictError(
                 "shares-deleted", "the shares of this study are deleted", "read the study's state"
             )
-        return open_sealed(sealed, self.key_of(study).x25519, data_key_info(study))
+        try:
+            return open_sealed(sealed, self.key_of(study).x25519, data_key_info(study))
+        except CryptographicError as error:
+            raise IntegrityError(
+                "state-corrupt",
+                "the stored key of a study's shares is damaged",
+                RESTORE,
+                place=str(self.database.path),
+            ) from error
 
 
 def data_key_info(study: StudyId) -> bytes:
@@ -187,6 +209,10 @@ def open_proxy(
     def terms(study: StudyId) -> StudyTerms:
         return _load_terms(database, study)
 
+    @lru_cache(maxsize=64)
+    def signer(study: StudyId) -> bytes:
+        return _load_signer(database, study)
+
     database = ProxyDatabase(
         home / DATABASE_FILE,
         lambda name: counted.count("dpdpca_transactions_total", transaction=name),
@@ -205,6 +231,7 @@ def open_proxy(
         metrics=counted,
         key_rules=key_rules,
         terms=terms,
+        signer=signer,
         wake=wake,
     )
 
@@ -218,22 +245,40 @@ def passphrase_of(settings: Settings) -> bytes | None:
 
 
 def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
-    with database.reading("load terms") as connection:
-        load_study(connection, study)
-        encoded = load_blob(connection, study, "manifest")
-    assert encoded is not None
+    statement = _load_manifest(database, study)
     try:
         # The statement was verified before it was stored, including figures and key proof.
-        manifest = parse_manifest(parse_canonical(encoded)["body"])
+        manifest = parse_manifest(statement.body)
     except (MessageError, PolicyError) as error:
-        raise IntegrityError(
+        raise RefusedTermsError(
             "state-corrupt",
-            "the stored manifest of a study is damaged, or it has terms that this version refuses",
-            "if you upgraded, go back to the version that opened the study; otherwise keep a copy of the"
-            " home, then restore the home from the newest backup",
+            f"this version refuses the terms of a stored study: {error.problem}",
+            "go back to the version that opened the study, or cancel the study",
             place=str(database.path),
         ) from error
     return StudyTerms(manifest, PublicKey(mpz(manifest.key.modulus)))
+
+
+def _load_signer(database: ProxyDatabase, study: StudyId) -> bytes:
+    with as_written():
+        named = _load_manifest(database, study).body["proxy"]["ed25519"]
+        return hex_bytes(named, 32, "ed25519")
+
+
+def _load_manifest(database: ProxyDatabase, study: StudyId) -> Statement:
+    """The stored manifest. Raises IntegrityError if it is not the one that the study's id names."""
+    with database.reading("load manifest") as connection:
+        load_study(connection, study)
+        encoded = load_blob(connection, study, "manifest")
+    try:
+        statement = verify_statement("manifest", encoded or b"")
+        if statement.digest == study:
+            return statement
+    except (MessageError, AuthenticationError):
+        pass
+    raise IntegrityError(
+        "state-corrupt", "the stored manifest of a study is damaged", RESTORE, place=str(database.path)
+    )
 
 
 def _folder(home: Path) -> Path:

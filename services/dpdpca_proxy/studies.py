@@ -42,13 +42,14 @@ from dpdpca_proxy.store.studies import (
     frozen_cohort,
     insert_study,
     list_events,
-    list_studies,
+    list_readable,
     load_blob,
     load_study,
     modulus_is_known,
     move_study,
     named_participants,
 )
+from dpdpca_runtime.database import rows_damaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +177,6 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
     Fails the study if too few owners have delivered.
     """
     now = proxy.now()
-    with proxy.database.reading("check closing time") as connection:
-        row = load_study(connection, study)
-        if not _is_due(connection, row, now):
-            return
     with proxy.database.transaction("close study when due") as connection:
         row = load_study(connection, study)
         if not _is_due(connection, row, now):
@@ -205,6 +202,12 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
             )
     sweep(proxy, study)
     proxy.wake()
+
+
+def is_due(proxy: Proxy, study: StudyId) -> bool:
+    """Whether `close_if_due` has something to do."""
+    with proxy.database.reading("is it due") as connection:
+        return _is_due(connection, load_study(connection, study), proxy.now())
 
 
 def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
@@ -268,10 +271,18 @@ def transcript_of(proxy: Proxy, study: StudyId) -> list[bytes]:
 
 
 def summaries(proxy: Proxy) -> list[dict[str, Any]]:
-    """One object for each study, for lists."""
+    """One object for each study whose row can be read, for lists."""
     with proxy.database.reading("list studies") as connection:
         complete = count_complete(connection)
-        return [_summary(row, complete.get(row.study, 0)) for row in list_studies(connection)]
+        return [_summary(row, complete.get(row.study, 0)) for row in list_readable(connection).rows]
+
+
+def check_all_readable(proxy: Proxy) -> None:
+    """Raises IntegrityError if `summaries` leaves out studies, with their stored ids."""
+    with proxy.database.reading("are all studies readable") as connection:
+        unread = list_readable(connection).unread
+    if unread:
+        raise rows_damaged("studies", unread, proxy.database.path)
 
 
 def detail(proxy: Proxy, caller: PartyRow, study: StudyId) -> dict[str, Any]:

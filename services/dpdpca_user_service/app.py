@@ -71,7 +71,8 @@ def make_app(service: UserService, *, drive: bool = True) -> FastAPI:
         if drive and not driver.is_alive:
             return "the driver has stopped"
         try:
-            service.store.unfinished()
+            service.store.check_rows()
+            service.chains.check_rows()
         except DpdpcaError as error:
             return error.problem
         return storage.trouble()

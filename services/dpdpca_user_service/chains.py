@@ -249,6 +249,7 @@ def _is_over(row: StudyRow) -> bool:
 
 def _spellings(service: UserService, url: str) -> list[str]:
     """The proxy's address, and the spellings with which earlier versions stored it."""
+    service.chains.check_rows()  # a chain that cannot be read could be the one that is asked for
     kept = {chain.proxy_url for chain in service.chains.all()}
     return [url, *sorted(other for other in kept - {url} if normal_address(other) == url)]
 

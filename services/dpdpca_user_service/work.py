@@ -92,7 +92,8 @@ def open_release(
 
     Raises:
         CryptographicError: the release does not decrypt to a symmetric matrix within its slots;
-        `release-implausible`. PolicyError: `cohort-too-small`. N of a joint study is known only now.
+        `release-implausible`.
+        PolicyError: `cohort-too-small`. N of a joint study is known only now.
     """
     begin = time.monotonic()
     key = SecretKey.from_bytes(secret)

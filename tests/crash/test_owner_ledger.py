@@ -43,7 +43,7 @@ def at_the_proxy(world: ProxyWorld, study: OpenStudy) -> Any:
     return world.client(world.owners[0]).share(study.study)
 
 
-@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("stride", [15, pytest.param(1, marks=pytest.mark.nightly)])
 def test_an_owner_killed_anywhere_in_joining_and_withdrawing(
     world: ProxyWorld, home: Path, data: Path, promise: Promise, stride: int
 ) -> None:

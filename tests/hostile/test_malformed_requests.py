@@ -100,7 +100,7 @@ def open_files(world: ProcessWorld) -> int:
     return count
 
 
-@pytest.mark.parametrize("count", [4_000, pytest.param(10_000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [2_500, pytest.param(10_000, marks=pytest.mark.nightly)])
 def test_malformed_requests_change_nothing(world: ProcessWorld, promise: Promise, count: int) -> None:
     study = world.open_study(3)
     study.deliver(world.owners[0], values_of(3, 0))

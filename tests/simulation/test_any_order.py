@@ -368,7 +368,7 @@ def world(parties: Parties) -> Iterator[ProxyWorld]:
         world.stop()
 
 
-@pytest.mark.parametrize(("studies", "steps"), [(12, 30), pytest.param(700, 50, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("studies", "steps"), [(6, 30), pytest.param(700, 50, marks=pytest.mark.nightly)])
 def test_any_order_of_acts(world: ProxyWorld, promise: Promise, studies: int, steps: int) -> None:
     Disorder.world, Disorder.steps, Disorder.ends = world, Counter(), Counter()
     nightly = studies > 100

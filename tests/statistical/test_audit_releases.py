@@ -91,7 +91,7 @@ def failed(report: AuditReport) -> set[str]:
 # --- nothing is planted -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["masked", "joint", "owners"])
+@pytest.mark.parametrize("kind", ["masked", "joint", pytest.param("owners", marks=pytest.mark.nightly)])
 def test_the_release_holds_what_it_claims(
     kind: str, request: pytest.FixtureRequest, promise: Promise
 ) -> None:

@@ -73,8 +73,8 @@ def noisy_release(
     ("release", "offset"),
     [
         (ReleaseKind.MASKED, 0.0),
-        (ReleaseKind.JOINT, 0.0),
-        (ReleaseKind.PAIRS, 0.0),
+        pytest.param(ReleaseKind.JOINT, 0.0, marks=pytest.mark.nightly),
+        pytest.param(ReleaseKind.PAIRS, 0.0, marks=pytest.mark.nightly),
         (ReleaseKind.JOINT, 0.9),
     ],
 )

@@ -1,7 +1,6 @@
 """In every test, each problem that a service answers with stands in its OpenAPI document, at its route."""
 
 from collections.abc import Iterator
-from weakref import WeakKeyDictionary
 
 import pytest
 from contract import Contract, Part
@@ -10,7 +9,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from dpdpca_protocol.wire.http import PROBLEM_MEDIA_TYPE
 
-_contracts: WeakKeyDictionary[FastAPI, Contract] = WeakKeyDictionary()
+# By the routes of a service: those of a test's service are those of the next test's.
+_contracts: dict[tuple[str, ...], Contract] = {}
 _undeclared: list[str] = []
 
 
@@ -32,10 +32,9 @@ def problems_are_noted() -> Iterator[None]:
 
         await answer(app, scope, receive, sending)
         if _is_problem(start) and "openapi" in vars(app):  # as `describe` leaves it
-            if app not in _contracts:
-                _contracts[app] = Contract(app.openapi())
+            routes = tuple(str(route) for route in app.routes)
+            contract = _contracts[routes] = _contracts.get(routes) or Contract(app.openapi())
             part = Part(PROBLEM_MEDIA_TYPE, bytes(content))
-            contract = _contracts[app]
             contract.judge(scope["method"], scope["path"], Part("", b""), start["status"], part)
             _undeclared.extend(contract.faults)
             contract.faults.clear()

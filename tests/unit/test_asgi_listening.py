@@ -101,7 +101,7 @@ def test_a_machine_without_ipv6(free_port: int, error: str) -> None:
 def test_a_port_that_needs_a_privilege(error: str) -> None:
     assert listening_without(f"bind={error}", "127.0.0.1", 443) == (
         "the service cannot listen on 127.0.0.1:443: this user is not allowed to use port 443;"
-        " choose one from 1024 up with --port, or give the process CAP_NET_BIND_SERVICE"
+        " choose a port from 1024 up with --port, or give the process CAP_NET_BIND_SERVICE"
     )
 
 

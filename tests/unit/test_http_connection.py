@@ -139,7 +139,7 @@ def test_a_certificate_for_other_hosts_names_them(
     )
     assert "ismatch, certificate is not valid for" in said
     assert said.endswith(
-        f"use an address for which it is valid, or ask the operator for a certificate for {host}"
+        f"use an address for which the certificate is valid, or ask the operator for a certificate for {host}"
     )
 
 

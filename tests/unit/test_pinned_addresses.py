@@ -144,8 +144,9 @@ def test_studies_that_were_joined_under_another_spelling_are_found(tmp_path: Pat
     home, study = OwnerHome(tmp_path), StudyId.of(b"a study")
     keep_as_before(tmp_path, SPELLINGS[-1], 0)
     home.study(study).save_plan(Plan(SPELLINGS[-1], 1, Digest.of(b"m"), Digest.of(b"n")))
-    assert actions.joined(home) == [StudyAddress(CANONICAL, study)]
-    assert home.pins.proxy(actions.joined(home)[0].proxy).identity == KEYS[0].public
+    (place,) = map(actions.joined_at, home.joined())
+    assert place == StudyAddress(CANONICAL, study)
+    assert home.pins.proxy(place.proxy).identity == KEYS[0].public
 
 
 def test_an_address_that_is_refused_by_now_is_still_listed(tmp_path: Path) -> None:
@@ -153,7 +154,9 @@ def test_an_address_that_is_refused_by_now_is_still_listed(tmp_path: Path) -> No
     keep_as_before(tmp_path, "https://my_relay:8440", 0)
     home.study(study).save_plan(Plan("https://my_relay:8440", 1, Digest.of(b"m"), Digest.of(b"n")))
     assert home.pins.proxy_urls() == ["https://my_relay:8440"]
-    assert [str(place) for place in actions.joined(home)] == [f"https://my_relay:8440/{study.hex()}"]
+    assert [str(actions.joined_at(folder)) for folder in home.joined()] == [
+        f"https://my_relay:8440/{study.hex()}"
+    ]
 
 
 # The data user, one file for all

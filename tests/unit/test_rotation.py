@@ -80,8 +80,8 @@ def test_a_chain_is_followed_from_wherever_one_stands() -> None:
     [
         ([(0, 1, 1), (0, 2, 2)], "two different keys"),
         ([(0, 1, 1), (1, 2, 1)], "do not rise"),
-        ([(0, 1, 1), (1, 0, 2)], "it returns to a key"),
-        ([(0, 1, 1), (1, 2, 2), (2, 1, 3)], "it returns to a key"),
+        ([(0, 1, 1), (1, 0, 2)], "the chain returns to a key"),
+        ([(0, 1, 1), (1, 2, 2), (2, 1, 3)], "the chain returns to a key"),
     ],
 )
 def test_chains_that_fork_fall_back_or_circle_are_refused(

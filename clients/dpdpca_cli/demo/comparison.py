@@ -1,7 +1,7 @@
 """Measures how good the private components are, on the pooled records.
 
-Only a demo can measure this, because it has the records of all owners. In a real study nobody has them, and
-what is known about the components follows from the release alone.
+Only a demo can measure this, because it has the records of all owners. In a real study nobody has all
+records, and what is known about the components follows from the release alone.
 """
 
 from collections.abc import Sequence

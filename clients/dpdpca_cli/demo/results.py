@@ -13,7 +13,7 @@ from dpdpca_user.results.report import Table
 POOLED_NOTE = (
     "Captured variance is measured on the pooled records, in half-ranges of the features, without clipping"
     " of norms. Only the demo can measure this, because it has the records of all owners. In a real study"
-    " nobody has them."
+    " nobody has all records."
 )
 
 

@@ -78,7 +78,7 @@ class Child:
             lines = tail(file).splitlines()
             if lines:
                 return "\n".join(lines[-_TAIL_LINES:])
-        return "it printed nothing"
+        return "the process printed nothing"
 
 
 class ChildFailedError(UnavailableError):
@@ -90,7 +90,7 @@ class ChildFailedError(UnavailableError):
     """
 
     def __init__(self, child: Child, what: str) -> None:
-        super().__init__("demo-process", f"{child.name} {what}", "its last lines are above")
+        super().__init__("demo-process", f"{child.name} {what}", "the last lines of its output are above")
         self.tail = child.tail()
         self.child = child.name
 

@@ -32,8 +32,9 @@ class Cost:
         rho: exact ρ.
         outside_delta: the total δ that ρ does not cover: masks and tails of the noise.
         releases: the number of releases.
-        unproved: the number of releases without proved privacy, which an earlier version accepted. No ρ would
-            be correct for these releases, so `rho` and its guarantee leave them out.
+        unproved: the number of releases whose ρ is not known, so `rho` and its guarantee leave them out. This
+            version joins no such study. Ledgers of the first versions contain some, without proved privacy,
+            and a recovery books the studies whose terms it cannot read.
     """
 
     rho: Fraction
@@ -65,6 +66,8 @@ class Cost:
 
 
 NO_COST = Cost(Fraction(0), Fraction(0), 0)
+NOT_KNOWN = Cost(Fraction(0), Fraction(0), 1, unproved=1)
+"""The cost of one study whose ρ is not known."""
 
 
 @dataclass(frozen=True, slots=True)

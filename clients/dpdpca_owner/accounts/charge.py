@@ -6,7 +6,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Self
 
-from dpdpca_owner.accounts.budget import Cost, rational_text, read_rational
+from dpdpca_owner.accounts.budget import NOT_KNOWN, Cost, rational_text, read_rational
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.statements import round_privacy
 from dpdpca_protocol.wire.fields import decimal_text, read_decimal, read_text, read_time, time_text
@@ -14,7 +14,7 @@ from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import hex_bytes
 
 DATA_SET_NAME = 100
-_TITLE = 200
+TITLE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +115,14 @@ def charge_body(charge: Charge, data_set: str | None) -> dict[str, Any]:
 def read_charge(detail: Any) -> tuple[Charge, str | None]:
     """Read what `charge_body` wrote. Raises MessageError or PolicyError for anything else."""
     if detail["rho"] is None:
-        cost = Cost(Fraction(0), Fraction(0), 1, 1)
+        cost = NOT_KNOWN
     else:
         outside = read_rational(detail["outside_delta"], "outside_delta")
         cost = Cost(read_rational(detail["rho"], "rho"), outside, 1)
     charge = Charge(
         StudyId.parse(detail["study"]),
-        read_text(detail["title"], "title", _TITLE),
-        read_text(detail["user"], "user", _TITLE),
+        read_text(detail["title"], "title", TITLE),
+        read_text(detail["user"], "user", TITLE),
         hex_bytes(detail["proxy"], 32, "proxy"),
         PartyId.parse(detail["owner"]),
         None if detail["epsilon"] is None else read_decimal(detail["epsilon"], "epsilon"),

@@ -30,7 +30,8 @@ class Ledger:
 
     Attributes:
         entries: the chain.
-        spends: every charge in the order of booking. A study that was refunded and joined again has several.
+        spends: every charge in the order of booking. A study that was refunded and joined again has several
+            charges.
         budget: the budget in force at the last reservation.
         lost: cost that a recovery could not attribute to any study; it counts in every data set.
         contents: for each fingerprint: (data set, number of records, time first seen).
@@ -137,9 +138,9 @@ class Ledger:
             MessageError, PolicyError, ConflictError: the entry may not follow the others; nothing changed.
         """
         if entry.index != len(self.entries) or entry.previous != self.last:
-            raise MessageError("ledger-corrupt", "it does not follow the line before")
+            raise MessageError("ledger-corrupt", "the entry does not follow the line before")
         if self.entries and entry.time < self.entries[-1].time:
-            raise MessageError("ledger-corrupt", "it is older than the line before")
+            raise MessageError("ledger-corrupt", "the entry is older than the line before")
         if (entry.kind == "ledger") != (not self.entries):
             raise MessageError(
                 "ledger-corrupt", "the first line, and only the first, must be of the kind 'ledger'"
@@ -166,7 +167,7 @@ class Ledger:
         fingerprint = Digest.parse(detail["fingerprint"])
         records = read_integer(detail["records"], "records", 0)
         if fingerprint in self.contents or self._merged.get(name) is not None:
-            raise ConflictError("ledger-corrupt", "it assigns known records to a different data set")
+            raise ConflictError("ledger-corrupt", "the entry assigns known records to a different data set")
         self.contents[fingerprint] = (name, records, time)
         self._merged.setdefault(name, None)
 
@@ -175,7 +176,7 @@ class Ledger:
         for name in (into, merged):
             read_text(name, "data_set", DATA_SET_NAME)
         if into == merged or self.root(into) != into or self._merged.get(merged, merged) is not None:
-            raise ConflictError("ledger-corrupt", "it merges data sets that cannot be merged")
+            raise ConflictError("ledger-corrupt", "the entry merges data sets that cannot be merged")
         self._merged.setdefault(into, None)
         self._merged[merged] = into
         self._totals[into] = self._totals.get(into, NO_COST) + self._totals.pop(merged, NO_COST)
@@ -183,7 +184,7 @@ class Ledger:
     def _add_reserve(self, detail: Any, time: str) -> None:
         charge, data_set = read_charge(detail)
         if data_set is None or self.root(data_set) != data_set or self.budget is None:
-            raise MessageError("ledger-corrupt", "it reserves a cost without a data set or a budget")
+            raise MessageError("ledger-corrupt", "the entry reserves a cost without a data set or a budget")
         check_fits(self.spent(data_set) + charge.cost, data_set, self.budget)
         self._open(charge, data_set, time)
 
@@ -194,7 +195,7 @@ class Ledger:
     def _open(self, charge: Charge, data_set: str | None, time: str) -> None:
         before = self.spend(charge.study)
         if before is not None and before.is_live:
-            raise ConflictError("ledger-corrupt", "it books a study that is already booked")
+            raise ConflictError("ledger-corrupt", "the entry books a study that is already booked")
         if data_set is not None:
             self._merged.setdefault(data_set, None)
         version = before.version if before is not None else 0
@@ -206,16 +207,16 @@ class Ledger:
     def _add_commit(self, detail: Any, time: str) -> None:
         spend, version = self._settled(detail)
         if version <= spend.version:
-            raise ConflictError("ledger-corrupt", "it commits a share version that is not a newer one")
+            raise ConflictError("ledger-corrupt", "the entry commits a share version that is not a newer one")
         self._replace(replace(spend, state=SpendState.COMMITTED, version=version, settled_at=time))
 
     def _add_refund(self, detail: Any, time: str) -> None:
         spend, version = self._settled(detail)
         why = detail["why"]
         if why not in (SpendState.WITHDRAWN, SpendState.CANCELLED):
-            raise MessageError("ledger-corrupt", "it refunds a study for an invalid reason")
+            raise MessageError("ledger-corrupt", "the entry refunds a study for an invalid reason")
         if why == SpendState.WITHDRAWN and version <= spend.version:
-            raise ConflictError("ledger-corrupt", "it refunds a share version that is not a newer one")
+            raise ConflictError("ledger-corrupt", "the entry refunds a share version that is not a newer one")
         self._replace(replace(spend, state=SpendState(why), version=version, settled_at=time))
         where = None if spend.data_set is None else self.root(spend.data_set)
         self._totals[where] -= spend.charge.cost
@@ -224,7 +225,7 @@ class Ledger:
         Digest.parse(detail["evidence"])
         spend = self.spend(StudyId.parse(detail["study"]))
         if spend is None or not spend.is_live:
-            raise ConflictError("ledger-corrupt", "it settles a study for which nothing is booked")
+            raise ConflictError("ledger-corrupt", "the entry settles a study for which nothing is booked")
         return spend, read_integer(detail["version"], "version", 0, MAX_VERSION)
 
     def _add_recovered(self, detail: Any, _time: str) -> None:
@@ -232,7 +233,9 @@ class Ledger:
         read_text(detail["reason"], "reason", _REASON)
         read_integer(detail["lost_entries"], "lost_entries", 0)
         if detail["keeps_data_sets"] is not (key == self.key_check):
-            raise MessageError("ledger-corrupt", "what it says about data sets does not agree with its key")
+            raise MessageError(
+                "ledger-corrupt", "what the entry says about data sets does not agree with its key"
+            )
         self.lost += Cost(lost, Fraction(0), 0)
         if key != self.key_check:
             # The records of these spends can no longer be recognised, so the spends count in every data set.

@@ -281,21 +281,23 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the state of studies, and whether the proxy keeps to what it signed for this owner."""
-    from dpdpca_owner import actions, reports
-    from dpdpca_owner.commands.display import status_facts, status_text
+    from dpdpca_owner import reports
+    from dpdpca_owner.commands.display import status_facts, status_text, unread_facts, unread_text
 
     desk = open_desk(home, ca_file, passphrase_file)
-    places = [parse_address(address)] if address is not None else actions.joined(desk.home)
     ask = reports.status_offline if offline else reports.status
-    told = [ask(desk, place) for place in places]
-    if as_json:
-        facts = [status_facts(report) for report in told]
-        print_facts(True, facts[0] if address is not None else {"studies": facts}, "")
+    if address is not None:
+        report = ask(desk, parse_address(address))
+        print_facts(as_json, status_facts(report), status_text(report))
         return
-    if not told:
-        typer.echo("this owner has joined no study yet")
-    for report in told:
-        typer.echo(status_text(report))
+    told = reports.all_statuses(desk, ask)
+    facts = [unread_facts(each) if isinstance(each, reports.Unread) else status_facts(each) for each in told]
+    texts = [unread_text(each) if isinstance(each, reports.Unread) else status_text(each) for each in told]
+    print_facts(as_json, {"studies": facts}, "\n".join(texts) or "this owner has joined no study yet")
+    for each in told:
+        # Terms of another version are no failure: nothing that the owner could mend is wrong.
+        if isinstance(each, reports.Unread) and not each.is_of_another_version:
+            raise each.error
 
 
 @app.command(epilog=f"Example: dpdpca owner withdraw {_STUDY}")

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from dpdpca_owner.accounts.charge import Charge, Spend, SpendState
 from dpdpca_owner.consent import ConsentSheet, DryRun
-from dpdpca_owner.reports import Report
+from dpdpca_owner.reports import Report, Unread
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.result.components import BELOW_THE_EDGE, Components
 from dpdpca_protocol.study import StudyState
@@ -211,6 +211,29 @@ def status_facts(report: Report) -> dict[str, Any]:
         "booked": None if report.spend is None else str(report.spend.state),
         "is_ledger_whole": report.is_ledger_whole,
     }
+
+
+def unread_facts(unread: Unread) -> dict[str, Any]:
+    """What `status --json` prints about a study whose status could not be read."""
+    return {
+        "study": unread.study.hex(),
+        "title": None if unread.spend is None else unread.spend.charge.title,
+        "state": None,
+        "booked": None if unread.spend is None else str(unread.spend.state),
+        "problem": {"type": unread.error.slug, "detail": str(unread.error)},
+    }
+
+
+def unread_text(unread: Unread) -> str:
+    """One line that says why, after a line that says which."""
+    title = "a study" if unread.spend is None else unread.spend.charge.title
+    lines = [
+        f"{for_terminal(title)}  ({unread.study.hex()[:16]}…)",
+        f"  state    not known: {for_terminal(str(unread.error))}",
+    ]
+    if unread.spend is not None:
+        lines.append(f"  ledger   {booked_text(unread.spend)}")
+    return "\n".join(lines)
 
 
 def status_text(report: Report) -> str:

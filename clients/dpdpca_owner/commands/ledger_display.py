@@ -49,7 +49,7 @@ def show_ledger(ledger: Ledger, budget: Budget, data_set: str | None, console: C
         spent = ledger.spent(name)
         if spent.unproved:
             console.print(
-                f"no privacy is proved for {spent.unproved} of these studies: neither the total nor the"
+                f"no amount is known for {spent.unproved} of these studies: neither the total nor the"
                 " budget covers them"
             )
         if ledger.lost.rho:

@@ -42,7 +42,8 @@ def study_init(
         Path | None, typer.Option("--out", help="Write the draft to this file; default: print it.")
     ] = None,
 ) -> None:
-    """Write a first draft with the columns of a sample. You must replace its bounds by what you know."""
+    """Write a first draft with the columns of a sample. You must replace the bounds in the draft by what you
+    know."""
     from dpdpca_user.planning.sample import WARNING, draft_from_sample
 
     draft = draft_from_sample(sample, records)
@@ -151,7 +152,8 @@ def study_show(study: Study, service: Service = None, home: Home = None, as_json
 
 @study_app.command("close", epilog="Example: dpdpca user study close 9f86…0a08")
 def study_close(study: Study, service: Service = None, home: Home = None, as_json: AsJson = False) -> None:
-    """Close a study early, with the owners that have joined. All parties can see that it was closed."""
+    """Close a study early, with the owners that have joined. All parties can see that the study was closed
+    early."""
     with open_client(service, home) as client:
         facts = client.close_study(study)
     text = f"the study is closed to further owners\nfollow it with: dpdpca user study show {study}"

@@ -96,7 +96,7 @@ def _narrow_advice(manifest: Manifest) -> Iterator[str]:
     if narrow:
         yield (
             "lower and upper bound differ by less than a millionth of their size: "
-            f"{', '.join(narrow[:_MANY])}. Values outside are clipped to the bounds: is this intended?"
+            f"{', '.join(narrow[:_MANY])}. Values outside the bounds are clipped: is this intended?"
         )
 
 

@@ -344,7 +344,7 @@ def _norms_of(results: Sequence[PreStudyResult]) -> Histogram:
     for result in reversed(results):
         if result.pair_norms is not None:
             return result.pair_norms
-    raise _not_a_chain("none of them is a norm study")
+    raise _not_a_chain("none of the results is a norm study")
 
 
 def _moved_centre(result: PreStudyResult) -> tuple[float, ...]:
@@ -369,12 +369,12 @@ def _check_chain(results: Sequence[PreStudyResult], d: int) -> None:
     seen: tuple[StudyId, ...] = ()
     for result in results:
         if result.pre_studies != seen:
-            raise _not_a_chain("each must name all rounds before it, oldest first")
+            raise _not_a_chain("each result must name all rounds before it, oldest first")
         if result.encoded_features != d or result.names != results[0].names:
-            raise _not_a_chain("their features are not those of the draft")
+            raise _not_a_chain("the features of the results are not those of the draft")
         seen += (result.study,)
     if _rest(results) <= 0:
-        raise _not_a_chain("they leave nothing of the budget")
+        raise _not_a_chain("the results leave nothing of the budget")
 
 
 def _not_a_chain(what: str) -> UsageError:

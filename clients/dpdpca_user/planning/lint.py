@@ -51,7 +51,8 @@ def parse_draft(untrusted: bytes, media_type: str) -> dict[str, Any]:
 
     Raises:
         MessageError: the draft is neither TOML nor JSON, a member occurs twice, or the top level is not a
-        table. LimitError: `too-large`, there are more entries than a draft may have.
+        table.
+        LimitError: `too-large`, there are more entries than a draft may have.
     """
     if sum(map(untrusted.count, (b"[", b"{", b",", b"=", b"."))) > MOST_PARTS:
         raise LimitError("too-large", f"the draft has more than {MOST_PARTS} entries", "leave some out")

@@ -45,7 +45,7 @@ def begin_chain(
 
 
 def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]:
-    """The draft of the next round.
+    """The draft of the next round of a chain.
 
     Args:
         base: the draft of the chain. Members that the choice decides are replaced and may be missing.

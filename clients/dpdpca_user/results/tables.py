@@ -96,7 +96,7 @@ def rows_of_lists(rows: Sequence[Any], manifest: Manifest, first_record: int = 0
         first_record: as for `rows_of_table`.
 
     Raises:
-        InputError: the rows are of neither kind, or as `rows_of_table`.
+        InputError: the rows are of neither kind; also all errors of `rows_of_table`.
     """
     kinds, d = set(map(type, rows)), len(manifest.encoded_names)
     if kinds == {dict}:

@@ -62,7 +62,7 @@ def unpack(plain: int, slot_bits: int, count: int) -> list[int]:
 
 @lru_cache(maxsize=256)
 def _offset(slot_bits: int, count: int) -> int:
-    """2^(w−1) in each slot. Adding it makes all slots nonnegative, so that they can be read without
+    """2^(w−1) in each slot. Adding this offset makes all slots nonnegative, so that they can be read without
     borrows."""
     return sum(1 << (slot_bits * k + slot_bits - 1) for k in range(count))
 

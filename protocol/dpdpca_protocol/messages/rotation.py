@@ -126,11 +126,11 @@ def follow_rotations(untrusted: Sequence[bytes], role: str, pinned: bytes) -> tu
     seen, key = {pinned}, pinned
     while (following := _successor(by_signer.get(key.hex(), []), role)) is not None:
         if following.identity.ed25519 in seen:
-            raise _broken("it returns to a key that was replaced before")
+            raise _broken("the chain returns to a key that was replaced before")
         if chain and following.version <= chain[-1].version:
             raise _broken("the versions do not rise")
         if len(chain) == MOST_ROTATIONS:
-            raise _broken(f"it has more than {MOST_ROTATIONS} links")
+            raise _broken(f"the chain has more than {MOST_ROTATIONS} links")
         chain.append(following)
         key = following.identity.ed25519
         seen.add(key)

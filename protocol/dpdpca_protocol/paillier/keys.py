@@ -162,7 +162,9 @@ class SecretKey:
         p = mpz(int.from_bytes(encoded[:middle], "big"))
         q = mpz(int.from_bytes(encoded[middle:], "big"))
         if p == q or min(p, q) < 3 or not (gmpy2.is_prime(p) and gmpy2.is_prime(q)):
-            raise MessageError("malformed", "the stored secret key is damaged", "restore it from a backup")
+            raise MessageError(
+                "malformed", "the stored secret key is damaged", "restore the key from a backup"
+            )
         return cls(p, q)
 
 

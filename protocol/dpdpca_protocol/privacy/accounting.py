@@ -169,7 +169,7 @@ def analytic_gaussian_scale(epsilon: Fraction, delta: Fraction) -> float:
     Raises:
         UsageError: ε or δ out of range.
 
-    Source: Balle, Wang 2018, theorem 8. This scale is not valid for discrete noise of small scale.
+    Source: Balle, Wang 2018, theorem 8. The result is not valid for discrete noise of small scale.
     """
     _check_target(epsilon, delta)
     target_epsilon, target_delta = float(epsilon), float(delta)

@@ -288,7 +288,7 @@ def multiplications(
         layout: the layout of the shares.
         mask_bits: β.
         count: N.
-        workers: the number of processes. Each builds the tables of all blocks.
+        workers: the number of processes. Each process builds the tables of all blocks.
     """
     element_bytes = public.ciphertext_bytes
     short = _block_shape(layout, mask_bits, workers, element_bytes)

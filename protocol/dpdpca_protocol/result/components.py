@@ -266,7 +266,9 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
     bound = noisy.count * figures.record_bound / (2 if noisy.of_pairs else 1)
     d = len(noisy.scaled_scatter)
     if not 1 <= noisy.count <= figures.most_counted:
-        raise _implausible(f"it counts {noisy.count}, but the manifest allows at most {figures.most_counted}")
+        raise _implausible(
+            f"the release counts {noisy.count}, but the manifest allows at most {figures.most_counted}"
+        )
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)
     scatter = scatter_matrix(noisy)
     tail = law.triangle_bound / factor
@@ -277,7 +279,7 @@ def check_scatter(noisy: NoisyScatter, figures: Figures, owners: int | None = No
         spread += each * (mean[:, None] + mean[None, :]) + 3 * each * each / noisy.count
     slack = 1e-9 * (bound + tail) + 1
     if np.trace(scatter) > bound + tail * d**0.5 + slack:
-        raise _implausible("its trace is larger than records within the norm bound allow")
+        raise _implausible("the trace of the release is larger than records within the norm bound allow")
     diagonal = np.diag(scatter) + np.diag(spread) + slack
     if (diagonal < 0).any():
         raise _implausible("one of its variances is more negative than noise can explain")

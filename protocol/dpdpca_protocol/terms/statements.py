@@ -65,7 +65,7 @@ def privacy_statements(figures: Figures) -> tuple[str, ...]:
 def privacy_figures(figures: Figures) -> dict[str, Any]:
     """The numbers in `privacy_statements`, for JSON.
 
-    Scales are in scaled units, in which half-ranges are 1. In a pre-study they are the scales of a quantity
+    Scales are in scaled units, in which half-ranges are 1. In a pre-study, the scales are those of a quantity
     that one record changes by at most 1.
     """
     mechanism, parts = figures.mechanism, DeltaParts.of(figures)

@@ -156,7 +156,7 @@ class ConcurrencyLimit:
 
 
 class CancellationToken:
-    """Tells work in a thread that its result is no longer needed."""
+    """Tells the work in a thread that its result is no longer needed."""
 
     def __init__(self) -> None:
         self._reason: Exception | None = None

@@ -66,7 +66,7 @@ def _explain(error: OSError | UnicodeError, host: str, port: int, port_option: s
             "give an address of this machine, or 0.0.0.0 for all of IPv4",
         )
     if error.errno in (errno.EACCES, errno.EPERM):
-        remedy = f"choose one from 1024 up with {port_option}, or give the process CAP_NET_BIND_SERVICE"
+        remedy = f"choose a port from 1024 up with {port_option}, or give the process CAP_NET_BIND_SERVICE"
         return f"this user is not allowed to use port {port}", remedy
     return os.strerror(error.errno or 0), "fix the problem that the operating system reports"
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -37,12 +38,19 @@ def install_style(app: FastAPI) -> None:
 
 
 def install_docs(app: FastAPI) -> None:
-    """Serves `/docs` and the document that it shows, `/openapi.json`. Call this function after all routes
-    were added."""
+    """Serves `/docs` and the document that it shows, `/openapi.json`."""
     install_style(app)
     install_files(app, {"/docs": _PAGE / "docs.html", "/docs.js": _PAGE / "docs.js"})
-    # Encoded once, because strangers may request it as often as they like.
-    app.add_route("/openapi.json", _file_route(json.dumps(app.openapi()).encode(), JSON_MEDIA_TYPE))
+
+    @cache  # strangers may request it as often as they like
+    def document() -> bytes:
+        return json.dumps(app.openapi()).encode()
+
+    # Not a coroutine: the first request takes a thread, and the others go on.
+    def read_document(_request: Request) -> Response:
+        return Response(document(), media_type=JSON_MEDIA_TYPE, headers=_HEADERS)
+
+    app.add_route("/openapi.json", read_document)
 
 
 def _file_route(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Response]]:

@@ -196,7 +196,10 @@ def _refused_certificate(
         next_step = "correct this machine's clock if it is wrong; otherwise ask the operator"
     elif number in _OTHER_HOST:
         what = f"is valid for {_names(shown)}, not for {host}"
-        next_step = f"use an address for which it is valid, or ask the operator for a certificate for {host}"
+        next_step = (
+            "use an address for which the certificate is valid,"
+            f" or ask the operator for a certificate for {host}"
+        )
     elif number == _SELF_SIGNED:
         what = "is self-signed, so no authority confirms it"
         next_step = (

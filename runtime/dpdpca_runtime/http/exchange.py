@@ -43,7 +43,8 @@ _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=CONNECT_SECONDS, read=3 * HEARTBEA
 _PASSING = frozenset({408, 429, 502, 503, 504, 507})
 
 Authorize = Callable[[httpx.Request, bytes | None, datetime], object]
-"""Adds the caller's credentials to a request. The second argument is its body, the third is the time."""
+"""Adds the caller's credentials to a request. The second argument is the body of the request, the third is
+the time."""
 
 
 def _now() -> datetime:

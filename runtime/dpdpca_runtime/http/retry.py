@@ -41,7 +41,8 @@ class Attempts:
         self._deadline: float | None = None
 
     def wait(self, reason: str, retry_after_seconds: int | None) -> bool:
-        """Sleeps before the next try. Returns False without sleeping if the patience would end before it."""
+        """Sleeps before the next try. Returns False without sleeping if the patience would end before the
+        next try."""
         patience = self._patience
         now = patience.clock()
         if self._deadline is None:

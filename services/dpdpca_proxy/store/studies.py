@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, String, func, insert, select, type_coerce, update
 
-from dpdpca_protocol.errors import NotFoundError, UnavailableError
+from dpdpca_protocol.errors import IntegrityError, NotFoundError, UnavailableError
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.messages.transcript import FIRST, Event
 from dpdpca_protocol.study import ReleaseKind, ShareState, StudyEvent, StudyState, next_study_state
@@ -54,6 +54,14 @@ class StudyRow:
     released_at: datetime | None
     failure: str | None
     failure_detail: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Studies, and the stored ids of those whose rows are damaged."""
+
+    rows: list[StudyRow]
+    unread: tuple[str, ...]
 
 
 _FIELDS = tuple(StudyRow.__dataclass_fields__)
@@ -121,6 +129,30 @@ def list_studies(connection: Connection, states: Iterable[StudyState] | None = N
     if states is not None:
         statement = statement.where(studies.c.state.in_([str(state) for state in states]))
     return [_row(values) for values in connection.execute(statement)]
+
+
+def list_readable(connection: Connection, besides: Iterable[StudyState] = ()) -> Listed:
+    """All studies but those in the states `besides`. A damaged row does not hide the others.
+
+    A damaged state is none of `besides`, so that it is noticed.
+    """
+    wanted = studies.c.state.not_in([str(state) for state in besides])
+    order = (studies.c.created_at, studies.c.study)
+    try:
+        rows = connection.execute(select(*_COLUMNS).where(wanted).order_by(*order))
+        return Listed([_row(values) for values in rows], ())
+    except IntegrityError:
+        names = connection.execute(
+            select(type_coerce(studies.c.study, String)).where(wanted).order_by(*order)
+        )
+        found, unread = [], []
+        for name in names.scalars().all():
+            try:
+                with as_written():
+                    found.append(load_study(connection, StudyId.parse(name)))
+            except (IntegrityError, NotFoundError):
+                unread.append(str(name))
+        return Listed(found, tuple(unread))
 
 
 def load_blob(connection: Connection, study: StudyId, column: str) -> bytes | None:

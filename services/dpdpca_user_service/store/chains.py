@@ -11,7 +11,14 @@ from sqlalchemy import Row, select, update
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.wire.fields import time_text
-from dpdpca_runtime.database import Database, as_written, change_one, conditional_insert
+from dpdpca_runtime.database import (
+    Database,
+    as_written,
+    change_one,
+    conditional_insert,
+    readable,
+    rows_damaged,
+)
 from dpdpca_user_service.store.tables import chains
 
 
@@ -114,10 +121,18 @@ class ChainStore:
             return _chain(found)
 
     def all(self) -> list[ChainRow]:
-        """All chains, newest first."""
+        """All chains whose rows can be read, newest first."""
+        return self._listed()[0]
+
+    def check_rows(self) -> None:
+        """Raises IntegrityError if `all` leaves out chains, with their ids."""
+        if damaged := self._listed()[1]:
+            raise rows_damaged("chains", [row.id for row in damaged], self._database.path)
+
+    def _listed(self) -> tuple[list[ChainRow], list[Row[Any]]]:
         with self._database.reading("list chains") as connection:
-            rows = connection.execute(select(chains).order_by(chains.c.created_at.desc(), chains.c.id)).all()
-            return [_chain(row) for row in rows]
+            asked = select(chains).order_by(chains.c.created_at.desc(), chains.c.id)
+            return readable(connection.execute(asked).all(), _chain)
 
     def running(self) -> list[ChainRow]:
         return [chain for chain in self.all() if chain.state is ChainState.RUNNING]

@@ -16,7 +16,7 @@ from dpdpca_protocol.messages.log import LogEntry
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_runtime.database import Database, as_written, change_one
+from dpdpca_runtime.database import Database, as_written, change_one, readable, rows_damaged
 from dpdpca_user_service.stages import ENDED, MODELLED, Stage, check_move
 from dpdpca_user_service.store.log import append_entry, entries, head_of
 from dpdpca_user_service.store.tables import chunks, studies
@@ -127,12 +127,18 @@ class StudyStore:
             return _row(found)
 
     def all(self) -> list[StudyRow]:
-        """All studies, newest first."""
+        """All studies whose rows can be read, newest first."""
+        return self._listed()[0]
+
+    def check_rows(self) -> None:
+        """Raises IntegrityError if `all` leaves out studies, with their ids."""
+        if damaged := self._listed()[1]:
+            raise rows_damaged("studies", [row.id for row in damaged], self.database.path)
+
+    def _listed(self) -> tuple[list[StudyRow], list[Row[Any]]]:
         with self.database.reading("list studies") as connection:
-            rows = connection.execute(
-                select(*_LIGHT).order_by(studies.c.created_at.desc(), studies.c.id)
-            ).all()
-            return [_row(row) for row in rows]
+            asked = select(*_LIGHT).order_by(studies.c.created_at.desc(), studies.c.id)
+            return readable(connection.execute(asked).all(), _row)
 
     def unfinished(self) -> list[StudyRow]:
         """The studies that need further work by the driver."""

@@ -86,11 +86,11 @@ def measure_stream(untrusted: bytes | bytearray, most_rows: int, most_bytes: int
             _malformed()
         count += 1
         if count > MOST_MESSAGES:
-            _too_large(f"it has more than {MOST_MESSAGES} batches", "write fewer and larger batches")
+            _too_large(f"the stream has more than {MOST_MESSAGES} batches", "write fewer and larger batches")
         if rows > most_rows:
-            _too_large(f"it has more than {most_rows} rows", "send fewer rows at once")
+            _too_large(f"the stream has more than {most_rows} rows", "send fewer rows at once")
         if unpacked > most_bytes:
-            _too_large(f"it decompresses to more than {most_bytes} bytes", "send fewer rows at once")
+            _too_large(f"the stream decompresses to more than {most_bytes} bytes", "send fewer rows at once")
     if count == 0:
         _malformed()
     return StreamSize(rows, unpacked)
@@ -211,7 +211,7 @@ def _notes_bytes(table: _Table, field: int) -> int:
 
 def _check_texts(texts: int) -> None:
     if texts > MOST_METADATA_BYTES:
-        _too_large("its names and metadata are too long", "omit columns that no feature needs")
+        _too_large("the stream's names and metadata are too long", "omit columns that no feature needs")
 
 
 def _unpacked_bytes(batch: _Table, body: memoryview) -> int:

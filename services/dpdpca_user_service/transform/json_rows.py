@@ -27,7 +27,8 @@ def json_blocks(untrusted: bytes | bytearray, most_rows: int) -> Iterator[list[A
 
     Raises:
         MessageError: the body is not UTF-8 JSON of this form, an object names a member twice, or a row is too
-        long. InputError: `rows` is not a list or is empty, or a row is neither an object nor a list.
+        long.
+        InputError: `rows` is not a list or is empty, or a row is neither an object nor a list.
     """
     text = _Window(untrusted)
     text.take("{")

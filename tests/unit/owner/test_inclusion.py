@@ -79,9 +79,9 @@ def test_a_study_that_closes_between_two_questions_is_no_contradiction(scene: Sc
 
 
 def test_joined_studies_are_listed(scene: Scene) -> None:
-    assert actions.joined(scene.desk.home) == []
+    assert scene.desk.home.joined() == []
     join(scene)
-    assert actions.joined(scene.desk.home) == [scene.address]
+    assert [actions.joined_at(folder) for folder in scene.desk.home.joined()] == [scene.address]
 
 
 def left_out(scene: Scene) -> None:

@@ -123,7 +123,7 @@ def test_init_refuses_an_address_that_no_client_can_reach(
         (
             "ALSO_KNOWN_AS",
             "relay.example:8443",
-            "DPDPCA_PROXY_ALSO_KNOWN_AS is not a JSON list; write it like",
+            "DPDPCA_PROXY_ALSO_KNOWN_AS is not a JSON list; write the list like",
         ),
         ("HOST", "0.0.0.0", "a proxy that listens beyond this machine needs its public address"),
     ],

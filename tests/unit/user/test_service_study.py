@@ -451,7 +451,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
                 verify(evidence | {"state": str(state)})
     twice = [*log, replace(log[-1], kind="fitted"), log[-1]]
     for other in (twice, [*log, replace(log[0], kind="failed")]):
-        with pytest.raises(IntegrityError, match="its entries are not those of a study"):
+        with pytest.raises(IntegrityError, match="the log's entries are not those of a study"):
             verify(evidence | {"log": chained_again(other)})
     with pytest.raises(MessageError, match="no components"):
         verify(evidence | {"components": None})

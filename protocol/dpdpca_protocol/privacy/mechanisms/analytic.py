@@ -1,7 +1,7 @@
 """Continuous Gaussian noise: the ε that noise of a given strength spends.
 
-The results are exact for real numbers, so they are only for comparison and display. Promises about integers
-come from ρ.
+The results are exact for real numbers, so they are only for comparison and display. Privacy promises for
+integer noise are computed from ρ.
 """
 
 from dpdpca_protocol.errors import UsageError
