@@ -439,7 +439,7 @@ def test_the_evidence_verifies_offline_and_any_alteration_shows(user: UserWorld)
         [replace(log[0], kind="known")],
         [replace(log[0], kind="known"), *log],
     ):
-        with pytest.raises(IntegrityError, match="it was replaced"):
+        with pytest.raises(IntegrityError, match="the log was replaced"):
             verify(evidence | {"log": chained_again(other)})
     nothing: tuple[Any, ...] = (None, {}, [{}])
     for none in nothing:
@@ -524,7 +524,7 @@ def test_evidence_from_before_the_log_and_without_a_signed_head_says_so(user: Us
         said_of(evidence["log"])
     own = SealedComponents(row.known_study, {}, EMPTY).sign(user.world.user)
     evidence["components"] = json.loads(own.encoded)
-    with pytest.raises(IntegrityError, match="it was replaced"):
+    with pytest.raises(IntegrityError, match="the log was replaced"):
         said_of(evidence["log"])
 
 
