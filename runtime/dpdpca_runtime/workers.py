@@ -1,6 +1,6 @@
 """Threads and processes for long work.
 
-All worker processes of the product are started here. Threads are useful for waiting on a network and for
+All worker processes of DPDPCA are started here. Threads are useful for waiting on a network and for
 powers that take milliseconds. Threads are useless for the products of the cipher, which take microseconds:
 two threads would spend as much time passing the interpreter's lock to each other. A worker process is a new
 interpreter. There is no fork, so locks held by threads are not copied, and no two processes share the state

@@ -116,8 +116,8 @@ def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
 def check_before_step(proxy: Proxy, study: StudyId) -> None:
     """Checks the rows that decide how a study goes on: they must be as its signed statements say.
 
-    Whatever SQLite cannot notice, as a turned bit in a row, is refused here, before anything is done that
-    cannot be undone.
+    Whatever SQLite cannot notice, such as a flipped bit in a row, is refused here, before anything
+    irrevocable is done.
 
     Raises:
         IntegrityError: `state-corrupt`, with the check that fails.

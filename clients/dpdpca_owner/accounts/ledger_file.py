@@ -347,7 +347,7 @@ def append_synced(path: Path, content: bytes) -> None:
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Turns an OSError of the disk into an UnavailableError that says to stop."""
+    """Turns an OSError of the disk into the UnavailableError `ledger-not-written`."""
     try:
         yield
     except OSError as error:

@@ -83,8 +83,8 @@ def check_base(base: Mapping[str, Any], scales: bool = False) -> None:
 
     Raises:
         MessageError: the draft's features are malformed.
-        PolicyError: the draft leaves out records, asks for the masked release, or has one scale for all
-            features although each feature should get its own.
+        PolicyError: the draft sets `missing` to "reject", asks for the masked release, or has one scale for
+            all features although each feature should get its own.
     """
     for index, feature in enumerate(read_list(base.get("features"), "features", MAX_ENCODED_FEATURES)):
         where = f"features[{index}]"

@@ -97,7 +97,7 @@ def verdict(report: "AuditReport") -> str:
         return f"The claim is refuted: ε is at least {report.epsilon:.3f}."
     if report.failed:
         names = sorted({check.name for _, check in report.failed})
-        return f"The mechanism is not what it states, so the claim has no basis: {'; '.join(names)}."
+        return f"The mechanism does not behave as it states, so the claim has no basis: {'; '.join(names)}."
     return "Nothing was found against the claim."
 
 

@@ -36,7 +36,7 @@ class PaillierSuite:
 
         Raises:
             CryptographicError: `slot-overflow` if a value does not fit.
-            UsageError: at the end, if the values were not `value_count`.
+            UsageError: at the end, if the number of values was not `value_count`.
         """
         return self.layout(value_count).pack_stream(values)
 

@@ -226,8 +226,8 @@ async def in_pieces(*parts: bytes) -> AsyncIterator[bytes]:
 class InFlightLimit:
     """At most `most` requests at once, and at most a quarter of them from one address.
 
-    More are refused with status 503. Without the limit for one address, one slow client could use up the
-    limit. Addresses count as in `AddressLimit`.
+    More are refused with status 503. Without the limit for one address, one slow client could take all
+    of them. Addresses count as in `AddressLimit`.
 
     Args:
         app: the inner application.

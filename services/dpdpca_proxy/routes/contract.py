@@ -1,4 +1,4 @@
-"""Groups of problems that the proxy's routes can give. A route names groups in `operation`."""
+"""Groups of problems that the proxy's routes can answer with. A route names groups in `operation`."""
 
 from typing import Any, Final
 

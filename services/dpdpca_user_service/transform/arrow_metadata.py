@@ -22,7 +22,7 @@ MOST_MESSAGES = 65_536
 
 _CONTINUATION = 0xFFFFFFFF
 _FIELD_BYTES, _NOTE_BYTES = 256, 64
-"""The memory of a column, or of a key with its value, beyond their texts."""
+"""The memory that a column, or a key with its value, needs in addition to its texts."""
 
 _U8, _U16, _U32, _I32, _I64 = (struct.Struct(form) for form in ("<B", "<H", "<I", "<i", "<q"))
 _SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
