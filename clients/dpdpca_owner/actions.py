@@ -157,19 +157,25 @@ def enrol(
 
 
 def review(
-    desk: Desk, address: StudyAddress, location: DataLocation | None, data_set: str | None = None
+    desk: Desk,
+    address: StudyAddress,
+    location: DataLocation | None,
+    data_set: str | None = None,
+    *,
+    strict: bool = False,
 ) -> ConsentSheet:
     """The consent sheet of a study, with a dry run if data is given. None of the data is sent."""
     with desk.study(address) as (desk, client, opened):
         opened = check_names(opened, desk.home, desk.owner, client)
     contribution = None
     if location is not None:
-        contribution = _read(desk, opened.manifest, location)
+        contribution = _read(desk, opened.manifest, location, strict)
     return _sheet(desk, address, opened, desk.home.policy(), contribution, data_set)
 
 
-def _read(desk: Desk, manifest: Manifest, location: DataLocation) -> Contribution:
-    return read_contribution(location, manifest, desk.home.ledger.key(), spool=desk.home.path)
+def _read(desk: Desk, manifest: Manifest, location: DataLocation, strict: bool) -> Contribution:
+    key, spool = desk.home.ledger.key(), desk.home.path
+    return read_contribution(location, manifest, key, spool=spool, strict=strict)
 
 
 def _sheet(
@@ -250,7 +256,12 @@ class Prepared:
 
 
 def prepare_join(
-    desk: Desk, address: StudyAddress, location: DataLocation, data_set: str | None = None
+    desk: Desk,
+    address: StudyAddress,
+    location: DataLocation,
+    data_set: str | None = None,
+    *,
+    strict: bool = False,
 ) -> Prepared:
     """Do everything that a join needs except consent: verify the study, read the data and encode it.
 
@@ -261,7 +272,8 @@ def prepare_join(
             for the rounds of a chain.
         NotAllowedError: the study names its owners, and this owner is not among them.
         AuthenticationError: a key in the manifest is enrolled under another name.
-        InputError: the data does not fit the study.
+        InputError: the columns of the data do not fit the study; if `strict`, also a value that does not
+            fit. Otherwise no value decides whether there is a share.
     """
     with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
@@ -271,7 +283,7 @@ def prepare_join(
     named = data_set or policy.dataset
     if named is not None:
         check_data_set(named)
-    contribution = _read(desk, opened.manifest, location)
+    contribution = _read(desk, opened.manifest, location, strict)
     sheet = _sheet(desk, address, opened, policy, contribution, named)
     if sheet.chain is not None:
         sheet.chain.check()

@@ -80,9 +80,20 @@ class DryRun:
             "records_clipped": report.clipped,
             "notes": list(self.notes),
             "features": [
-                {"name": feature.name, "column": column, "missing": missing, "out_of_bounds": outside}
-                for feature, column, missing, outside in zip(
-                    manifest.features, self.columns, report.missing, report.out_of_bounds, strict=True
+                {
+                    "name": feature.name,
+                    "column": column,
+                    "missing": missing,
+                    "unusable": unusable,
+                    "out_of_bounds": outside,
+                }
+                for feature, column, missing, unusable, outside in zip(
+                    manifest.features,
+                    self.columns,
+                    report.missing,
+                    report.unusable,
+                    report.out_of_bounds,
+                    strict=True,
                 )
             ],
         }
@@ -296,9 +307,13 @@ class ConsentSheet:
             if manifest.missing == "reject"
             else "a missing value is replaced by the feature's centre; every record counts"
         )
+        unusable = (
+            "a value that its feature does not take, such as text in a number or an unlisted level, is"
+            " replaced by the feature's centre"
+        )
         norm = decimal_text(manifest.clip_norm)
         d, release = manifest.figures.encoded_features, manifest.rules
-        rules = [missing, f"values are clipped to the bounds and scaled ({manifest.scaling})"]
+        rules = [missing, unusable, f"values are clipped to the bounds and scaled ({manifest.scaling})"]
         if release.of_pairs:
             rules.append(
                 f"the difference within each pair is clipped to norm {norm}; the largest possible is 2·√{d}"

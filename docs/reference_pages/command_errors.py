@@ -282,17 +282,9 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "The proxy contradicts a receipt that it signed.",
         "Keep both as evidence, and tell the data user and the other owners.",
     ),
-    "record-bound": (
-        "The norm of an encoded record is above the bound.",
-        "Report this error. Nothing was sent.",
-    ),
     "record-count": (
         "The draft does not allow the number of records in the demo.",
         "Change `min_records` or `max_records` in the draft, or the number of records.",
-    ),
-    "record-negative": (
-        "A record has a negative value, although the study allows none.",
-        "Correct the data, or ask for a study without `nonnegative`.",
     ),
     "release-implausible": (
         "Correct shares cannot lead to this release.",

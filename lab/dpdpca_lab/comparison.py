@@ -46,7 +46,7 @@ COMPARED: tuple[tuple[str, str, Directions], ...] = (
     ("gaussian", "(ε, δ)", additive_directions(Gaussian)),
     ("power method", "(ε, δ)", _power),
     ("mod-sulq", "(about ε/36, δ)", additive_directions(ModSulq)),
-    ("laplace", "pure ε", additive_directions(Laplace)),
+    ("laplace", "(ε, δ)", additive_directions(Laplace)),
     ("ppca, sequential", "pure ε, idealised arithmetic", _exponential),
     ("wishart (SN)", "none", additive_directions(Wishart)),
 )

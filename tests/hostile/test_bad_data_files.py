@@ -240,7 +240,7 @@ def test_one_feature(tmp_path: Path, make_manifest: MakeManifest) -> None:
 
 def refused(data: Path | str, manifest: Manifest, words: str, query: str | None = None) -> None:
     with pytest.raises(InputError, match=words) as caught:
-        read_contribution(DataLocation(str(data), query), manifest, KEY)
+        read_contribution(DataLocation(str(data), query), manifest, KEY, strict=True)
     sentence = str(caught.value)
     assert "\n" not in sentence
     assert SECRET not in sentence

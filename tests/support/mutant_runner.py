@@ -1,7 +1,8 @@
 """Runs a module's own tests against mutants of it: `python tests/support/mutant_runner.py AREA COUNT FILE`.
 
-All happens on a copy of the protocol's folder that stands before the installed one. The interpreter loads
-what is not ours once; each mutant gets a fork of it, which loads the copy anew. FILE takes what came out.
+All happens on a copy of the folder that holds the module, which stands before the installed one. The
+interpreter loads what is not ours once; each mutant gets a fork of it, which loads the copy anew. FILE takes
+what came out.
 """
 
 import ast
@@ -14,7 +15,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from hypothesis import Phase, settings
 from mutants import Mutant, mutants_of, sampled
 
 ROOT = Path(__file__).parents[2]
+CORE = "protocol/dpdpca_protocol"
 SEED = 1
 _MEMORY_BYTES = 6 * 2**30
 
@@ -32,7 +34,7 @@ class Target:
     """A module of the protocol, the tests that it answers to, and what of it is meant.
 
     Attributes:
-        file: below dpdpca_protocol.
+        file: below CORE.
         tests: files below tests, those that find most first.
         but: functions and constants left alone, for they decide on how fast and not on what.
     """
@@ -91,14 +93,16 @@ class Outcome:
 
 
 class Bench:
-    """A copy of the protocol's folder, and forks that test what is in it."""
+    """A copy of some folders with packages, and forks that test what is in it. Files are named below ROOT."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wings: Sequence[str] = ("protocol",)) -> None:
         self._folder = folder
-        shutil.copytree(ROOT / "protocol", folder / "protocol", ignore=shutil.ignore_patterns("__pycache__"))
-        sys.path.insert(0, str(folder / "protocol"))
+        for wing in wings:
+            shutil.copytree(ROOT / wing, folder / wing, ignore=shutil.ignore_patterns("__pycache__"))
+        copies = [str(folder / wing) for wing in wings]
+        sys.path[:0] = copies
         # Processes that tests start find the copy too.
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder / "protocol"), str(ROOT / "tests/support")])
+        os.environ["PYTHONPATH"] = os.pathsep.join([*copies, str(ROOT / "tests/support")])
         _load_what_is_not_ours(folder)
         # The same examples each time; shrinking a failure is of no use here.
         settings.register_profile(
@@ -139,7 +143,7 @@ class Bench:
         return status
 
     def _path(self, file: str) -> Path:
-        return self._folder / "protocol/dpdpca_protocol" / file
+        return self._folder / file
 
     def log(self) -> str:
         return (self._folder / "log").read_text()
@@ -171,11 +175,11 @@ def _load_what_is_not_ours(folder: Path) -> None:
 def outcomes(bench: Bench, area: str, count: int, seed: int = SEED) -> list[Outcome]:
     """Of `count` mutants of an area. Raises RuntimeError where the tests fail without any."""
     targets = {target.file: target for target in AREAS[area]}
-    sources = {file: bench.source(file) for file in targets}
+    sources = {file: bench.source(f"{CORE}/{file}") for file in targets}
     limits: dict[tuple[str, ...], int] = {}
     for target in targets.values():
         # As mutants are written, so that what the tests find in them is not the way of writing.
-        bench.put(target.file, ast.unparse(ast.parse(sources[target.file])))
+        bench.put(f"{CORE}/{target.file}", ast.unparse(ast.parse(sources[target.file])))
         if target.tests not in limits:
             start = time.monotonic()
             if bench.run(target.tests, 120, compiled=True) != 0:
@@ -193,9 +197,9 @@ def outcomes(bench: Bench, area: str, count: int, seed: int = SEED) -> list[Outc
 
 def _outcome(bench: Bench, target: Target, source: str, mutant: Mutant, limit: int) -> Outcome:
     start = time.monotonic()
-    bench.put(target.file, mutant.source)
+    bench.put(f"{CORE}/{target.file}", mutant.source)
     status = bench.run(target.tests, limit)
-    bench.put(target.file, source)
+    bench.put(f"{CORE}/{target.file}", source)
     by_time = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGALRM, signal.SIGXCPU)
     outcome = Outcome(
         target.file,

@@ -11,7 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.records.columns import (
+    Unusable,
+    levels_of,
+    numbers_of,
+    pick_columns,
+    read_levels,
+    read_numbers,
+)
 from dpdpca_protocol.terms.features import Feature
 
 AGE = Feature("age", "numeric", Fraction(0), Fraction(100))
@@ -130,3 +137,38 @@ def test_an_unknown_level_is_an_error_that_repeats_nothing(value: object) -> Non
     ) as caught:
         levels_of(objects(["A", value]), BLOOD)
     assert caught.value.slug == "unknown-level"
+
+
+@pytest.mark.parametrize(
+    ("column", "numbers", "unusable"),
+    [
+        (objects([1.5, "2", None, [2], b"", "x"]), [1.5, None, None, None, None, None], [1, 3, 5]),
+        (np.array(["1", " ", "x"]), [None] * 3, [0, 2]),
+        (np.array([1, "NaT", 2], dtype="datetime64[s]"), [None] * 3, [0, 2]),
+        (np.array([1j, math.nan]), [None] * 2, [0]),
+        (np.ma.masked_array(objects(["x", "y"]), mask=[True, False]), [None] * 2, [1]),
+        (objects([Unusable("a value of type map"), 3, math.nan]), [None, 3.0, None], [0]),
+    ],
+)
+def test_any_column_is_read_as_numbers(
+    column: NDArray[Any], numbers: list[float | None], unusable: list[int]
+) -> None:
+    found, marks = read_numbers(column)
+    assert [None if math.isnan(x) else x for x in found.tolist()] == numbers
+    assert np.flatnonzero(marks).tolist() == unusable
+
+
+def test_any_column_is_read_as_levels() -> None:
+    column = objects(["A", "C", None, [2], {}, " ", 3, Unusable("a value of type map"), math.nan, "C", 2j])
+    positions, marks = read_levels(column, BLOOD.levels)
+    assert positions.tolist() == [0, -1, -1, -1, -1, -1, 2, -1, -1, -1, -1]
+    assert np.flatnonzero(marks).tolist() == [1, 3, 4, 7, 9, 10]
+    times = np.array([1, "NaT"], dtype="datetime64[s]")
+    positions, marks = read_levels(times, BLOOD.levels)
+    assert (positions.tolist(), marks.tolist()) == ([-1, -1], [True, False])
+
+
+def test_what_a_reader_put_in_place_of_a_value_is_named_with_the_readers_advice() -> None:
+    with pytest.raises(InputError, match="holds text in record 1") as caught:
+        numbers_of(objects([Unusable("text", "add --decimal ,")]), AGE)
+    assert caught.value.next_step == "add --decimal ,"

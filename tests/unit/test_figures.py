@@ -105,13 +105,19 @@ def named(terms: Terms, mechanism: str) -> Figures:
 
 
 def test_what_each_mechanism_is_worth_in_a_release() -> None:
-    """The whole δ: a pure mechanism keeps one for mask and re-randomisation, and only where these are."""
+    """The whole δ. Laplace noise has that of its tails, and that of a mask where there is one."""
     ours = figures_of(MASKED)
     assert (ours.guarantee.epsilon, ours.guarantee.delta) == (MASKED.epsilon, MASKED.delta)
     joint = figures_of(JOINT)
     assert (joint.guarantee.epsilon, joint.guarantee.delta) == (JOINT.epsilon, JOINT.delta)
-    assert named(JOINT, "laplace").guarantee.is_pure
-    assert named(JOINT, "laplace").guarantee.epsilon == 1
+    flat = named(JOINT, "laplace")
+    assert flat.guarantee.epsilon == 1
+    assert flat.guarantee.delta == flat.delta_tails
+    # (2 + e)·2⁻⁸⁰, by Euler's number to 30 places
+    euler = Fraction("2.718281828459045235360287471352")
+    assert 0 < flat.guarantee.delta * 2**80 - (2 + euler) < Fraction(1, 10**28)
+    assert flat.guarantee.delta < JOINT.delta
+    assert flat.event.extra_delta == flat.delta_tails
     veiled = named(MASKED, "laplace")
     assert not veiled.guarantee.is_pure
     assert veiled.guarantee.epsilon == 1

@@ -1,7 +1,9 @@
 """The chain of a ledger: what it adds up to, and what may not stand in it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from ledger_world import BUDGET, KEY_CHECK, LATER, NOW, content, lines, new_ledger, pay, receipt, study
@@ -13,6 +15,8 @@ from dpdpca_owner.accounts.entries import FIRST, Batch, Entry
 from dpdpca_owner.accounts.ledger import Ledger
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, MessageError, PolicyError, UsageError
 from dpdpca_protocol.wire.identifiers import Digest
+
+VECTORS = Path(__file__).resolve().parents[1] / "vectors"
 
 
 def full_ledger() -> Ledger:
@@ -139,6 +143,8 @@ def test_what_may_not_come_next_is_refused_and_nothing_moves(make: Callable[[Led
         lambda body: body.replace(b'"version":1', b'"extra":0,"version":1'),
         lambda body: body.replace(b"00:00:00Z", b"00:00:00+"),
         lambda body: body.replace(b'"index":', b'"index":-'),
+        lambda body: body.replace(b'"random":"', b'"random":"00'),
+        lambda body: body.replace(b'"random":"', b'"random":null,"x":"'),
         lambda body: b" " + body,
         lambda body: body[:-1],
     ],
@@ -248,3 +254,48 @@ def _merge(ledger: Ledger, into: str, merged: str) -> Entry:
     batch = Batch(len(ledger.entries), ledger.last, NOW)
     batch.add("merge", {"data_set": into, "merged": merged})
     return batch.entries[0]
+
+
+# What others learn from a head
+
+
+def test_a_head_tells_nobody_what_was_booked_since_an_earlier_head() -> None:
+    """Whoever knows a head, the time and every member of what may follow computes the next head, or not."""
+    ledger = new_ledger()
+    guess = Ledger.parse(lines(ledger))
+    booked, guessed = pay(ledger, 1), pay(guess, 1)
+    assert [entry.detail for entry in booked] == [entry.detail for entry in guessed]
+    assert ledger.last != guess.last
+    assert head_without_random(booked) == head_without_random(guessed)  # it did confirm the guess
+    randoms = [entry.random for entry in full_ledger().entries]
+    assert None not in randoms
+    assert len(set(randoms)) == len(randoms)
+
+
+def head_without_random(entries: list[Entry]) -> Digest:
+    """What the head would be if the entries were those of the first version."""
+    head = entries[0].previous
+    for entry in entries:
+        head = replace(entry, previous=head, random=None).digest
+    return head
+
+
+def test_a_ledger_that_the_first_version_wrote_is_read_on() -> None:
+    written = (VECTORS / "ledger_0001.jsonl").read_bytes()
+    ledger = Ledger.parse(written)
+    assert lines(ledger) == written
+    assert {entry.random for entry in ledger.entries} == {None}
+    tenth = Fraction(1, 10)
+    assert [(spend.state, spend.charge.cost.rho, spend.data_set) for spend in ledger.spends] == [
+        (SpendState.COMMITTED, tenth, "data-41f5f9de"),
+        (SpendState.WITHDRAWN, tenth, "data-41f5f9de"),
+        (SpendState.RESERVED, tenth, "data-ac22711b"),
+        (SpendState.RESERVED, tenth, "patients"),
+    ]
+    assert ledger.data_sets == ("data-41f5f9de", "patients")
+    assert ledger.live_rho == Fraction(7, 20)
+    pay(ledger, 5)
+    again = Ledger.parse(lines(ledger))
+    assert again.live_rho == Fraction(7, 20) + tenth
+    assert lines(again).startswith(written)
+    assert again.entries[-1].random is not None

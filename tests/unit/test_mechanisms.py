@@ -153,6 +153,7 @@ def test_events_are_what_dp_accounting_and_opendp_say() -> None:
             assert measurement.map(distance) == pytest.approx(float(event.pure_epsilon), rel=1e-9)
             assert accountant.get_epsilon(1e-12) == pytest.approx(float(event.pure_epsilon), rel=1e-3)
             assert event.rho == event.pure_epsilon**2 / 2
+        assert event.extra_delta == delta_of_tails(fitted.guarantee.epsilon)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

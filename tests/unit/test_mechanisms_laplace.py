@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from itertools import product
 from typing import Any
@@ -13,9 +14,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.privacy.accounting import MAX_NOISE_DRAWS, delta_of_tails
 from dpdpca_protocol.privacy.mechanisms import Laplace, Quantity, Setting
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
 from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
+from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES
 
 K = 10**8
 
@@ -131,3 +134,45 @@ def test_draws_are_python_integers() -> None:
 def test_what_the_sampler_cannot_do_is_refused(scale: Fraction, count: int) -> None:
     with pytest.raises(UsageError):
         discrete_laplace(scale, count)
+
+
+def least_to_saturate(scale: Decimal) -> Decimal:
+    """The chance of a draw at or beyond 84 scales, which is where the sampler's range may end."""
+    with localcontext(prec=60):
+        ratio = (-1 / scale).exp()
+        return 2 * (-Decimal(84)).exp() / (1 + ratio)
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "1", "10", "30"])
+@pytest.mark.parametrize("scale", ["0.01", "1", "1000", "109802048057794950"])  # the last is 2⁶³/84
+def test_the_stated_delta_covers_the_draws_that_end_at_64_bits(scale: str, epsilon: str) -> None:
+    """By decimals of 60 digits: (1 + e^ε)·η, with 2·2⁻⁸⁰ for re-randomisation where there are fewer draws."""
+    with localcontext(prec=60):
+        tail, grown = least_to_saturate(Decimal(scale)), Decimal(epsilon).exp()
+        assert tail <= 2 * (-Decimal(84)).exp() < Decimal(2) ** -120
+        stated = (2 + grown) * Decimal(2) ** -80
+        assert (1 + grown) * MAX_NOISE_DRAWS * tail < stated
+        masked = MAX_ENCODED_FEATURES * (MAX_ENCODED_FEATURES + 1) // 2
+        assert (1 + grown) * masked * tail + 2 * Decimal(2) ** -80 < stated
+        told = delta_of_tails(Fraction(epsilon))
+        assert stated <= Decimal(told.numerator) / told.denominator <= stated * (1 + Decimal(2) ** -100)
+
+
+@pytest.mark.parametrize("limit", [3, 8, 20])
+def test_noise_that_saturates_before_it_is_added_is_not_pure_but_nearly(limit: int) -> None:
+    """Exact laws of sum + noise for the sums 0 and 1 at b = 1, with a limit that is small enough to show."""
+    p = Fraction(math.exp(-1)).limit_denominator(10**12)
+    mass = (1 - p) / (1 + p)
+    law = {x: mass * p ** abs(x) for x in range(-limit + 1, limit)}
+    law |= dict.fromkeys((-limit, limit), p**limit / (1 + p))
+    assert sum(law.values()) == 1
+    above = [law.get(x - 1, Fraction(0)) - law.get(x, Fraction(0)) / p for x in range(-limit, limit + 2)]
+    needed = sum(excess for excess in above if excess > 0)
+    tail = 2 * p**limit / (1 + p)
+    assert 0 < needed <= (1 + 1 / p) * tail
+
+
+def test_a_manifest_states_the_delta_of_laplace_noise_also_in_flat_studies() -> None:
+    fitted = Laplace.calibrated(Setting(Quantity.JOINT, 3, K, Fraction(1), Fraction(1, 10**6), Fraction(K)))
+    assert fitted.guarantee.delta == fitted.event.extra_delta == delta_of_tails(Fraction(1))
+    assert not fitted.guarantee.is_pure

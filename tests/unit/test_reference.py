@@ -4,6 +4,7 @@ The loops below are written from docs/spec.md and share nothing with the product
 """
 
 from collections.abc import Sequence
+from datetime import date, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -24,7 +25,7 @@ from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.pairing import KeyStream, shuffled
-from dpdpca_protocol.reference import run_study
+from dpdpca_protocol.reference import Released, run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED, Cipher, Paillier
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
@@ -107,14 +108,16 @@ def plain_sums(manifest: Manifest, columns: dict[str, Any], randomness: Seeded) 
     return [len(rows), *norm_bins(bound, rows), *norm_bins(2 * bound, y), *sums, *octaves]
 
 
-def expected(manifest: Manifest, randomness: Seeded, noise: Samplers) -> Any:
+def expected(
+    manifest: Manifest, randomness: Seeded, noise: Samplers, owners: Sequence[dict[str, Any]] = OWNERS
+) -> Any:
     """The release by sections 8 and 9, the mask left out."""
     figures = manifest.figures
     totals = [
-        sum(parts) for parts in zip(*(plain_sums(manifest, o, randomness) for o in OWNERS), strict=True)
+        sum(parts) for parts in zip(*(plain_sums(manifest, o, randomness) for o in owners), strict=True)
     ]
     if isinstance(figures.mechanism, SharedGaussian):
-        parts = [list(figures.mechanism.share(noise)) for _ in OWNERS]
+        parts = [list(figures.mechanism.share(noise)) for _ in owners]
         drawn = [sum(each) for each in zip(*parts, strict=True)]
     else:
         drawn = figures.mechanism.draw(totals[0], noise)
@@ -145,6 +148,11 @@ def test_a_study_releases_the_sums_that_loops_find(
     manifest: Manifest, cipher: Cipher[Any], noise: Samplers
 ) -> None:
     released = run_study(manifest, OWNERS, Seeded(5), noise, cipher)
+    assert plain(manifest, released) == expected(manifest, Seeded(5), noise)
+
+
+def plain(manifest: Manifest, released: Released) -> Any:
+    """A release in the form of `expected`."""
     found: Any
     if isinstance(released, NoisyScatter):
         sums = None if released.sum is None else list(released.sum)
@@ -153,7 +161,47 @@ def test_a_study_releases_the_sums_that_loops_find(
     else:
         assert list(released) == [block.name for block in manifest.figures.blocks]
         found = [value for values in released.values() for value in values]
-    assert found == expected(manifest, Seeded(5), noise)
+    return found
+
+
+NO_NUMBERS: list[Any] = ["old", "1,5", b"\xff", [1], 2j, date(2020, 1, 1), timedelta(1)]
+NO_LEVELS: list[Any] = ["z", 7, "X", b"\xff", {"x"}, 2j, datetime(2020, 1, 1)]
+CENTRE = {"a": 8, "b": 0.25, "c": None}
+
+
+def spoilt(columns: dict[str, Any], seed: int, missing: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The records with values that no feature takes, and the same with the centre in their place."""
+    source = Seeded(seed)
+    rows = [
+        dict(zip("abc", row, strict=True)) for row in zip(*(columns[name] for name in "abc"), strict=True)
+    ]
+    counted = [dict(row) for row in rows]
+    for row, other in zip(rows, counted, strict=True):
+        for name in "abc":
+            if source.below(3) == 0:
+                odd = NO_LEVELS if name == "c" else NO_NUMBERS
+                row[name], other[name] = odd[source.below(len(odd))], CENTRE[name]
+    if missing == "reject":
+        kept = [place for place, row in enumerate(rows) if row["c"] is not None]
+        counted = [counted[place] for place in kept]
+    assert counted
+    return tuple({name: [row[name] for row in each] for name in "abc"} for each in (rows, counted))  # type: ignore[return-value]  # two of them
+
+
+@pytest.mark.parametrize("missing", ["midpoint", "reject"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_value_that_no_feature_takes_counts_as_the_centre(
+    make_manifest: MakeManifest, kind: str, missing: str
+) -> None:
+    """Also where records with a missing value are dropped: N and all sums are those of the filled records."""
+    if missing == "reject" and kind in ("pairs", "pre-study"):
+        missing = "midpoint"  # records are paired only where every record counts
+    manifest = make_manifest(**KINDS[kind] | {"missing": missing})
+    owners = [spoilt(columns, seed, missing) for seed, columns in enumerate(OWNERS[:2])]
+    released = run_study(manifest, [rows for rows, _ in owners], Seeded(5), STEPS, UNENCRYPTED)
+    assert plain(manifest, released) == expected(
+        manifest, Seeded(5), STEPS, [counted for _, counted in owners]
+    )
 
 
 def test_noise_changes_every_number_but_the_count(manifest: Manifest) -> None:

@@ -72,13 +72,28 @@ def test_one_release_has_one_draw_and_another_release_another() -> None:
         (b"key", [b"one", b"two"]),
         (b"key", [b"onetwo"]),
         (b"key", [b"one", b"tw0"]),
-        (b"kez", [b"one"]),
+        (b"kez", [b"one", b"two"]),
     ]
     drawn = [with_second_noise(noisy, figures, own_samplers(*each))[0].scaled_scatter for each in given]
     assert len(set(drawn)) == len(given)
     again = with_second_noise(noisy, figures, own_samplers(*given[0]))[0].scaled_scatter
     assert again == drawn[0]
     assert with_second_noise(noisy, figures)[0] != with_second_noise(noisy, figures)[0]
+
+
+@pytest.mark.parametrize("terms", [JOINT, MASKED], ids=["joint", "masked"])
+def test_the_same_release_under_two_keys_has_two_draws(terms: Terms) -> None:
+    """What anybody could compute from the release alone would hide nothing."""
+    figures = figures_of(terms)
+    noisy = NoisyScatter(N, of(N * MOMENT - np.outer(SUM, SUM)), tuple(SUM) if terms is JOINT else None)
+    chunks = [b"one", b"two"]
+    drawn = [
+        with_second_noise(noisy, figures, own_samplers(key, chunks))[0] for key in (b"a" * 96, b"b" * 96)
+    ]
+    assert drawn[0].scaled_scatter != drawn[1].scaled_scatter
+    triangle = np.triu_indices(3)
+    one, other = (np.array(each.scaled_scatter, dtype=object)[triangle] for each in drawn)
+    assert not (one == other).any()
 
 
 def test_own_draws_have_the_law_of_others() -> None:

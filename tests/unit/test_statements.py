@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from dpdpca_protocol.privacy.accounting import delta_of_tails
+from dpdpca_protocol.privacy.mechanisms import Laplace
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.statements import DeltaParts, privacy_figures, privacy_statements
@@ -29,7 +30,7 @@ def test_our_noise_says_what_delta_is_made_of_and_what_is_never_used(terms: Term
     assert proved == "proved privacy: (ε, δ) = (1, 1e-09), replace-one (mechanism gaussian)"
     mask = "0" if terms is JOINT else f"{float(figures.delta_mask):.2g}"
     assert parts == (
-        f"of δ, 1e-09 covers the noise, {mask} the mask, and 3.9e-24 the redrawn tails and the "
+        f"of δ, 1e-09 covers the noise, {mask} the mask, and 3.9e-24 the tails of the noise and the "
         "re-randomisation"
     )
     assert re.fullmatch(
@@ -55,10 +56,8 @@ def test_the_parts_of_delta_add_up_to_what_is_proved(figures: Figures) -> None:
     assert parts.noise + parts.mask + parts.tails == figures.guarantee.delta
     assert parts.noise >= 0
     assert parts.mask == figures.delta_mask
-    if figures.guarantee.is_pure:
-        assert (parts.noise, parts.tails) == (Fraction(0), Fraction(0))
-    else:
-        assert parts.tails >= delta_of_tails(Fraction(0))
+    assert parts.noise == (0 if isinstance(figures.mechanism, Laplace) else figures.mechanism.setting.delta)
+    assert parts.tails == delta_of_tails(figures.guarantee.epsilon)
 
 
 def test_owners_who_draw_are_named() -> None:

@@ -19,7 +19,7 @@ _GRID = 2**160
 """Costs of studies are multiples of 1/_GRID, so that a sum of thousands of costs needs no more digits than a
 single cost."""
 OUTSIDE_SHARE = Fraction(1, 1024)
-"""Part of a budget's δ that is reserved for what ρ does not cover: redrawn tails, re-randomisation, masks."""
+"""Part of a budget's δ that is reserved for what ρ does not cover: tails, re-randomisation, masks."""
 
 _RATIONAL = re.compile(r"(0|[1-9][0-9]{0,1999})/([1-9][0-9]{0,1999})")
 
@@ -30,7 +30,7 @@ class Cost:
 
     Attributes:
         rho: exact ρ.
-        outside_delta: the total δ that ρ does not cover: masks, redrawn tails.
+        outside_delta: the total δ that ρ does not cover: masks and tails of the noise.
         releases: the number of releases.
         unproved: the number of releases whose ρ is not known, so `rho` and its guarantee leave them out. This
             version joins no such study. Ledgers of the first versions contain some, without proved privacy,

@@ -2,6 +2,9 @@
 
 This module only checks that an entry is well formed. `ledger.py` decides whether an entry may follow the
 others.
+
+Each entry has a random member that nobody else knows. Owners name the digest of their last entry in what they
+sign. Without the random member, a reader of two such digests could test guesses of the entries in between.
 """
 
 from collections.abc import Mapping
@@ -9,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.signing import FILE_FORMAT, check_members
+from dpdpca_protocol.wire.signing import FILE_FORMAT, check_members, hex_bytes
 
+_RANDOM_BYTES = 16
 _TAG = f"dpdpca/ledger/v{FILE_FORMAT}\x00".encode()
 _MEMBERS: dict[str, frozenset[str]] = {
     "ledger": frozenset({"id", "key"}),
@@ -35,13 +40,19 @@ _MEMBERS["found"] = _MEMBERS["reserve"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line. `previous` is the digest of the line before; for the first line it is all zeros."""
+    """One line.
+
+    Attributes:
+        previous: the digest of the line before; for the first line it is all zeros.
+        random: 16 random bytes; None in an entry of an earlier version.
+    """
 
     index: int
     previous: Digest
     time: str
     kind: str
     detail: Mapping[str, Any]
+    random: bytes | None
 
     @property
     def line(self) -> bytes:
@@ -53,6 +64,8 @@ class Entry:
             "previous": self.previous.hex(),
             "time": self.time,
         }
+        if self.random is not None:
+            body["random"] = self.random.hex()
         return canonical_json(body) + b"\n"
 
     @property
@@ -63,7 +76,9 @@ class Entry:
     def parse(cls, line: bytes) -> Self:
         """Raises MessageError unless `line`, without its newline, is an entry that this version writes."""
         body = parse_canonical(line)
-        check_members(body, "detail", "index", "kind", "previous", "time", formats=(FILE_FORMAT,))
+        check_members(
+            body, "detail", "index", "kind", "previous", "time", optional="random", formats=(FILE_FORMAT,)
+        )
         if type(body["index"]) is not int or body["index"] < 0:
             raise MessageError("malformed", "an entry's index must be a whole number, 0 or larger")
         if not isinstance(body["kind"], str) or body["kind"] not in _MEMBERS:
@@ -72,7 +87,9 @@ class Entry:
             kind = body["kind"]
             raise MessageError("malformed", f"an entry of kind '{kind}' has missing or unknown members")
         read_time(body["time"], "time")
-        return cls(body["index"], Digest.parse(body["previous"]), body["time"], body["kind"], body["detail"])
+        previous = Digest.parse(body["previous"])
+        random = hex_bytes(body["random"], _RANDOM_BYTES, "random") if "random" in body else None
+        return cls(body["index"], previous, body["time"], body["kind"], body["detail"], random)
 
 
 FIRST = Digest(bytes(32))
@@ -86,13 +103,15 @@ class Batch:
         count: number of entries in the chain.
         last: digest of its last entry; `FIRST` for an empty chain.
         time: RFC 3339 UTC, for all new entries.
+        randomness: the source of the random members.
     """
 
-    def __init__(self, count: int, last: Digest, time: str) -> None:
+    def __init__(self, count: int, last: Digest, time: str, randomness: Randomness = OS_RANDOMNESS) -> None:
         self.entries: list[Entry] = []
-        self._count, self._last, self._time = count, last, time
+        self._count, self._last, self._time, self._randomness = count, last, time, randomness
 
     def add(self, kind: str, detail: Mapping[str, Any]) -> None:
-        entry = Entry(self._count, self._last, self._time, kind, detail)
+        random = self._randomness.bytes(_RANDOM_BYTES)
+        entry = Entry(self._count, self._last, self._time, kind, detail, random)
         self.entries.append(entry)
         self._count, self._last = self._count + 1, entry.digest

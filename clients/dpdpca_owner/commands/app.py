@@ -17,6 +17,7 @@ from dpdpca_owner.commands.parts import (
     Home,
     Passphrase,
     Query,
+    Strict,
     UrlFile,
     find_home,
     locate,
@@ -158,6 +159,7 @@ def review(
     encoding: Encoding = None,
     decimal: Decimal = ".",
     dataset: Dataset = None,
+    strict: Strict = False,
     home: Home = None,
     ca_file: CaFile = None,
     passphrase_file: Passphrase = None,
@@ -170,7 +172,7 @@ def review(
     has_data = data is not None or query is not None or data_url_file is not None
     location = locate(data, query, data_url_file, encoding, decimal) if has_data else None
     desk = open_desk(home, ca_file, passphrase_file)
-    sheet = actions.review(desk, parse_address(address), location, dataset)
+    sheet = actions.review(desk, parse_address(address), location, dataset, strict=strict)
     if as_json:
         print_facts(True, sheet.to_json(), "")
     else:
@@ -208,6 +210,7 @@ def join(
     encoding: Encoding = None,
     decimal: Decimal = ".",
     dataset: Dataset = None,
+    strict: Strict = False,
     yes: Yes = False,
     home: Home = None,
     ca_file: CaFile = None,
@@ -222,7 +225,7 @@ def join(
 
     place, location = parse_address(address), locate(data, query, data_url_file, encoding, decimal)
     desk = open_desk(home, ca_file, passphrase_file)
-    prepared = actions.prepare_join(desk, place, location, dataset)
+    prepared = actions.prepare_join(desk, place, location, dataset, strict=strict)
     if not yes and not prepared.is_approved:
         show_sheet(prepared.sheet, make_console(err=True))
         need_terminal("consent")
@@ -243,6 +246,11 @@ def join(
         "records": report.accepted,
         "dropped": report.dropped,
         "clipped": report.clipped,
+        "unusable": {
+            feature.name: count
+            for feature, count in zip(prepared.manifest.features, report.unusable, strict=True)
+            if count
+        },
         "notes": list(prepared.contribution.notes),
         "sent_chunks": settled.sent_chunks,
         "sent_bytes": settled.sent_bytes,

@@ -78,16 +78,25 @@ def _show_features(manifest: Manifest, console: Console) -> None:
 def show_dry_run(dry_run: DryRun, manifest: Manifest, console: Console) -> None:
     report = dry_run.report
     table = Table(
-        "feature", "column", "missing", "out of bounds", title="Dry run on your data", title_justify="left"
+        "feature",
+        "column",
+        "missing",
+        "unusable",
+        "out of bounds",
+        title="Dry run on your data",
+        title_justify="left",
     )
-    rows = zip(manifest.features, dry_run.columns, report.missing, report.out_of_bounds, strict=True)
-    for feature, column, missing, outside in rows:
-        table.add_row(
-            Text(for_terminal(feature.name)),
-            Text(for_terminal(column)),
-            _share(missing, report.records),
-            _share(outside, report.records),
-        )
+    rows = zip(
+        manifest.features,
+        dry_run.columns,
+        report.missing,
+        report.unusable,
+        report.out_of_bounds,
+        strict=True,
+    )
+    for feature, column, *counts in rows:
+        shares = (_share(count, report.records) for count in counts)
+        table.add_row(Text(for_terminal(feature.name)), Text(for_terminal(column)), *shares)
     console.print(table)
     console.print(
         f"{report.records} records were read. {report.accepted} are used, and {report.dropped} are left"

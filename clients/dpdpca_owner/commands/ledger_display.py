@@ -87,6 +87,7 @@ def ledger_facts(ledger: Ledger, budget: Budget, data_set: str | None) -> dict[s
                 "time": entry.time,
                 "kind": entry.kind,
                 "detail": dict(entry.detail),
+                "random": None if entry.random is None else entry.random.hex(),
             }
             for entry in ledger.entries
         ],

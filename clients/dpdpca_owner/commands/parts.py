@@ -52,6 +52,15 @@ Dataset = Annotated[
         " in the policy, else the one in which the same records were booked before, else a new one.",
     ),
 ]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Stop at a value that its feature does not take, such as text in a number or an unlisted level,"
+        " in place of replacing it by the feature's centre. Then your records decide whether you join, and no"
+        " guarantee covers that.",
+    ),
+]
 
 
 def print_facts(as_json: bool, facts: dict[str, Any], text: str) -> None:

@@ -47,7 +47,6 @@ class _ArrowBatches(RecordSource):
         listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
         fields = [self._schema.field(position) for position in positions]
-        first_record = 0
         with self._reading():
             wanted = positions if listener is None else range(len(self.names))
             for arrays in self._batches(wanted, records):
@@ -55,10 +54,9 @@ class _ArrowBatches(RecordSource):
                     listener(arrays)
                     arrays = [arrays[position] for position in positions]
                 yield [
-                    from_arrow(array, feature, first_record, field)
+                    from_arrow(array, feature, field)
                     for array, feature, field in zip(arrays, features, fields, strict=True)
                 ]
-                first_record += len(arrays[0])
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -53,8 +53,10 @@ def read_contribution(
     key: bytes,
     on_records: Callable[[int], None] = lambda records: None,
     spool: Path | None = None,
+    *,
+    strict: bool = False,
 ) -> Contribution:
-    """Read and encode all records, in batches.
+    """Read and encode all records, in batches. Unless `strict`, no value of a record causes an error.
 
     Args:
         location: the owner's data.
@@ -63,11 +65,13 @@ def read_contribution(
         on_records: called with the number of records read so far.
         spool: folder for records that wait to be paired and do not fit into memory; None means the system's
             folder for temporary files.
+        strict: refuse a value that is text in a numeric feature, an unlisted level, or of another type.
 
     Raises:
-        InputError: the data does not fit the manifest, has no record that counts, or has too many.
+        InputError: columns do not fit the manifest, or no record counts, or there are too many; if `strict`,
+            also a value that does not fit.
     """
-    encoder = RecordEncoder(manifest)
+    encoder = RecordEncoder(manifest, strict=strict)
     sums = new_sums(manifest.figures)
     shuffle = None
     if isinstance(sums, BlockSums) and sums.has_pairs:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +25,7 @@ from dpdpca_owner.records.fingerprint import as_text
 from dpdpca_owner.records.matching import match_columns
 from dpdpca_owner.records.source import Listener, RecordSource
 from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.records.columns import MISSING_WORDS, Column, wrong_kind
+from dpdpca_protocol.records.columns import MISSING_WORDS, Column, Unusable
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_runtime.file_kinds import BEGINNING_BYTES, foreign_kind, is_binary
 from dpdpca_runtime.text import marked_encoding
@@ -48,6 +49,9 @@ _BLOCK_BYTES = 1 << 20
 _MISSING = pa.array(MISSING_WORDS)
 _TRUTH = {"true": "1", "false": "0"}
 """Truth values, in upper or lower case, and the numbers that stand for them in typed files."""
+_NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$"
+"""Matches what Arrow reads as a number."""
+_TEXT = Unusable("text", "leave the field empty if the value is missing; for decimal commas add --decimal ,")
 
 
 class CsvSource(RecordSource):
@@ -77,11 +81,11 @@ class CsvSource(RecordSource):
         records: int,
         listener: Listener | None = None,
     ) -> Iterator[list[Column]]:
-        first_record = 0
         columns = [f"{position}" for position in range(len(self.names))]
         wanted = [columns[position] for position in positions]
         included = wanted if listener is None else columns
-        types = dict.fromkeys(included, pa.binary()) | dict.fromkeys(wanted, pa.string())
+        # Bytes, because a field need not be valid text.
+        types = dict.fromkeys(included, pa.binary())
         try:
             with pa.input_stream(str(self._path), compression=self._compression) as file:
                 reader = pyarrow.csv.open_csv(
@@ -107,10 +111,9 @@ class CsvSource(RecordSource):
                             if listener is not None:
                                 listener([_with_points(column, self._decimal) for column in batch.columns])
                             yield [
-                                self._column(batch.column(name), feature, first_record)
+                                self._column(as_text(batch.column(name)), feature)
                                 for name, feature in zip(wanted, features, strict=True)
                             ]
-                            first_record += batch.num_rows
         except (pa.ArrowException, UnicodeError, OSError) as error:
             # Parsed from the message, because a handler of ours would be called by Arrow's reading thread.
             # That thread may outlive the interpreter and then crash the process.
@@ -124,11 +127,11 @@ class CsvSource(RecordSource):
                 ) from None
             raise self._damaged() if isinstance(error, OSError) else self._not_text() from error
 
-    def _column(self, texts: pa.Array, feature: Feature, first_record: int) -> Column:
+    def _column(self, texts: pa.Array, feature: Feature) -> Column:
         if feature.is_categorical:
             levels: list[str] = texts.to_pylist()
             return levels
-        return _numbers(texts, feature, first_record, self._decimal)
+        return _numbers(texts, self._decimal)
 
     def _beginning(self) -> bytes:
         try:
@@ -240,25 +243,28 @@ def _has(names: Sequence[str], feature: Feature) -> bool:
     return True
 
 
-def _numbers(texts: pa.Array, feature: Feature, first_record: int, decimal: str) -> NDArray[np.float64]:
+def _numbers(texts: pa.Array, decimal: str) -> NDArray[Any]:
+    """The numbers of a column of texts: NaN for missing ones, and `Unusable` for what is no number."""
     trimmed = pc.utf8_trim_whitespace(texts)
     lower = pc.utf8_lower(trimmed)
     missing = pc.is_in(lower, value_set=_MISSING)
-    trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
+    trimmed = pc.if_else(missing, pa.scalar(None, trimmed.type), trimmed)
     for word, number in _TRUTH.items():
         trimmed = pc.if_else(pc.equal(lower, word), number, trimmed)
     if decimal == ",":
         # A point is then invalid: it is no decimal sign, and it is not taken for a thousands separator.
         trimmed = pc.replace_substring(pc.replace_substring(trimmed, ".", "?"), ",", ".")
-    bad = _first_bad(trimmed)
-    if bad is not None:
-        raise wrong_kind(
-            feature,
-            "text",
-            first_record + bad + 1,
-            "leave the field empty if the value is missing; for decimal commas add --decimal ,",
-        )
-    return np.asarray(trimmed.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    with suppress(pa.ArrowInvalid):
+        return _doubles(trimmed)
+    is_number = pc.fill_null(pc.match_substring_regex(trimmed, _NUMBER), True)
+    numbers: NDArray[Any] = _doubles(pc.if_else(is_number, trimmed, pa.scalar(None, trimmed.type)))
+    numbers = numbers.astype(object)
+    numbers[~is_number.to_numpy(zero_copy_only=False)] = _TEXT
+    return numbers
+
+
+def _doubles(texts: pa.Array) -> NDArray[np.float64]:
+    return np.asarray(texts.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
 
 
 def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
@@ -271,25 +277,3 @@ def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
         return texts
     texts = as_text(texts)
     return pc.replace_substring_regex(texts, r"^(\s*[+-]?[0-9]*),([0-9]+([eE][+-]?[0-9]+)?\s*)$", r"\1.\2")
-
-
-def _first_bad(texts: pa.Array) -> int | None:
-    """Position of the first text that is not a number, found by bisection."""
-    if _all_numbers(texts):
-        return None
-    start, length = 0, len(texts)
-    while length > 1:
-        half = length // 2
-        if _all_numbers(texts.slice(start, half)):
-            start, length = start + half, length - half
-        else:
-            length = half
-    return start
-
-
-def _all_numbers(texts: pa.Array) -> bool:
-    try:
-        texts.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True

@@ -42,6 +42,12 @@ def notes_on(
     elif any(report.missing):
         missing = _counted(sum(report.missing), "missing value")
         notes.append(f"{missing} replaced by the centre of the feature")
+    if any(report.unusable):
+        unusable = _counted(sum(report.unusable), "value")
+        notes.append(
+            f"{unusable} replaced by the centre of the feature, because they are text in a number or an"
+            f" unlisted level: {_by_feature(manifest, report)}; --strict would stop at the first one"
+        )
     if report.accepted == 1:
         notes.append(
             "there is only one record: nothing but the noise and the records of other owners hides it in the"
@@ -68,6 +74,13 @@ def _constant(manifest: Manifest, moments: SecondMoments) -> list[str]:
         return []
     rest = f" and {len(constant) - _SHOWN} more" if len(constant) > _SHOWN else ""
     return [f"features with the same value in every record: {', '.join(constant[:_SHOWN])}{rest}"]
+
+
+def _by_feature(manifest: Manifest, report: BatchReport) -> str:
+    counts = zip(manifest.features, report.unusable, strict=True)
+    found = [f"{count} in '{feature.name}'" for feature, count in counts if count]
+    rest = f" and others in {len(found) - _SHOWN} more features" if len(found) > _SHOWN else ""
+    return ", ".join(found[:_SHOWN]) + rest
 
 
 def _counted(count: int, what: str) -> str:

@@ -34,8 +34,7 @@ def read_batches(
     """The features' columns by name, batch by batch. `listener` receives all columns of each batch.
 
     Raises:
-        InputError: a column is missing or occurs twice, a value is not a number, or the source is damaged or
-            empty.
+        InputError: a column is missing or occurs twice, or the source is damaged or empty.
     """
     positions = match_columns(source.names, features)
     width = len(features) if listener is None else max(len(features), len(source.names))

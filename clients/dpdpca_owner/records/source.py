@@ -51,11 +51,11 @@ class RecordSource(ABC):
     ) -> Iterator[list[Column]]:
         """The columns at `positions`, one for each feature, in batches of about `records` records or fewer.
 
-        If there is a listener, all other columns are read for it too. The values of these other columns never
-        cause an error.
+        A value that does not fit its feature's kind is passed on as it is, or as `Unusable`. If there is a
+        listener, all other columns are read for it too. No value causes an error.
 
         Raises:
-            InputError: a value does not fit its feature's kind, or the source is damaged.
+            InputError: the source is damaged.
         """
 
 

@@ -304,11 +304,7 @@ def claim_of_numbers(manifest: Manifest) -> str:
 
 def _promised(manifest: Manifest) -> str:
     guarantee, alone = result_guarantee(manifest), manifest.figures.guarantee
-    strength = (
-        f"pure {float(guarantee.epsilon):.6g}"
-        if guarantee.is_pure
-        else f"({float(guarantee.epsilon):.6g}, {float(guarantee.delta):.3g})"
-    )
+    strength = f"({float(guarantee.epsilon):.6g}, {float(guarantee.delta):.3g})"
     total = ""
     if manifest.rho_share < 1:
         total = (

@@ -205,10 +205,8 @@ def _as_arrow(table: Any) -> pa.Table | pa.RecordBatch | None:
 
 
 def _from_arrow(values: pa.Array | pa.ChunkedArray, feature: Feature, field: pa.Field | None) -> Column:
-    parts, first_record = [], 0
-    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
-        parts.append(from_arrow(chunk, feature, first_record, field))
-        first_record += len(chunk)
+    chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+    parts = [from_arrow(chunk, feature, field) for chunk in chunks]
     if parts and all(isinstance(part, np.ndarray) for part in parts):
         return np.concatenate(parts)
     return list(chain.from_iterable(parts))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpdpca_lab.mechanisms.published import Published
+from dpdpca_protocol.privacy.accounting import delta_of_tails
 from dpdpca_protocol.privacy.mechanisms import Guarantee, Laplace, Quantity, Setting
 from dpdpca_protocol.privacy.mechanisms.laplace import l1_sensitivity
 
@@ -31,6 +32,6 @@ class PublishedLaplace(Published, Laplace):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Pure ε = D₁/b, exact except for the rounding of D₁."""
+        """ε = D₁/b, exact except for the rounding of D₁, with the δ of draws that end at 64 bits."""
         epsilon = l1_sensitivity(self.setting) / self.scale
-        return Guarantee(epsilon, Fraction(0), self.basis, self.assumptions)
+        return Guarantee(epsilon, delta_of_tails(epsilon), self.basis, self.assumptions)

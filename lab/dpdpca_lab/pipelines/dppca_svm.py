@@ -22,7 +22,7 @@ from dpdpca_protocol.result.components import settle_signs
 from dpdpca_user.estimator import ParameterError, check_numbers, positive_parameter
 
 _UNUSED_DELTA = Fraction(1, 2**40)
-"""Laplace noise spends no δ, but a setting must have one."""
+"""Laplace noise spends none of it, but a setting must have one."""
 
 
 class DPPCASVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped

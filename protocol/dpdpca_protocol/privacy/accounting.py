@@ -119,7 +119,7 @@ def rho_of_shares(shares: int, least_variance: Fraction, coordinates: int) -> Fr
 
 
 def delta_of_tails(epsilon: Fraction) -> Fraction:
-    """(2 + e^ε)·2⁻⁸⁰, rounded up, at most 1: the δ for redrawn tails and re-randomisation from a pool.
+    """(2 + e^ε)·2⁻⁸⁰, rounded up, at most 1: the δ for tails of the noise and re-randomisation from a pool.
 
     Source: docs/claims.md, C3 and C5.
     """

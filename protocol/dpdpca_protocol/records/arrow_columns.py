@@ -1,48 +1,42 @@
 """Reads Arrow arrays as columns.
 
 The meaning of a value does not depend on how it is stored. Dictionaries, runs, views and the two extension
-types for plain values (booleans in a byte, UUIDs) are decoded first. All other types are refused by name,
-before any value becomes a Python object: Arrow cannot convert every value.
+types for plain values (booleans in a byte, UUIDs) are decoded first. Of all other types only the name is
+read, because Arrow cannot convert every value to a Python object.
 """
 
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dpdpca_protocol.records.columns import Column, wrong_kind
+from dpdpca_protocol.records.columns import Column, Unusable
 from dpdpca_protocol.terms.features import Feature
 
 _EXTENSION = b"ARROW:extension:name"
 """The key in a field's metadata that names an extension type which this Arrow library does not know."""
 
 
-def from_arrow(
-    array: pa.Array, feature: Feature, first_record: int = 0, field: pa.Field | None = None
-) -> Column:
+def from_arrow(array: pa.Array, feature: Feature, field: pa.Field | None = None) -> Column:
     """Reads a typed Arrow array as the column of a feature.
 
     Args:
         array: of any type.
         feature: the feature of the column.
-        first_record: the position of the array's first value in all records, for messages.
         field: the Arrow field of the array. The field names extension types that only the writer of a file
             knows.
 
     Returns:
-        Float64 with NaN for null for a numeric feature; otherwise what `levels_of` reads.
-
-    Raises:
-        InputError: `not-a-number` or `not-a-level`, the values have a type that such a feature cannot have.
+        Float64 with NaN for null for a numeric feature; otherwise what `read_levels` reads. Values of a type
+        that such a feature cannot have are `Unusable`.
     """
     name = ((field.metadata if field is not None else None) or {}).get(_EXTENSION)
     kind = value_type(array.type)
     if name is not None or not _is_taken(kind, feature):
         said = f"type {name.decode(errors='replace')}" if name is not None else f"type {array.type}"
-        _refuse_present(array, feature, first_record, said)
-        return [None] * len(array)
+        other = Unusable(f"a value of {said}")
+        return [other if present else None for present in _is_present(array).to_pylist()]
     values = plain(array)
     if pa.types.is_date(kind):
         return values.to_numpy(zero_copy_only=False).astype("datetime64[D]")  # type: ignore[no-any-return]
@@ -67,9 +61,7 @@ def plain(array: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return plain(array.dictionary).take(array.indices)
     if pa.types.is_run_end_encoded(kind):
-        ends = array.run_ends.to_numpy(zero_copy_only=False)
-        runs = np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right")
-        return plain(array.values).take(pa.array(runs))
+        return plain(array.values).take(_runs(array))
     if pa.types.is_string_view(kind):
         return array.cast(pa.large_string())
     if pa.types.is_binary_view(kind):
@@ -122,8 +114,16 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _refuse_present(array: pa.Array, feature: Feature, first_record: int, said: str) -> None:
-    if array.null_count == len(array):
-        return
-    position = pc.index(array.is_valid(), True).as_py() if array.null_count else 0
-    raise wrong_kind(feature, f"a value of {said}", first_record + position + 1)
+def _runs(array: pa.RunEndEncodedArray) -> pa.Array:
+    """(n,) the run in which each value is."""
+    ends = array.run_ends.to_numpy(zero_copy_only=False)
+    return pa.array(np.searchsorted(ends, np.arange(array.offset, array.offset + len(array)), side="right"))
+
+
+def _is_present(array: pa.Array) -> pa.Array:
+    """(n,) booleans: whether each value is not null, also behind a dictionary and in runs."""
+    if pa.types.is_dictionary(array.type):
+        return _is_present(array.dictionary).take(array.indices).fill_null(False)
+    if pa.types.is_run_end_encoded(array.type):
+        return _is_present(array.values).take(_runs(array))
+    return array.is_valid()

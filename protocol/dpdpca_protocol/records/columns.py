@@ -2,14 +2,18 @@
 
 Only this module decides what is missing: NaN, NaT, both infinities, None, a masked entry, and a text that is
 empty or has only spaces. This module also decides what is a number: integers, reals, decimals and booleans. A
-level is a number, a text, a date or a UUID. Each level has one text, however it is stored. Columns of other
-types are refused, as are text in a numeric column and levels that the manifest does not list. Errors name the
-column, the type and the record's position. Errors never repeat a value.
+level is a number, a text, a date or a UUID. Each level has one text, however it is stored. Anything else is
+unusable: text in a numeric column, a level that the manifest does not list, and every value of another type.
+
+`read_numbers` and `read_levels` take any column and say which values are unusable. `numbers_of` and
+`levels_of` refuse the first such value. Their errors name the column, the type and the record's position.
+They never repeat a value.
 """
 
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from numbers import Integral, Real
@@ -39,6 +43,21 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 """Names for values that are not numbers."""
 _MOST_DIGITS = 200
+_MISSING, _UNUSABLE = -1, -2
+"""Marks in place of the position of a level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """What a reader puts in place of a value that no feature of this kind takes. The value is not kept.
+
+    Attributes:
+        kind: what the value was, as `kind_of` says it; never the value.
+        next_step: what the reader advises, or an empty text for the usual advice.
+    """
+
+    kind: str
+    next_step: str = ""
 
 
 def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> list[NDArray[Any]]:
@@ -84,50 +103,63 @@ def pick_columns(columns: Mapping[str, Column], features: Sequence[Feature]) -> 
     return picked
 
 
-def numbers_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> NDArray[np.float64]:
-    """A numeric column as (n,) float64 with NaN for every missing value.
+def read_numbers(column: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """A numeric column, whatever it holds.
 
     Each number is rounded to the nearest double. A number outside the range of doubles counts as missing,
     like infinity.
 
-    Raises:
-        InputError: `not-a-number`, a value is text or something else that is not a real number.
+    Returns:
+        (n,) float64 with NaN where there is no number, and (n,) whether the value is unusable: it is not a
+        real number, and it is not missing.
     """
     column, masked = _unmasked(column)
+    unusable = np.zeros(len(column), dtype=bool)
     if column.dtype.kind in "fiub":
         with np.errstate(over="ignore"):
             numbers: NDArray[np.float64] = column.astype(np.float64)
-    elif column.dtype.kind in "mMcV":
-        _refuse_present(column, masked, feature, first_record)
-        numbers = np.full(len(column), math.nan)
     else:
         numbers = np.full(len(column), math.nan)
-        for position in np.flatnonzero(~masked).tolist():
-            value = column[position]
-            if _is_missing(value):
-                continue
-            if not _is_real(value):
-                raise wrong_kind(feature, kind_of(value), first_record + position + 1)
-            numbers[position] = _to_double(value)
+        if column.dtype.kind in "mMcV":
+            unusable = _present(column, masked)
+        else:
+            for position in np.flatnonzero(~masked).tolist():
+                value = column[position]
+                if _is_real(value):
+                    numbers[position] = _to_double(value)
+                else:
+                    unusable[position] = not _is_missing(value)
     numbers[masked | ~np.isfinite(numbers)] = math.nan
+    return numbers, unusable
+
+
+def numbers_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> NDArray[np.float64]:
+    """A numeric column as (n,) float64 with NaN for every missing value, as `read_numbers` reads it.
+
+    Raises:
+        InputError: `not-a-number`, a value is unusable.
+    """
+    numbers, unusable = read_numbers(column)
+    refuse_unusable(column, unusable, feature, first_record)
     return numbers
 
 
-def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> NDArray[np.int64]:
-    """A categorical column as (n,) positions in the feature's list of levels, −1 for a missing value.
+def read_levels(column: NDArray[Any], levels: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A categorical column, whatever it holds.
 
     Texts are compared in NFC without spaces at the ends, numbers by their shortest plain text at their own
     width (3, 3.0 and 3.00 are "3"), booleans as "true" and "false" in any case, dates as "2026-01-31".
 
-    Raises:
-        InputError: `unknown-level`, or `not-a-level` for a value whose type no level can have.
+    Returns:
+        (n,) positions in `levels`, −1 where there is none, and (n,) whether the value is unusable: it is not
+        one of the levels, and it is not missing.
     """
     column, masked = _unmasked(column)
-    position_of = _level_positions(feature.levels)
+    position_of = _level_positions(levels)
     # Values with the same hash are the same level, except True and 1. So the key contains the type.
     known: dict[tuple[type, Any], int] = {}
-    positions = np.full(len(column), -1, dtype=np.int64)
-    values = _level_values(column, masked, feature, first_record)
+    positions = np.full(len(column), _MISSING, dtype=np.int64)
+    values = _level_values(column, masked)
     for index in np.flatnonzero(~masked).tolist():
         value = values[index]
         key = (type(value), value)
@@ -139,11 +171,52 @@ def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> 
         ):  # a value that cannot be hashed is not a level, or is looked up each time
             key, position = (object, None), None
         if position is None:
-            position = _level_position(value, position_of, feature, first_record + index + 1)
+            position = _level_position(value, position_of)
             if position >= 0:  # a NaN is never found again, so caching it would only fill memory
                 known[key] = position
         positions[index] = position
+    unusable = positions == _UNUSABLE
+    positions[unusable] = _MISSING
+    return positions, unusable
+
+
+def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> NDArray[np.int64]:
+    """A categorical column as (n,) positions in the feature's list of levels, −1 for a missing value.
+
+    It is read as `read_levels` reads it.
+
+    Raises:
+        InputError: `unknown-level`, or `not-a-level` for a value whose type no level can have.
+    """
+    positions, unusable = read_levels(column, feature.levels)
+    refuse_unusable(column, unusable, feature, first_record)
     return positions
+
+
+def refuse_unusable(
+    column: NDArray[Any], unusable: NDArray[np.bool_], feature: Feature, first_record: int = 0
+) -> None:
+    """Raises InputError for the first unusable value of a column, if there is one.
+
+    Args:
+        column: as it was read.
+        unusable: (n,), as `read_numbers` or `read_levels` gives it.
+        feature: the column's feature.
+        first_record: the position of the column's first value in all records.
+    """
+    if not unusable.any():
+        return
+    position = int(np.argmax(unusable))
+    value, record = np.ma.getdata(column)[position], first_record + position + 1
+    if isinstance(value, Unusable):
+        raise wrong_kind(feature, value.kind, record, value.next_step)
+    if not feature.is_categorical or _level_text(value) is None:
+        raise wrong_kind(feature, kind_of(value), record)
+    raise InputError(
+        "unknown-level",
+        f"column '{feature.name}' holds a level that the manifest does not list in record {record}",
+        "replace the value by one of the manifest's levels, or leave it empty",
+    )
 
 
 def wrong_kind(feature: Feature, kind: str, record: int, next_step: str = "") -> InputError:
@@ -178,31 +251,23 @@ def kind_of(value: Any) -> str:
     return f"{kind} ({value.dtype if isinstance(value, np.generic) else type(value).__name__})"
 
 
-def _refuse_present(
-    column: NDArray[Any], masked: NDArray[np.bool_], feature: Feature, first_record: int
-) -> None:
-    """Raises InputError for the first value with an unusable type.
-
-    NaN and NaT count as missing, not as values.
-    """
-    absent = masked.copy()
+def _present(column: NDArray[Any], masked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(n,) which values of a column of an unusable type are there. NaN and NaT count as missing."""
+    present = ~masked
     if column.dtype.kind in "mM":
-        absent |= np.isnat(column)
+        present &= ~np.isnat(column)
     elif column.dtype.kind == "c":
-        absent |= np.isnan(column)
-    for position in np.flatnonzero(~absent)[:1].tolist():
-        raise wrong_kind(feature, kind_of(column[position]), first_record + position + 1)
+        present &= ~np.isnan(column)
+    return present
 
 
-def _level_values(
-    column: NDArray[Any], masked: NDArray[np.bool_], feature: Feature, first_record: int
-) -> list[Any]:
+def _level_values(column: NDArray[Any], masked: NDArray[np.bool_]) -> list[Any]:
     """The values of a column, each with its own type."""
     if column.dtype.kind == "M" and np.datetime_data(column.dtype) == ("D", 1):
         return [None if text == "NaT" else text for text in np.datetime_as_string(column).tolist()]
     if column.dtype.kind in "mMcV":
-        _refuse_present(column, masked, feature, first_record)
-        return [None] * len(column)
+        other = Unusable(str(column.dtype))
+        return [other if present else None for present in _present(column, masked).tolist()]
     return list(column) if column.dtype.kind == "f" else list(column.tolist())
 
 
@@ -219,19 +284,11 @@ def _level_positions(levels: Sequence[str]) -> dict[str, int]:
     return position_of
 
 
-def _level_position(value: Any, position_of: Mapping[str, int], feature: Feature, record: int) -> int:
+def _level_position(value: Any, position_of: Mapping[str, int]) -> int:
     if _is_missing(value):
-        return -1
+        return _MISSING
     text = _level_text(value)
-    if text is None:
-        raise wrong_kind(feature, kind_of(value), record)
-    if text not in position_of:
-        raise InputError(
-            "unknown-level",
-            f"column '{feature.name}' holds a level that the manifest does not list in record {record}",
-            "replace the value by one of the manifest's levels, or leave it empty",
-        )
-    return position_of[text]
+    return _UNUSABLE if text is None else position_of.get(text, _UNUSABLE)
 
 
 def _unmasked(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -2,6 +2,9 @@
 
 The steps before the check use floating point, but the check uses exact integers. So every record that is
 returned obeys Σ z² ≤ K, whatever happened before. The steps are those of "Encoding a record" in the protocol.
+
+Encoding is total: no content of a record makes it fail. A record whose content could stop a share would show,
+by the owner's absence, what it contains.
 """
 
 import math
@@ -12,8 +15,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from dpdpca_protocol.errors import InputError, UsageError
-from dpdpca_protocol.records.columns import Column, levels_of, numbers_of, pick_columns
+from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.records.columns import (
+    Column,
+    pick_columns,
+    read_levels,
+    read_numbers,
+    refuse_unusable,
+)
 from dpdpca_protocol.terms.features import Feature, feature_units
 from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.terms import EncodingTerms, record_bound
@@ -29,8 +38,11 @@ class BatchReport:
     Attributes:
         records: the number of records read.
         dropped: records that were dropped because a value was missing (rule `reject`).
-        clipped: records whose norm was clipped to the clip norm.
+        clipped: records whose norm was clipped to the clip norm, or that became 0 because the integers still
+            failed the check.
         missing: for each feature of the manifest, the number of records without a value.
+        unusable: for each feature of the manifest, the number of values that are text in a numeric feature,
+            an unlisted level, or of another type. The feature's centre replaces them, under both rules.
         out_of_bounds: for each feature of the manifest, the number of values that were moved to a bound.
     """
 
@@ -38,11 +50,13 @@ class BatchReport:
     dropped: int
     clipped: int
     missing: tuple[int, ...]
+    unusable: tuple[int, ...]
     out_of_bounds: tuple[int, ...]
 
     @classmethod
     def empty(cls, feature_count: int) -> Self:
-        return cls(0, 0, 0, (0,) * feature_count, (0,) * feature_count)
+        none = (0,) * feature_count
+        return cls(0, 0, 0, none, none, none)
 
     @property
     def accepted(self) -> int:
@@ -55,8 +69,9 @@ class BatchReport:
             self.records + other.records,
             self.dropped + other.dropped,
             self.clipped + other.clipped,
-            tuple(a + b for a, b in zip(self.missing, other.missing, strict=True)),
-            tuple(a + b for a, b in zip(self.out_of_bounds, other.out_of_bounds, strict=True)),
+            _added(self.missing, other.missing),
+            _added(self.unusable, other.unusable),
+            _added(self.out_of_bounds, other.out_of_bounds),
         )
 
 
@@ -75,12 +90,19 @@ class EncodedBatch:
 
 
 class RecordEncoder:
-    """Encodes an owner's records with fixed terms, batch by batch. No batch depends on another."""
+    """Encodes an owner's records with fixed terms, batch by batch. No batch depends on another.
 
-    def __init__(self, terms: EncodingTerms) -> None:
+    Args:
+        terms: how records are encoded.
+        strict: refuse an unusable value in place of replacing it. Then the content of a record decides
+            whether there is a share, and no guarantee covers that.
+    """
+
+    def __init__(self, terms: EncodingTerms, *, strict: bool = False) -> None:
         self.features = terms.features
         self.record_bound = record_bound(terms.clip_norm, terms.fraction_bits)
         self.encoded_features = sum(feature.width for feature in terms.features)
+        self._strict = strict
         self._drops = terms.missing == "reject"
         self._nonnegative = terms.nonnegative
         self._cuts = rules_of(terms.release).clips_records
@@ -101,12 +123,11 @@ class RecordEncoder:
             z (accepted, d) int64 and the report.
 
         Raises:
-            InputError: columns are missing, duplicated or of different lengths; a numeric column holds text;
-                a level is unknown; a record exceeds the bound even when truncated, or has a coordinate below
-                0 although the study is nonnegative.
+            InputError: columns are missing, duplicated or of different lengths; if the encoder is strict,
+                also an unusable value.
 
         Guarantee: Σ z² ≤ K in every returned row, and z ≥ 0 if the study is nonnegative. Both conditions are
-            checked with integers.
+            checked with integers. Unless the encoder is strict, no value causes an error.
         Source: docs/claims.md, C1 and C9.
         Tested: tests/properties/test_encoding_properties.py.
         """
@@ -114,21 +135,27 @@ class RecordEncoder:
         count = len(picked[0])
         scaled = np.zeros((count, self.encoded_features))
         gaps = np.zeros((len(self.features), count), dtype=bool)
+        unusable = np.zeros_like(gaps)
         out_of_bounds = []
         start = 0
         for index, (feature, column) in enumerate(zip(self.features, picked, strict=True)):
             columns_of_feature = scaled[:, start : start + feature.width]
             if feature.is_categorical:
-                gaps[index] = _encode_levels(column, feature, first_record, columns_of_feature)
+                positions, unusable[index] = read_levels(column, feature.levels)
+                absent = positions < 0
+                columns_of_feature[~absent, positions[~absent]] = 1.0
                 out_of_bounds.append(0)
             else:
                 origin, unit = self._units[start]
-                values = numbers_of(column, feature, first_record)
-                gaps[index] = np.isnan(values)
+                values, unusable[index] = read_numbers(column)
+                absent = np.isnan(values)
                 lower, upper = _bounds(feature)
                 out_of_bounds.append(int(np.count_nonzero((values < lower) | (values > upper))))
                 clipped = np.clip(values, lower, upper)
-                columns_of_feature[:, 0] = np.where(gaps[index], 0.0, (clipped - float(origin)) / float(unit))
+                columns_of_feature[:, 0] = np.where(absent, 0.0, (clipped - float(origin)) / float(unit))
+            if self._strict:
+                refuse_unusable(column, unusable[index], feature, first_record)
+            gaps[index] = absent & ~unusable[index]
             start += feature.width
         dropped = gaps.any(axis=0) if self._drops else np.zeros(count, dtype=bool)
         z, clipped_count = self._to_grid(scaled[~dropped])
@@ -136,7 +163,8 @@ class RecordEncoder:
             records=count,
             dropped=int(np.count_nonzero(dropped)),
             clipped=clipped_count,
-            missing=tuple(int(n) for n in np.count_nonzero(gaps, axis=1)),
+            missing=_counted(gaps),
+            unusable=_counted(unusable),
             out_of_bounds=tuple(out_of_bounds),
         )
         return EncodedBatch(z, report)
@@ -147,14 +175,10 @@ class RecordEncoder:
         if not self._cuts:
             return np.rint(scaled).astype(np.int64), 0
         z, clipped = _shorten(scaled, self._clip_norm * self._grid, self.record_bound)
-        if self._nonnegative and (z < 0).any():
-            raise InputError(
-                "record-negative",
-                "a record has a coordinate below 0, but the noise of this study only hides nonnegative "
-                "records",
-                "do not send this share; report this error",
-            )
-        return z, clipped
+        if self._nonnegative:
+            negative = (z < 0).any(axis=1)
+            z[negative], clipped = 0, clipped | negative
+        return z, int(np.count_nonzero(clipped))
 
 
 def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.int64], int]:
@@ -163,9 +187,6 @@ def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.in
     Args:
         z: (n, d) int64, absolute values below 2⁵³.
         record_bound: K < 2⁶².
-
-    Raises:
-        InputError: a row exceeds the bound even when truncated.
 
     Guarantee: Σ z² ≤ K in every returned row, checked with integers.
     Tested: tests/unit/test_encoding.py.
@@ -178,22 +199,24 @@ def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.in
     return z, len(long)
 
 
-def _shorten(rows: NDArray[np.float64], most: float, record_bound: int) -> tuple[NDArray[np.int64], int]:
-    """Rows in grid units, clipped to norm `most`, rounded and checked; and the number of clipped rows."""
+def _shorten(
+    rows: NDArray[np.float64], most: float, record_bound: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rows in grid units, clipped to norm `most`, rounded and checked; and (n,) which were changed so.
+
+    A row that fails the check is truncated and checked again. A row that fails again becomes 0.
+    """
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    long = norms > most
-    rows[long] *= (most / norms[long])[:, None]
+    clipped = norms > most
+    rows[clipped] *= (most / norms[clipped])[:, None]
     z = np.rint(rows).astype(np.int64)
     failing = np.flatnonzero(~obeys_bound(z, record_bound))
     if failing.size:
         z[failing] = np.trunc(rows[failing]).astype(np.int64)
-        if not np.all(obeys_bound(z[failing], record_bound)):
-            raise InputError(
-                "record-bound",
-                "a record exceeds the norm bound even after it was truncated to integers",
-                "do not send this share; report this error",
-            )
-    return z, int(np.count_nonzero(long))
+        failing = failing[~obeys_bound(z[failing], record_bound)]
+        z[failing] = 0
+        clipped[failing] = True
+    return z, clipped
 
 
 def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
@@ -212,17 +235,12 @@ def obeys_bound(z: NDArray[np.int64], record_bound: int) -> NDArray[np.bool_]:
     return fits
 
 
-def _encode_levels(
-    column: NDArray[np.generic], feature: Feature, first_record: int, out: NDArray[np.float64]
-) -> NDArray[np.bool_]:
-    """Writes one 0/1 column for each level into `out`, with zeros for a missing value.
+def _counted(marks: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(count) for count in np.count_nonzero(marks, axis=1))
 
-    Returns which are missing.
-    """
-    positions = levels_of(column, feature, first_record)
-    present = np.flatnonzero(positions >= 0)
-    out[present, positions[present]] = 1.0
-    return positions < 0
+
+def _added(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip(first, second, strict=True))
 
 
 def _bounds(feature: Feature) -> tuple[float, float]:

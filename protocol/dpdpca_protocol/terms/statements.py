@@ -18,10 +18,10 @@ class DeltaParts:
     """The parts of δ. The parts add up to the δ of the guarantee.
 
     Attributes:
-        noise: the part for the mechanism itself.
+        noise: the part for the noise itself; 0 for Laplace noise.
         mask: the statistical distance between the masked sums of neighbours in a masked release.
-        tails: the part for noise that is redrawn so that it fits its slot, and for re-randomisation from a
-            pool.
+        tails: the part for noise that is redrawn so that it fits its slot, or cut at 64 bits, and for
+            re-randomisation from a pool.
     """
 
     noise: Fraction
@@ -31,9 +31,8 @@ class DeltaParts:
     @classmethod
     def of(cls, figures: Figures) -> Self:
         """Source: docs/claims.md, C3. Tested: tests/unit/test_statements.py."""
-        mechanism = figures.mechanism
-        noise = Fraction(0) if mechanism.guarantee.is_pure else mechanism.setting.delta
-        return cls(noise, figures.delta_mask, figures.guarantee.delta - noise - figures.delta_mask)
+        tails = figures.event.extra_delta
+        return cls(figures.mechanism.guarantee.delta - tails, figures.delta_mask, tails)
 
 
 def privacy_statements(figures: Figures) -> tuple[str, ...]:
@@ -50,7 +49,7 @@ def privacy_statements(figures: Figures) -> tuple[str, ...]:
     said = [
         proved,
         f"of δ, {float(parts.noise):.6g} covers the noise, {float(parts.mask):.2g} the mask, and "
-        f"{float(parts.tails):.2g} the redrawn tails and the re-randomisation",
+        f"{float(parts.tails):.2g} the tails of the noise and the re-randomisation",
     ]
     if (real := mechanism.real_epsilon) is not None:
         continuous = f"continuous noise of this strength would give ε = {real:.4g} at the same δ"

@@ -23,7 +23,14 @@ from dpdpca_owner.records.fingerprint import RecordsFingerprint
 from dpdpca_owner.records.open import open_source, read_batches
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError
-from dpdpca_protocol.records.columns import levels_of, numbers_of, pick_columns
+from dpdpca_protocol.records.arrow_columns import from_arrow
+from dpdpca_protocol.records.columns import (
+    levels_of,
+    numbers_of,
+    pick_columns,
+    read_levels,
+    read_numbers,
+)
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_user.results.tables import table_columns
@@ -67,16 +74,19 @@ def write_npy(array: Any, path: Path) -> None:
 
 def read(location: DataLocation, feature: Feature) -> tuple[list[Any], Digest]:
     """Numbers or level texts as the encoder takes them, None where one is missing, and the fingerprint."""
-    fingerprint, values = RecordsFingerprint(b"k" * 32), []
+    fingerprint = RecordsFingerprint(b"k" * 32)
+    values: list[Any] = []
     for columns in read_batches(open_source(location, [feature]), [feature], fingerprint.add):
-        values += of_column(pick_columns(columns, [feature])[0], feature)
+        values += of_column(pick_columns(columns, [feature])[0], feature, len(values))
     return values, fingerprint.content.fingerprint
 
 
-def of_column(column: Any, feature: Feature) -> list[Any]:
+def of_column(column: Any, feature: Feature, first_record: int = 0) -> list[Any]:
     if feature.is_categorical:
-        return [LEVELS[place] if place >= 0 else None for place in levels_of(column, feature)]
-    return [None if np.isnan(number) else Fraction(number) for number in numbers_of(column, feature).tolist()]
+        positions = levels_of(column, feature, first_record)
+        return [LEVELS[place] if place >= 0 else None for place in positions]
+    numbers = numbers_of(column, feature, first_record).tolist()
+    return [None if np.isnan(number) else Fraction(number) for number in numbers]
 
 
 def check(stored: Stored, reading: Callable[[Feature], Any]) -> Iterator[Any]:
@@ -113,6 +123,23 @@ def test_every_type_of_arrow(tmp_path: Path, write: Callable[[pa.Array, Path], N
         list(check(stored, lambda feature: read(DataLocation(str(tmp_path / "x")), feature)))
         walked += 1
     assert walked >= 80
+
+
+def test_a_null_of_any_type_is_missing_and_the_other_values_are_unusable() -> None:
+    """So that one record with a null is dropped where a study drops such records, and no other."""
+    walked = 0
+    for stored in ARROW:
+        if stored.numbers is not None or stored.levels is not None or "union" in stored.name:
+            continue
+        numeric = pick_columns({"x": from_arrow(stored.array, NUMERIC)}, [NUMERIC])[0]
+        categorical = pick_columns({"x": from_arrow(stored.array, CATEGORICAL)}, [CATEGORICAL])[0]
+        numbers, no_numbers = read_numbers(numeric)
+        levels, no_levels = read_levels(categorical, LEVELS)
+        assert np.isnan(numbers).all()
+        assert (levels == -1).all()
+        assert no_numbers.tolist() == no_levels.tolist() == [True, False, True], stored.name
+        walked += 1
+    assert walked >= 50
 
 
 def test_every_type_of_arrow_without_a_file() -> None:

@@ -99,14 +99,20 @@ def test_named_owners_are_shown_with_their_words_until_and_after_they_are_known(
 
 def test_the_dry_run_counts_and_sends_nothing(make_scene: MakeScene) -> None:
     scene = make_scene(missing="midpoint")
-    rows = "Weight,weight ,systolic,age\nx,500,100,50\nx,,100,50\nx,100,100,-1\n"
+    rows = "Weight,weight ,systolic,age\nx,500,100,50\nx,,100,50\nx,100,100,-1\nx,100,100,old\n"
     Path(scene.location.data).write_text(rows, encoding="utf-8")
     sheet = actions.review(scene.desk, scene.address, scene.location)
     dry_run = sheet.to_json()["dry_run"]
-    assert (dry_run["records"], dry_run["records_that_count"]) == (3, 3)
+    assert (dry_run["records"], dry_run["records_that_count"]) == (4, 4)
     by_name = {feature["name"]: feature for feature in dry_run["features"]}
-    assert by_name["weight"] == {"name": "weight", "column": "weight", "missing": 1, "out_of_bounds": 1}
-    assert by_name["age"]["out_of_bounds"] == 1
+    assert by_name["weight"] == {
+        "name": "weight",
+        "column": "weight",
+        "missing": 1,
+        "unusable": 0,
+        "out_of_bounds": 1,
+    }
+    assert (by_name["age"]["unusable"], by_name["age"]["out_of_bounds"]) == (1, 1)
     assert "Nothing was sent" in shown(sheet)
     assert all(line.startswith("GET") for line in scene.proxy.received)
 
@@ -127,7 +133,7 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
     assert (facts["mechanism"], facts["calibration"]) == ("gaussian", "proved")
     assert "proved privacy: (ε, δ) = (1, 4e-08), replace-one (mechanism gaussian)" in text
     assert "continuous noise of this strength would give ε = 0.9" in text
-    assert "the redrawn tails" in text
+    assert "the tails of the noise" in text
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,12 @@ def test_a_board_can_check_the_chain_and_the_sums_from_the_json(run: OwnerComman
     ledger = Ledger()
     for told in facts["entries"]:
         entry = Entry(
-            told["index"], Digest.parse(told["previous"]), told["time"], told["kind"], told["detail"]
+            told["index"],
+            Digest.parse(told["previous"]),
+            told["time"],
+            told["kind"],
+            told["detail"],
+            bytes.fromhex(told["random"]),
         )
         assert entry.digest.hex() == told["digest"]
         ledger.add(entry)

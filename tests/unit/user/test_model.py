@@ -84,15 +84,18 @@ def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[...
     [
         (
             {"mechanism": "laplace"},
-            "Each record has pure 2-differential privacy",
-            ["proved privacy: pure ε = 2, replace-one (mechanism laplace)", "of δ, 0 covers the noise"],
+            "Each record has (2, 7.77e-24)-differential privacy",
+            [
+                "proved privacy: (ε, δ) = (2, 7.76645e-24), replace-one (mechanism laplace)",
+                "of δ, 0 covers the noise, 0 the mask, and 7.8e-24 the tails of the noise",
+            ],
         ),
         (
             {"release": "masked"},
             "Each record has (2, 4e-08)-differential privacy",
             [
                 "proved privacy: (ε, δ) = (2, 4e-08), replace-one (mechanism gaussian)",
-                "the redrawn tails and the re-randomisation",
+                "the tails of the noise and the re-randomisation",
                 "continuous noise of this strength would give ε = ",
             ],
         ),

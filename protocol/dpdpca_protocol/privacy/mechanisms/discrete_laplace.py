@@ -12,7 +12,7 @@ from math import inf, nextafter
 from dpdpca_protocol.errors import UsageError
 
 LAPLACE_TAIL = 84
-"""A draw beyond 84 scales has probability 2·e⁻⁸⁴ < 2⁻¹²⁰: it occurs in one of 2⁸⁰ releases of 2⁴⁰ draws."""
+"""A draw passes 84 scales with a probability of at most 2·e⁻⁸⁴ < 2⁻¹²⁰: one of 2⁴⁰ draws, of at most 2⁻⁸⁰."""
 
 _BATCH = 100_000
 _SAMPLER_LIMIT = 2**63
@@ -31,9 +31,9 @@ def discrete_laplace(scale: Fraction, count: int) -> list[int]:
     Raises:
         UsageError: b ≤ 0, or 84 b exceeds the 63 bits of the sampler.
 
-    Guarantee: pure (D/b)-DP on integers of ℓ₁ sensitivity D. Nothing is redrawn, because that would cost a δ.
-        A draw beyond 64 bits saturates, and one beyond a slot overflows. Saturation and overflow only
-        post-process the private result.
+    Guarantee: on integers of ℓ₁ sensitivity D, (D/b, δ) with δ = (2 + e^(D/b))·2⁻⁸⁰ for up to 2⁴⁰ draws. It
+        is not pure: a draw beyond 64 bits saturates before it is added, so that the result is no function of
+        sum plus noise. A draw beyond a slot overflows there, which is such a function and costs nothing.
     Source: Canonne, Kamath, Steinke 2020, algorithm 2; Ghosh, Roughgarden, Sundararajan 2009.
     Tested: tests/statistical/test_mechanism_noise.py.
     """

@@ -70,9 +70,9 @@ class PrivacyEvent:
     """What one release costs a ledger that adds ρ.
 
     Attributes:
-        rho: ρ of zero-concentrated differential privacy; for pure ε it is ε²/2 (Bun, Steinke 2016).
-        pure_epsilon: ε if the mechanism is pure, else None.
-        extra_delta: the δ that ρ does not cover: redrawn tails.
+        rho: ρ of zero-concentrated differential privacy; of pure ε it is ε²/2 (Bun, Steinke 2016).
+        pure_epsilon: ε if the mechanism would be pure but for `extra_delta`, else None.
+        extra_delta: the δ that ρ does not cover: tails that are redrawn or cut.
     """
 
     rho: Fraction
@@ -117,7 +117,7 @@ class Setting:
         encoded_features: d.
         record_bound: K ≥ Σ z² of every record, grid units².
         epsilon: ε > 0.
-        delta: δ in (0, 1) for the noise alone, without the parts for tails and mask. Pure mechanisms spend
+        delta: δ in (0, 1) for the noise alone, without the parts for tails and mask. Laplace noise spends
             none of it.
         alpha_squared: a in (0, 2K], the weight of v relative to R in a joint release, grid units²; 0
             otherwise.

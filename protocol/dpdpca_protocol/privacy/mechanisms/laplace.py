@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from dpdpca_protocol.privacy.accounting import delta_of_tails
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import LAPLACE_TAIL
 from dpdpca_protocol.privacy.mechanisms.gaussian import frobenius_sensitivity_squared
 from dpdpca_protocol.privacy.mechanisms.interface import (
@@ -60,12 +61,14 @@ class Laplace(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        return Guarantee(self.setting.epsilon, Fraction(0), self.basis, self.assumptions)
+        # Pure only for draws without a limit: the sampler's end at 64 bits, before anything is added to them.
+        epsilon = self.setting.epsilon
+        return Guarantee(epsilon, delta_of_tails(epsilon), self.basis, self.assumptions)
 
     @property
     def event(self) -> PrivacyEvent:
         epsilon = self.guarantee.epsilon
-        return PrivacyEvent(epsilon**2 / 2, epsilon, Fraction(0))
+        return PrivacyEvent(epsilon**2 / 2, epsilon, delta_of_tails(epsilon))
 
     def law(self, count: int) -> NoiseLaw:
         scale = self.lift(count) * self.scale

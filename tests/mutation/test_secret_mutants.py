@@ -1,0 +1,61 @@
+"""Each secret of the product made public or constant: some test notices each time."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from secret_mutants import ROOT, SECRETS, places_in, public
+
+SMALL = '''
+"""Text."""
+import secrets
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+
+def passed(count, randomness=OS_RANDOMNESS):
+    """More text."""
+    return [randomness.bytes(count), other(randomness, OS_RANDOMNESS)]
+
+def named():
+    return secrets.token_hex(4) + secrets.token_urlsafe(8)
+
+def keyed(key, study):
+    return sha256(b"tag" + key + study)
+'''
+
+
+def test_every_source_and_every_use_of_a_key_is_found() -> None:
+    assert places_in(SMALL) == ["passed", "named", "sha256(key)"]
+    assert places_in("import secrets\nNUMBER = secrets.randbelow(9)\n") == [""]
+
+
+def test_one_place_is_made_public_and_the_others_stay() -> None:
+    passed, named, keyed = (public(SMALL, name) for name in places_in(SMALL))
+    assert "def passed(count, randomness=_GIVEN)" in passed
+    assert "randomness = _Public() if randomness is _GIVEN else randomness" in passed
+    assert "[_public.bytes(count), other(randomness, _Public())]" in passed
+    assert "'00' * 4 + 'A' * 8" in named
+    assert "sha256(b'tag' + bytes(len(key)) + study)" in keyed
+    for other in (named, keyed):
+        assert "[randomness.bytes(count), other(randomness, OS_RANDOMNESS)]" in other
+    for other in (passed, keyed):
+        assert "secrets.token_hex(4) + secrets.token_urlsafe(8)" in other
+
+
+@pytest.mark.nightly
+def test_some_test_notices_when_a_secret_is_public(tmp_path: Path) -> None:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    own |= {"PYTHONPATH": str(ROOT / "tests/support"), "OPENBLAS_NUM_THREADS": "1"}
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "tests/support/secret_mutants.py"), str(tmp_path / "found.json")],
+        env=own,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3600,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found == dict.fromkeys(SECRETS, "noticed"), ran.stdout
