@@ -116,8 +116,8 @@ def audit_study(proxy: Proxy, study: StudyId) -> list[Check]:
 def check_before_step(proxy: Proxy, study: StudyId) -> None:
     """Checks the rows that decide how a study goes on: they must be as its signed statements say.
 
-    Whatever SQLite cannot notice, such as a flipped bit in a row, is refused here, before anything is done that
-    cannot be undone.
+    Whatever SQLite cannot notice, such as a flipped bit in a row, is refused here, before anything is done
+    that cannot be undone.
 
     Raises:
         IntegrityError: `state-corrupt`, with the check that fails.
@@ -268,7 +268,9 @@ def _check_log(trail: Trail) -> None:
 
 
 def _check_log_is_stored(trail: Trail) -> None:
-    """Checks for all studies that every log entry is stored, and that every later item has one log entry."""
+    """Checks, for all studies, that the database contains every action in the log, and that every action since
+    the log began has one log entry.
+    """
     stored = list(logged_actions(trail.connection))
     told = Counter((entry.kind, entry.subject) for entry, _ in trail.log if entry.kind not in (LOSS, DRAW))
     missing = told - Counter((act.kind, act.subject) for act in stored)

@@ -131,7 +131,7 @@ class StudyStore:
         return self._listed()[0]
 
     def check_rows(self) -> None:
-        """Raises IntegrityError if `all` leaves out studies, with their ids."""
+        """Raises IntegrityError if `all` leaves out any studies. The error names the ids of these studies."""
         if damaged := self._listed()[1]:
             raise rows_damaged("studies", [row.id for row in damaged], self.database.path)
 
@@ -234,7 +234,7 @@ class StudyStore:
 
     @staticmethod
     def _change_in(connection: Connection, row: StudyRow, values: Mapping[str, Any]) -> None:
-        """Writes `values` to the study if its stage is still that of `row`. Raises ConflictError otherwise."""
+        """Writes `values` to the study if its stage is still that of `row`, else raises ConflictError."""
         change_one(
             connection,
             update(studies).where(studies.c.id == row.id, studies.c.stage == str(row.stage)).values(**values),
