@@ -268,8 +268,9 @@ def _check_log(trail: Trail) -> None:
 
 
 def _check_log_is_stored(trail: Trail) -> None:
-    """Checks, for all studies, that the database contains every action in the log, and that every action since
-    the log began has one log entry.
+    """Checks, for all studies, that the database contains every action in the log.
+
+    It also checks that every action since the log began has one log entry.
     """
     stored = list(logged_actions(trail.connection))
     told = Counter((entry.kind, entry.subject) for entry, _ in trail.log if entry.kind not in (LOSS, DRAW))
