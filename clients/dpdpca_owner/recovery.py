@@ -181,7 +181,7 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> _Booked
 
 
 def _may_be_newer(folder: StudyFolder, version: int) -> bool:
-    """Whether the share was sent again after its withdrawal under `version`; True if nobody can know."""
+    """Whether the share was sent again after the withdrawal with this version; True if nobody can know."""
     try:
         return folder.need_plan().version > version
     except IntegrityError:

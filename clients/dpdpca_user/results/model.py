@@ -316,8 +316,9 @@ def _promised(manifest: Manifest) -> str:
             f" the results of earlier ones (this round by itself: {alone})"
         )
     return (
-        f"Each record has {strength}-differential privacy{total}. The relation is {guarantee.relation}, and the "
-        "number of records is public. The guarantee holds against the data user and everybody who sees the result"
+        f"Each record has {strength}-differential privacy{total}. The relation is {guarantee.relation}, and "
+        "the number of records is public. The guarantee holds against the data user and everybody who sees the "
+        "result"
     )
 
 
