@@ -214,7 +214,7 @@ class Jobs:
                 self._proxy.files.remove(folder)
 
     def _round(self, stop: Callable[[], bool]) -> bool:
-        """Runs one step of every study that has one. Returns whether there was any."""
+        """Runs one step of every study that has one. Returns whether any step was run."""
         if not self._is_newest_database():
             return False
         moved = False

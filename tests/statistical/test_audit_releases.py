@@ -338,7 +338,7 @@ class DrawnOnce(JointRelease):
 def test_noise_that_is_reused_for_another_release_is_refuted(joint: Manifest) -> None:
     report = against(joint, DrawnOnce(joint.figures), LEAK_RUNS)
     assert report.is_refuted
-    assert "noise is drawn for each release" in failed(report)
+    assert "noise is drawn anew for each release" in failed(report)
 
 
 class SharedEntries(JointRelease):
