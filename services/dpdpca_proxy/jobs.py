@@ -281,7 +281,7 @@ class Jobs:
     def _advance(self, row: StudyRow) -> bool:
         """Runs the next step of a closed study.
 
-        Returns whether there was one that no other process works on.
+        Returns whether a step was run. None is run if another process works on the study.
         """
         study = row.study
         self._check(study, row.state)
