@@ -133,8 +133,8 @@ def laplace_sensitivity(data: Path | None = None) -> Outcome:
     return Outcome(
         columns,
         tuple(rows),
-        "second moment, rows of norm 1; the value reached is the largest over all patterns of signs up to d = 4,"
-        " and that of one pattern with two blocks for larger d",
+        "second moment, rows of norm 1; the value reached is the largest over all patterns of signs up to"
+        " d = 4, and that of one pattern with two blocks for larger d",
     )
 
 

@@ -203,7 +203,8 @@ def _check_state(trail: Trail) -> None:
         )
     for event in trail.events_of("failed"):
         _demand(
-            event.detail == {"reason": row.failure}, "the reason of the failure differs from the transcript"
+            event.detail == {"reason": row.failure},
+            "the stored reason for the failure differs from the transcript",
         )
     _check_course(row.release_kind.needs_count, kinds, stored)
     _check_secrets(row.state in _LIVE, "closed" in kinds, stored)

@@ -235,7 +235,7 @@ def _check_levels(name: str, present: list[str]) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A TOML basic string. A JSON string is one if DEL is escaped too."""
+    """A TOML basic string. Every JSON string in which DEL is escaped is such a string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
