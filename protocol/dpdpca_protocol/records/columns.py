@@ -228,7 +228,7 @@ def _level_position(value: Any, position_of: Mapping[str, int], feature: Feature
     if text not in position_of:
         raise InputError(
             "unknown-level",
-            f"column '{feature.name}' holds a level that the manifest does not list in record {record}",
+            f"in record {record}, column '{feature.name}' holds a level that the manifest does not list",
             "replace the value by one of the manifest's levels, or leave it empty",
         )
     return position_of[text]
