@@ -36,7 +36,7 @@ def wait_for_model(service: httpx.Client, study: str) -> dict[str, Any]:
 
 
 def scores(service: httpx.Client, study: str, rows: list[dict[str, float]]) -> list[list[float]]:
-    """Projects rows, given by feature, on the first two components."""
+    """Projects rows, given by feature, onto the first two components."""
     sent = {"rows": rows}
     return answer(service.post(f"/v1/models/{study}/transform", params={"components": 2}, json=sent))[
         "scores"

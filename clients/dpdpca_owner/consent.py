@@ -194,8 +194,8 @@ class ConsentSheet:
             colluding = manifest.max_colluding
             lines.append(
                 "this machine draws its own part of the noise and adds it before it encrypts. The guarantee"
-                f" needs {manifest.min_owners - colluding} owners that do so and keep their noise secret,"
-                f" whatever {colluding} other owners tell the proxy or the data user"
+                f" needs {manifest.min_owners - colluding} owners that do so and keep their noise secret;"
+                f" up to {colluding} may tell their noise to the proxy or the data user"
             )
         first, *others = privacy_statements(manifest.figures)
         return [*lines, first, *others, _UNIT]

@@ -39,7 +39,7 @@ class PinnedParty:
 
     @property
     def met(self) -> str:
-        """Since when the party is known, in words."""
+        """When this party was first met, and whether it has changed its key since then, in words."""
         return (
             f"{self.since}; it has changed its key since, with a statement signed by both keys"
             if self.former

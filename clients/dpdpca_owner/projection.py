@@ -100,7 +100,7 @@ def save_model(components: Components, records: int, path: Path) -> None:
 
 
 def project(location: DataLocation, manifest: Manifest, components: Components, out: Path) -> int:
-    """Project the owner's own records on the components. Writes the scores to `out`, in the records' order.
+    """Project the owner's own records onto the components. Writes the scores to `out`, in the records' order.
 
     Nothing leaves the machine. A missing value is treated as in the study: either the feature's centre
     replaces it, or, if the study drops such records, the record gets empty scores.

@@ -181,7 +181,7 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> _Booked
 
 
 def _may_be_newer(folder: StudyFolder, version: int) -> bool:
-    """Whether the share was sent again after its withdrawal under `version`; True if nobody can know."""
+    """Whether the share was sent again after the withdrawal with this version; True if nobody can know."""
     try:
         return folder.need_plan().version > version
     except IntegrityError:
@@ -241,9 +241,9 @@ def _unread_charge(desk: Desk, folder: StudyFolder) -> Charge:
 
 def _not_counted(folder: StudyFolder, reason: str) -> str:
     return (
-        f"{_name(folder)} cannot be counted: {reason}; it is booked as a study whose ρ is not known, so"
-        " neither the total nor the budget covers it (to have it counted, restore its folder from a backup,"
-        " or recover the ledger with the version with which you joined it)"
+        f"the cost of {_name(folder)} cannot be computed: {reason}; the study is booked with an unknown"
+        " ρ, so neither the total nor the budget covers it (to include its cost, restore its folder from a"
+        " backup, or recover the ledger with the version with which you joined it)"
     )
 
 

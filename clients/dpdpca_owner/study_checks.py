@@ -109,7 +109,7 @@ def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[
 
 
 def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manifest:
-    """The manifest of a study, after checking its signature, its id and that its proxy is pinned here.
+    """The manifest of a study. Checks its signature and its id, and that its proxy is pinned here.
 
     The figures and the modulus are not checked again, because nothing will be sent.
 

@@ -62,8 +62,9 @@ class DPPCA(NoisyPCA):
         bounds: public bounds of the features: (lower, upper) for all, or one such pair for each feature.
             Required. Bounds must come from knowledge of the quantities and never from the data. Values
             outside are moved to the bound.
-        epsilon, delta: privacy of this one fit, with relation replace-one and the number of rows public.
-            `delta=None` means min(10⁻⁶, 1/n²). Every further fit on the same rows spends as much again.
+        epsilon, delta: privacy of this one fit. The relation is replace-one, and the number of rows is
+            public. `delta=None` means min(10⁻⁶, 1/n²). Every further fit on the same rows spends as much
+            again.
         clip_norm: r, bound on the 2-norm of a scaled row. The clip norm may not exceed the norm of the
             longest row that bounds and centres allow: √d if centres are in the middle, 2 √d if they are at an
             end. None means 0.35 √d, a rule that does not depend on the data. Noise grows with r², so a lower

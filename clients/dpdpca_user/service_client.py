@@ -22,7 +22,7 @@ from dpdpca_user.home import UserHome
 TOKEN_FILE_VARIABLE = "DPDPCA_USER_TOKEN_FILE"  # noqa: S105  # the name of a variable, not a secret
 _LIMIT_BYTES = 512 * 1024 * 1024
 _GROWTH = 6
-"""The bytes of memory as Python objects for each byte of an answer of our own service."""
+"""How many bytes of memory one byte of an answer takes as Python objects, if our own service sent it."""
 _PATIENCE = Patience(seconds=5.0)
 _START = "start the service with: dpdpca user serve"
 

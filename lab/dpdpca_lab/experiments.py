@@ -133,7 +133,8 @@ def laplace_sensitivity(data: Path | None = None) -> Outcome:
     return Outcome(
         columns,
         tuple(rows),
-        "second moment, rows of norm 1; the exact value tries all signs up to d = 4, and two blocks beyond",
+        "second moment, rows of norm 1; the value reached is the largest over all patterns of signs up to"
+        " d = 4, and that of one pattern with two blocks for larger d",
     )
 
 

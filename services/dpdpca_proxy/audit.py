@@ -204,7 +204,8 @@ def _check_state(trail: Trail) -> None:
         )
     for event in trail.events_of("failed"):
         _demand(
-            event.detail == {"reason": row.failure}, "the reason of the failure differs from the transcript"
+            event.detail == {"reason": row.failure},
+            "the stored reason for the failure differs from the transcript",
         )
     _check_course(row.release_kind.needs_count, kinds, stored)
     _check_secrets(row.state in _LIVE, "closed" in kinds, stored)
@@ -269,7 +270,10 @@ def _check_log(trail: Trail) -> None:
 
 
 def _check_log_is_stored(trail: Trail) -> None:
-    """Checks for all studies that every log entry is stored, and that every later item has one log entry."""
+    """Checks, for all studies, that the database contains every action in the log.
+
+    It also checks that every action since the log began has one log entry.
+    """
     stored = list(logged_actions(trail.connection))
     told = Counter((entry.kind, entry.subject) for entry, _ in trail.log if entry.kind not in (LOSS, DRAW))
     missing = told - Counter((act.kind, act.subject) for act in stored)

@@ -214,7 +214,7 @@ class Jobs:
                 self._proxy.files.remove(folder)
 
     def _round(self, stop: Callable[[], bool]) -> bool:
-        """Runs one step of every study that has one. Returns whether there was any."""
+        """Runs one step of every study that has one. Returns whether any step was run."""
         if not self._is_newest_database():
             return False
         moved = False
@@ -281,7 +281,7 @@ class Jobs:
     def _advance(self, row: StudyRow) -> bool:
         """Runs the next step of a closed study.
 
-        Returns whether there was one that no other process works on.
+        Returns whether a step was run. None is run if another process works on the study.
         """
         study = row.study
         self._check(study, row.state)

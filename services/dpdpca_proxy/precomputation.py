@@ -42,7 +42,7 @@ class Precomputation:
         self._not_before: dict[StudyId, float] = {}
 
     def step(self, open_studies: list[StudyRow]) -> bool:
-        """Runs one step for the first study that has one. Returns whether there was any."""
+        """Runs one step for the first study that has one. Returns whether a step was run."""
         present = {row.study for row in open_studies}
         self._prepared = {study: self._prepared[study] for study in self._prepared.keys() & present}
         for row in open_studies:

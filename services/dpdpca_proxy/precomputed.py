@@ -38,7 +38,7 @@ _POWERS_AT_ONCE = 32
 
 
 def prepare_residues(files: StudyFiles, outgoing: int) -> bool:
-    """Makes one step towards `outgoing` re-randomisers. Returns whether there was one to make.
+    """Makes one step towards `outgoing` re-randomisers. Returns whether a step was made.
 
     Args:
         files: the files of the study.

@@ -58,7 +58,7 @@ class Trail:
 
     Args:
         proxy: the proxy.
-        connection: the view.
+        connection: a connection with a consistent view of the database.
         study: the study.
     """
 

@@ -36,7 +36,7 @@ def plan_draft(
     """Like the command `dpdpca user plan`: a forecast for every kind of release, or a chain's next round.
 
     Args:
-        records: the records of all owners together. The number may only be omitted if pre-studies are named.
+        records: the records of all owners together. The number may be omitted only if pre-studies are named.
         spectrum: see `forecast`.
         anyway: see `forecast`.
         begin: plan the first round of a chain.

@@ -338,7 +338,7 @@ class DrawnOnce(JointRelease):
 def test_noise_that_is_reused_for_another_release_is_refuted(joint: Manifest) -> None:
     report = against(joint, DrawnOnce(joint.figures), LEAK_RUNS)
     assert report.is_refuted
-    assert "noise is drawn for each release" in failed(report)
+    assert "noise is drawn anew for each release" in failed(report)
 
 
 class SharedEntries(JointRelease):
@@ -357,7 +357,9 @@ def test_noise_that_is_shared_by_two_entries_is_refuted(joint: Manifest) -> None
     assert "noise is independent" in failed(report)
     ones = Totals.of(np.ones((3, 2), dtype=np.int64), joint.figures.record_bound)
     found = whole_checks(SharedEntries(joint.figures), ones)
-    assert min(check.p_value for check in found if check.name == "noise is drawn for each number") < 1e-100
+    assert (
+        min(check.p_value for check in found if check.name == "noise is drawn anew for each number") < 1e-100
+    )
 
 
 # --- a claim that no noise of this kind can keep ----------------------------------------------------------

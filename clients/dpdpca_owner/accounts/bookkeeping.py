@@ -207,8 +207,8 @@ def recover(
 ) -> list[Entry]:
     """The entry that records a loss.
 
-    If the key of the fingerprints has changed, no records can be recognised any more. In that case all spends
-    count in every data set.
+    If the key of the fingerprints has changed, no records can be recognised any more. In that case all
+    booked costs count in every data set.
 
     Args:
         ledger: the part that could be read.

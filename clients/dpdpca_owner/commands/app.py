@@ -378,7 +378,7 @@ def transform(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Project this owner's own records on the published components, on this machine."""
+    """Project this owner's own records onto the published components, on this machine."""
     from dpdpca_owner import actions
 
     location = locate(data, query, data_url_file, encoding, decimal)

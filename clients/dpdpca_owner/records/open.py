@@ -56,7 +56,7 @@ def locate_data(
     decimal: str,
     environment: Mapping[str, str],
 ) -> DataLocation:
-    """The data that a command line and its environment name.
+    """Where the data is, according to the command line or an environment variable.
 
     Raises:
         UsageError: no data is named, or the command line contains a password.

@@ -196,7 +196,7 @@ def _about_numbers(finite: list[float], bounds: tuple[float, float] | None, rows
 def _about_levels(texts: list[str]) -> Iterator[str]:
     levels = set(texts)
     if {level.lower() for level in levels} in _TRUTHS:
-        yield 'for owners with a boolean column, the levels are "false" and "true"'
+        yield 'if owners store this column as booleans, write the levels "false" and "true"'
     if any(level.lower() in MISSING_WORDS for level in levels):
         yield "only an empty field means a missing value; every word is a level"
     if len(levels) == len(texts) > _FEW_CODES:
@@ -235,7 +235,7 @@ def _check_levels(name: str, present: list[str]) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A TOML basic string. A JSON string is one if DEL is escaped too."""
+    """A TOML basic string. Every JSON string in which DEL is escaped is such a string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -277,8 +277,8 @@ def claim(model: Model) -> str:
         return (
             f"{promised}, and against the proxy too, which knows none of the noise. The owners drew the"
             " noise: "
-            f"it is enough that {shares} of them did so and kept it secret, whatever {colluding} others "
-            "reveal. The components may be published in clear."
+            f"it is enough that {shares} of them did so and kept it secret; up to {colluding} may reveal "
+            "their noise. The components may be published in clear."
         )
     if model.has_second_noise:
         return (
@@ -312,8 +312,9 @@ def _promised(manifest: Manifest) -> str:
             f" the results of earlier ones (this round by itself: {alone})"
         )
     return (
-        f"Each record has {strength}-differential privacy{total}, with relation {guarantee.relation} and the "
-        "number of records public. This holds against the data user and everybody who sees the result"
+        f"Each record has {strength}-differential privacy{total}. The relation is {guarantee.relation}, and "
+        "the number of records is public. The guarantee holds against the data user and everybody who sees "
+        "the result"
     )
 
 

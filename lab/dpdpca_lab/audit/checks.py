@@ -150,7 +150,7 @@ def noise_fresh(sides: Sequence[Floats], scales: Floats) -> Check:
     expected = sum(len(side) ** 2 / 2 for side in sides) * meeting
     rate = float(stats.poisson.sf(repeats - 1, expected)) if repeats else 1.0
     return Check(
-        "noise is drawn for each release", rate, f"{repeats} releases have the noise of another release"
+        "noise is drawn anew for each release", rate, f"{repeats} releases have the noise of another release"
     )
 
 
@@ -173,7 +173,7 @@ def noise_distinct(noise: Integers, scales: Floats) -> Check:
     meeting = min(1.0, 1 / float(scales.min()))
     rate = float(stats.poisson.sf(repeats - 1, m**2 * meeting**runs)) if repeats else 1.0
     return Check(
-        "noise is drawn for each number",
+        "noise is drawn anew for each number",
         rate,
         f"{repeats} of {m} coordinates have the noise of another coordinate",
     )

@@ -13,7 +13,7 @@ class MechanismRelease:
     """R, N·S or (v, R) with a mechanism's own noise.
 
     Args:
-        mechanism: the mechanism with its setting; all its features are used.
+        mechanism: the mechanism with its setting. The audit uses all encoded features of the setting.
     """
 
     veil = 0

@@ -66,7 +66,10 @@ class Arena:
 
 
 def arena_of(manifest: Manifest) -> Arena:
-    """The columns and worst cases of a study: as few columns as its bounds allow."""
+    """The columns in which the audit of a study plays, and the worst cases in them.
+
+    It chooses as few columns as possible in which the bounds let records reach the clip norm.
+    """
     figures = manifest.figures
     reach = reach_of(manifest)
     best = sorted(range(len(reach)), key=lambda column: -reach[column])

@@ -145,8 +145,8 @@ class Lens:
                 {
                     "likelihood ratio": self._log_ratio(seen),
                     "linear discriminant": seen @ weights,
-                    "least eigenvalue about the first": _least_eigenvalue(matrix),
-                    "least eigenvalue about the second": _least_eigenvalue(matrix - between),
+                    "least eigenvalue relative to the first data set": _least_eigenvalue(matrix),
+                    "least eigenvalue relative to the second data set": _least_eigenvalue(matrix - between),
                     "entries without noise": observed.exact,
                     "residues": observed.residues,
                     "residues of the masked sums": observed.veiled_residues,

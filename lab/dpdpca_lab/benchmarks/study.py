@@ -111,7 +111,10 @@ def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float
 
 @contextmanager
 def _stalls(operator_url: str) -> Iterator[list[float]]:
-    """What the proxy tells of its loop meanwhile: each figure is the longest stall of half a minute or so."""
+    """The stalls of its event loop that the proxy reports while the block runs.
+
+    Each figure is the longest stall in about half a minute.
+    """
     found, done = [0.0], threading.Event()
 
     def look() -> None:

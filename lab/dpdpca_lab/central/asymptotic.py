@@ -65,7 +65,7 @@ class Spectrum:
 
 @dataclass(frozen=True, slots=True)
 class Utility:
-    """Limits of the errors at one β.
+    """The values to which the errors converge, at one β.
 
     Attributes:
         lost_overlaps: (k,) 1 − squared overlap of each direction: min(1, H_i/β).

@@ -135,7 +135,14 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """E[v_i] of the rows to mask, starting at row `first`, with residues if there are any; or rows of T."""
+    """A part of the work: either E[v_i] of consecutive rows, which get their mask, or rows of T.
+
+    Attributes:
+        first: the row of the first E[v_i].
+        sums: E[v_i] of the consecutive rows.
+        residues: the residues for `sums`, as far as they were made in advance.
+        rows: the rows of T.
+    """
 
     first: int
     sums: list[mpz]

@@ -86,7 +86,7 @@ def _check_privacy(manifest: Manifest) -> None:
 
 def _check_nonnegative(manifest: Manifest) -> None:
     if not manifest.rules.is_masked:
-        refused("nonnegative only lowers the noise of a masked study", "omit it")
+        refused("nonnegative lowers the noise only in a masked study", "omit it")
     if manifest.mechanism != Gaussian.name:
         refused("nonnegative is proved only for the gaussian mechanism", "omit it")
     for feature in manifest.features:

@@ -30,7 +30,7 @@ _HPKE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 def chunk_info(study: StudyId, owner: PartyId, version: int, index: int) -> bytes:
     """The HPKE `info` of chunk `index` of an owner's share version.
 
-    The chunk only opens at this position. The owner is part of it, so that nobody can submit another owner's
+    The chunk only opens at this position. `info` names the owner, so that nobody can submit another owner's
     sealed chunks as their own.
     """
     return f"dpdpca/chunk/v{FORMAT}".encode() + study + owner + struct.pack(">II", version, index)

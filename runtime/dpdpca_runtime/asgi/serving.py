@@ -47,7 +47,7 @@ class Listener:
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to `_run_all`, which runs several servers, and reports when it listens."""
+    """A server that logs when it listens, and leaves signals to `_run_all`, which runs several servers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

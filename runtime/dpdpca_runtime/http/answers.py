@@ -134,7 +134,7 @@ class StudyFacts:
     Attributes:
         cohort: the digest of the frozen cohort, which is also in the signed transcript.
         cohort_members: the members behind this digest.
-        failure, failure_detail: the reason of a failure, as a slug and in words.
+        failure, failure_detail: the reason for a failure, as a slug and in words.
         mark: the statement about the proxy's generation, not verified yet; None in lists and from older
             proxies.
     """

@@ -40,7 +40,7 @@ from dpdpca_runtime.http.signature import RequestSigner
 _LIST_LIMIT_BYTES = 16 * 1024 * 1024
 """The limit for answers that grow with the number of parties, studies or events."""
 _GROWTH_OF_A_RELEASE = 6
-"""The bytes of memory as Python objects for each byte of such an answer, which mostly consists of digests."""
+"""How many bytes of memory one byte of such an answer takes as Python objects; most of it is digests."""
 
 
 class ProxyClient:
@@ -234,7 +234,7 @@ class ProxyClient:
         """The release without its chunks.
 
         Args:
-            limit_bytes: the most bytes to read, from the study's largest possible cohort.
+            limit_bytes: the most bytes to read. The limit follows from the study's largest possible cohort.
         """
         answer = self._exchange.ask(
             Call("GET", _path(study, "release"), limit_bytes=limit_bytes), _GROWTH_OF_A_RELEASE * limit_bytes

@@ -123,7 +123,7 @@ def json_response(content: bytes, status: int = 200) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _KnownHead:
-    """A head that an enrolled party signed. Replays are not checked yet."""
+    """A head that an enrolled party signed. `_accept` checks later that it is not a replay."""
 
     verifier: SignatureVerifier
     signed: SignedHead

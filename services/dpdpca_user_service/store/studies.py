@@ -131,7 +131,7 @@ class StudyStore:
         return self._listed()[0]
 
     def check_rows(self) -> None:
-        """Raises IntegrityError if `all` leaves out studies, with their ids."""
+        """Raises IntegrityError if `all` leaves out any studies. The error names the ids of these studies."""
         if damaged := self._listed()[1]:
             raise rows_damaged("studies", [row.id for row in damaged], self.database.path)
 

@@ -1,4 +1,4 @@
-"""Reads the rows of an Arrow stream block by block, after its size was checked."""
+"""Checks the size of an Arrow stream, then reads its rows block by block."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -182,11 +182,11 @@ def test_a_study_with_refused_terms_is_booked_without_an_amount_and_told(
     lose_all(scene)
     status, _, err = run("ledger", "--recover")
     assert status == 2
-    assert f"study {old.study.hex()[:16]}… cannot be counted: this version does not read its terms" in err
+    assert f"study {old.study.hex()[:16]}… cannot be computed: this version does not read its terms" in err
     assert not scene.desk.home.ledger.entries_path.exists()
     status, _, err = run("ledger", "--recover", "--yes", "--json")
     assert status == 0
-    assert "cannot be counted" in err
+    assert "cannot be computed" in err
     ledger = scene.desk.home.ledger.read()
     assert (ledger.live_rho, ledger.spent("new").unproved) == (rho, 1)
     spend = ledger.spend(old.study)
@@ -203,7 +203,7 @@ def test_what_the_head_knows_of_such_a_study_counts(make_scene: MakeScene) -> No
     lose_entries(scene)
     ledger, told = recovered(scene)
     assert (ledger.live_rho, ledger.lost.rho) == (before, Fraction(7, 100))
-    assert "cannot be counted" in told
+    assert "cannot be computed" in told
     assert "was spent without an entry" in told
 
 
@@ -240,7 +240,7 @@ def test_a_damaged_or_missing_manifest_stops_no_recovery(
     ledger, told = recovered(scene)
     assert (ledger.live_rho, ledger.lost.rho) == (rho + Fraction(7, 100), Fraction(7, 100))
     assert ledger.spent("new").unproved == 1
-    assert "cannot be counted" in told
+    assert "cannot be computed" in told
     join(scene)
 
 

@@ -70,9 +70,9 @@ def test_claim_and_assumptions_say_towards_whom(joint_model: Model, masked_model
 def test_where_owners_draw_the_claim_includes_the_proxy(make_model: Callable[..., Model]) -> None:
     model = make_model(noise_by="owners")
     text = claim(model)
-    assert text.startswith("Each record has (2, 4e-08)-differential privacy, with relation replace-one")
+    assert text.startswith("Each record has (2, 4e-08)-differential privacy. The relation is replace-one")
     assert "against the proxy too, which knows none of the noise" in text
-    assert "2 of them did so and kept it secret, whatever 1 others reveal" in text
+    assert "2 of them did so and kept it secret; up to 1 may reveal their noise" in text
     assert "published in clear" in text
     assert any("At least 2 owners of the cohort add their part" in line for line in assumptions(model))
     assert model.privacy["noise_by"] == "owners"

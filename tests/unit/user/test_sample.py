@@ -108,7 +108,7 @@ def test_codes_truth_values_and_names_of_records_are_pointed_at(tmp_path: Path) 
     assert draft.text.count("if these numbers are codes") == 1
     assert 'levels = ["1", "2", "3"]' in draft.text
     assert feature(draft, "smokes")["levels"] == ["false", "true"]
-    assert "owners with a boolean column" in draft.text
+    assert "if owners store this column as booleans" in draft.text
     assert draft.text.count("leave out columns that identify a record") == 1
 
 
