@@ -162,7 +162,7 @@ def provoke(federation: Federation, user: User, address: str, search: Search) ->
     unlocked = owner.environment["DPDPCA_OWNER_PASSPHRASE_FILE"]
     for debug in ([], ["--debug"]):
         for arguments in (
-            ["owner", "join", address, "--data", str(bad), "--yes"],
+            ["owner", "join", address, "--data", str(bad), "--strict", "--yes"],
             ["owner", "join", address + "0", "--data", str(bad), "--yes"],
             ["owner", "status", "--passphrase-file", str(user.home / "token")],
             ["owner", "enrol", federation.url, "--invitation-file", unlocked, "--yes"],

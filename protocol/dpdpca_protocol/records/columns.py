@@ -214,7 +214,7 @@ def refuse_unusable(
         raise wrong_kind(feature, kind_of(value), record)
     raise InputError(
         "unknown-level",
-        f"column '{feature.name}' holds a level that the manifest does not list in record {record}",
+        f"in record {record}, column '{feature.name}' holds a level that the manifest does not list",
         "replace the value by one of the manifest's levels, or leave it empty",
     )
 

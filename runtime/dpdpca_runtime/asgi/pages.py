@@ -1,12 +1,13 @@
 """Pages from the package of a service. The pages load nothing from other sites and cannot be framed."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,14 +42,14 @@ def install_docs(app: FastAPI) -> None:
     """Serves `/docs` and the document that it shows, `/openapi.json`."""
     install_style(app)
     install_files(app, {"/docs": _PAGE / "docs.html", "/docs.js": _PAGE / "docs.js"})
+    document: asyncio.Future[bytes] | None = None
 
-    @cache  # strangers may request it as often as they like
-    def document() -> bytes:
-        return json.dumps(app.openapi()).encode()
-
-    # Not a coroutine: the first request takes a thread, and the others go on.
-    def read_document(_request: Request) -> Response:
-        return Response(document(), media_type=JSON_MEDIA_TYPE, headers=_HEADERS)
+    async def read_document(_request: Request) -> Response:
+        nonlocal document
+        if document is None:  # made once, because strangers may request it as often as they like
+            document = asyncio.ensure_future(run_in_threadpool(lambda: json.dumps(app.openapi()).encode()))
+        content = await asyncio.shield(document)
+        return Response(content, media_type=JSON_MEDIA_TYPE, headers=_HEADERS)
 
     app.add_route("/openapi.json", read_document)
 
