@@ -41,7 +41,7 @@ def test_a_nonnegative_study_has_its_centre_at_the_lower_bound(make_manifest: Ma
     ("changes", "reason"),
     [
         ({"features": [from_zero(centre=1), from_zero(name="b")]}, "lower bound as centre"),
-        ({"release": "joint"}, "noise of a masked study"),
+        ({"release": "joint"}, "the noise only in a masked study"),
         ({"mechanism": "laplace"}, "proved only for the gaussian mechanism"),
     ],
 )

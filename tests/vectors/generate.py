@@ -372,7 +372,7 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
             "a joint study of nonnegative records",
             "joint",
             {"nonnegative": True},
-            "noise of a masked study",
+            "the noise only in a masked study",
             refused,
         ),
         (

@@ -90,7 +90,7 @@ def test_a_strict_owner_stops_before_anything_is_announced_or_booked(
     """It is also what would happen without the defence: the proxy sees who does not come."""
     scene, traffic = make_odd_scene(make_scene, ODD[fault], "reject")
     for act in (actions.review, actions.prepare_join):
-        with pytest.raises(InputError, match=r"column '(age|ward)' holds .* in record [12]") as caught:
+        with pytest.raises(InputError, match=r"column '(age|ward)' holds") as caught:
             act(scene.desk, scene.address, scene.location, strict=True)
         assert SECRET not in str(caught.value)
     assert {method for method, *_ in traffic.seen} == {"GET"}
