@@ -12,7 +12,7 @@ demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
 test: lint ## everything that needs neither root nor Debian packages
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
 
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some 80 minutes on two cores
 	$(BIN)/pytest -n 2 -m nightly
