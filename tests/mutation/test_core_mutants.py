@@ -2,13 +2,10 @@
 
 import ast
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from mutants import mutants_of, sampled
+from mutants import mutants_of, run_alone, sampled
 from promises import Promise
 
 ROOT = Path(__file__).parents[2]
@@ -62,17 +59,7 @@ def test_a_sample_hardly_changes_with_the_rest_of_the_file() -> None:
 @pytest.mark.parametrize("area", AREAS)
 def test_the_tests_notice_a_change(area: str, tmp_path: Path, promise: Promise) -> None:
     """Survivors stand in build/mutants-AREA.txt, each with its line."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    own |= {"PYTHONPATH": str(ROOT / "tests/support"), "OPENBLAS_NUM_THREADS": "1"}
-    runner = [sys.executable, str(ROOT / "tests/support/mutant_runner.py")]
-    ran = subprocess.run(
-        [*runner, area, str(MUTANTS), str(tmp_path / "found.json")],
-        env=own,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=1800,
-    )
+    ran = run_alone("mutant_runner.py", area, str(MUTANTS), str(tmp_path / "found.json"), seconds=1800)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     (ROOT / "build").mkdir(exist_ok=True)
     (ROOT / f"build/mutants-{area}.txt").write_text(ran.stdout)

@@ -1,13 +1,11 @@
 """Each secret of the product made public or constant: some test notices each time."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from secret_mutants import ROOT, SECRETS, places_in, public
+from mutants import run_alone
+from secret_mutants import SECRETS, places_in, public
 
 SMALL = '''
 """Text."""
@@ -46,16 +44,7 @@ def test_one_place_is_made_public_and_the_others_stay() -> None:
 
 @pytest.mark.nightly
 def test_some_test_notices_when_a_secret_is_public(tmp_path: Path) -> None:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    own |= {"PYTHONPATH": str(ROOT / "tests/support"), "OPENBLAS_NUM_THREADS": "1"}
-    ran = subprocess.run(
-        [sys.executable, str(ROOT / "tests/support/secret_mutants.py"), str(tmp_path / "found.json")],
-        env=own,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=3600,
-    )
+    ran = run_alone("secret_mutants.py", str(tmp_path / "found.json"), seconds=3600)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     found = json.loads((tmp_path / "found.json").read_text())
     assert found == dict.fromkeys(SECRETS, "noticed"), ran.stdout

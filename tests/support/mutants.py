@@ -6,9 +6,13 @@ Left alone is what no test of values should know: annotations, decorators, texts
 
 import ast
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub,
@@ -177,3 +181,17 @@ def _setting(field: str, value: object) -> Callable[[ast.AST], ast.AST]:
         return node
 
     return apply
+
+
+def run_alone(script: str, *arguments: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+    """A script of this folder, run to its end without what pytest leaves in the environment."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    folder = Path(__file__).parent
+    return subprocess.run(
+        [sys.executable, str(folder / script), *arguments],
+        env=own | {"PYTHONPATH": str(folder), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )

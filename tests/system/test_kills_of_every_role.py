@@ -120,7 +120,7 @@ class Stubborn:
             out, err = process.communicate()
             if process.returncode == 0:
                 self.usual_seconds = time.monotonic() - begin
-                return json.loads(out)  # type: ignore[no-any-return]
+                return json.loads(out)  # type: ignore[no-any-return] # an object, by --json
             if process.returncode != -signal.SIGKILL:
                 said = err.decode().strip().splitlines()
                 assert said[-1].startswith("dpdpca: "), said

@@ -122,7 +122,7 @@ def test_the_end_is_told_in_time(
     with caplog.at_level(logging.WARNING):
         served.warn()
     assert [record.msg for record in caplog.records] == said
-    assert {record.expires_at for record in caplog.records} <= {time_text(end)}  # type: ignore[attr-defined]
+    assert {record.expires_at for record in caplog.records} <= {time_text(end)}  # type: ignore[attr-defined] # from `extra`
     assert served.seconds_left == pytest.approx(ends * 86400, abs=1)
 
 

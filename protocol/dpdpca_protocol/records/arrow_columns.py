@@ -39,7 +39,7 @@ def from_arrow(array: pa.Array, feature: Feature, field: pa.Field | None = None)
         return [other if present else None for present in _is_present(array).to_pylist()]
     values = plain(array)
     if pa.types.is_date(kind):
-        return values.to_numpy(zero_copy_only=False).astype("datetime64[D]")  # type: ignore[no-any-return]
+        return values.to_numpy(zero_copy_only=False).astype("datetime64[D]")  # type: ignore[no-any-return] # Arrow is untyped
     if not feature.is_categorical and not _is_text(kind):
         return doubles(values)
     if pa.types.is_floating(kind):

@@ -144,7 +144,7 @@ def _values(array: pa.Array, feature: Feature) -> Column:
             or pa.types.is_boolean(kind)
             or pa.types.is_null(kind)
         ):
-            return array.to_pylist()  # type: ignore[no-any-return]
+            return array.to_pylist()  # type: ignore[no-any-return] # Arrow is untyped
         if pa.types.is_boolean(kind):
             array = array.cast(pa.int8())
         if not pa.types.is_float16(kind):

@@ -384,7 +384,7 @@ def test_a_driver_that_hears_first_of_a_cancellation_is_no_error(user: UserWorld
             cancel(study, statement)
             user.driver.advance(user.row(row.id))
 
-        client.cancel_study = cancel_and_look  # type: ignore[method-assign]
+        client.cancel_study = cancel_and_look  # type: ignore[method-assign] # for this test alone
         return client
 
     assert cancel_study(replace(user.service, connect=watched), row.id)["state"] == "cancelled"
