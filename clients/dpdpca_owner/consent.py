@@ -308,8 +308,8 @@ class ConsentSheet:
             else "a missing value is replaced by the feature's centre; every record counts"
         )
         unusable = (
-            "a value that its feature does not take, such as text in a number or an unlisted level, is"
-            " replaced by the feature's centre"
+            "a value that its feature does not take, such as text in a numeric column or an unlisted level,"
+            " is replaced by the feature's centre"
         )
         norm = decimal_text(manifest.clip_norm)
         d, release = manifest.figures.encoded_features, manifest.rules

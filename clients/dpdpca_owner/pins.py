@@ -185,7 +185,7 @@ class _PinnedProxy:
 
 
 class _ProxyFiles(ProxyPins[_PinnedProxy]):
-    """One file for each address in `folder`."""
+    """The pinned proxies. Each address has one file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

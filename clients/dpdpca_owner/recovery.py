@@ -231,7 +231,8 @@ def _named_in(body: Mapping[str, Any], unread: Charge) -> Charge:
 
 
 def _unread_charge(desk: Desk, folder: StudyFolder) -> Charge:
-    """The charge of a study of which nothing can be read. Nobody's signature can refund it."""
+    """The charge of a study of which nothing can be read. It names no real proxy key, so no signature can
+    refund it."""
     own: frozenset[PartyId] = frozenset()
     with suppress(DpdpcaError):
         own = folder.owners() & desk.owner.parties

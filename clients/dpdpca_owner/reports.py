@@ -59,7 +59,7 @@ class Unread:
 
 
 def all_statuses(desk: Desk, ask: Callable[[Desk, StudyAddress], Report]) -> list[Report | Unread]:
-    """The statuses of all joined studies. One that cannot be read does not keep the others from being told.
+    """The statuses of all joined studies. A study that cannot be read does not prevent reports on the others.
 
     A proxy that cannot be reached is asked only once, because each attempt takes a while.
 

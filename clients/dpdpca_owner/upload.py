@@ -273,7 +273,8 @@ def check_open(state: str) -> None:
 
 
 def worker_count(manifest: Manifest) -> int:
-    """How many processes should encrypt; 1 means this process, when starting others would take longer."""
+    """How many processes should encrypt; 1 means that this process encrypts alone, because starting others
+    would take longer."""
     return max(1, min(core_count(), manifest.figures.ciphertext_count // WORTH_A_WORKER))
 
 

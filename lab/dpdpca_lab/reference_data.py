@@ -56,7 +56,7 @@ def digits() -> Table:
 
 
 def covtype(folder: Path) -> Table:
-    """Raises InputError if the file is not in `folder`; the sets below do the same."""
+    """Raises InputError if the file is not in `folder`; the functions below do the same."""
     rows = _rows(folder / COVTYPE, drop=("Cover_Type",))
     # The last 44 columns are the levels of two categorical features, with centre 0 and unit 1.
     return _table("covtype", rows, np.array([*_TERRAIN, *((-1, 1),) * 44], dtype=float))

@@ -15,8 +15,8 @@ def forbid_core_dumps() -> None:
 
     Child processes only inherit the limit, so each of our programs calls this itself. The limit prevents core
     files. Regardless of the limit, Linux passes core dumps to a program such as systemd-coredump or apport,
-    unless the process is marked as not dumpable. Other processes of the same account cannot read the memory
-    of such a process either.
+    unless the process is marked as not dumpable. This mark also prevents other processes of the same account
+    from reading the memory of the process.
     """
     if _resource is not None:
         _resource.setrlimit(_resource.RLIMIT_CORE, (0, 0))

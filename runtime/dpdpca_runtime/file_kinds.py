@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 BEGINNING_BYTES: Final = 512
-"""How many first bytes of a file `foreign_kind` needs."""
+"""How many bytes from the beginning of a file `foreign_kind` needs."""
 _EXPORT = "export the data as CSV or Parquet"
 
 

@@ -120,7 +120,8 @@ class ProxyPins(ABC, Generic[Pin]):
         if not chain or chain[-1].identity != shown:
             self.check(pinned.url, shown)
             raise AuthenticationError(
-                "proxy-key-changed", f"the proxy at {pinned.url} shows another sealing key"
+                "proxy-key-changed",
+                f"the proxy at {pinned.url} shows a sealing key that is not the pinned one",
             )
         return (*reversed([link.identity for link in chain[:-1]]), pinned.identity)
 

@@ -45,10 +45,12 @@ The others wait with their body in memory.
 """
 
 _LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
-"""The most bytes of components that arrive at the same time. Reading them takes four times as much memory."""
+"""The proxy receives at most this many bytes of components at the same time. Reading them takes four times as
+much memory."""
 
 _STATEMENTS_BYTES = 64 * 1024 * 1024
-"""The most bytes of manifests and share statements that arrive at a time; one caller gets a quarter."""
+"""The proxy receives at most this many bytes of manifests and share statements at the same time; one caller
+may use a quarter."""
 
 _PAGE = Path(__file__).parent / "page"
 

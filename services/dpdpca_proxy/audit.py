@@ -403,7 +403,7 @@ def _check_count(trail: Trail) -> None:
     expected = (trail.study, challenge.digest, trail.row.records)
     _demand(
         (answer.study, answer.challenge, answer.records) == expected,
-        "the answer is to another count challenge",
+        "the count answer does not fit the study, its count challenge and its number of records",
     )
     digests = {"answer": statement.digest.hex(), "challenge": challenge.digest.hex()}
     _demand_told(trail, "count", naming_head(digests, answer.log))

@@ -63,11 +63,12 @@ _POLL_SECONDS = 1.0
 _MOST_BACKOFF_SECONDS = 60.0
 _TIDYING_SECONDS = 30.0
 _LOOKING_SECONDS = 1.0
-"""After a start, open studies are checked so long at a time, so that others close on time."""
+"""After a start, open studies are checked for at most this long at a time, so that studies that are due still
+close on time."""
 _IRREVOCABLE = frozenset({"draw", "release"})
 _ORPHAN_SECONDS = 24 * 3600.0
 _PATIENT_ATTEMPTS = 5
-"""After so many failures in a row, even a cause that should pass by itself is told."""
+"""After so many failures in a row, even a cause that should pass by itself is logged."""
 _CHUNKS_AT_ONCE = 512
 """The number of chunks that one step of the aggregation multiplies: some seconds of work."""
 
@@ -157,7 +158,7 @@ class Jobs:
         return False
 
     def _under_way(self, *states: StudyState) -> list[StudyRow]:
-        """The studies in these states. Damaged rows are told, and do not stop the others."""
+        """The studies in these states. A damaged row is logged and does not stop the other studies."""
         with self._proxy.database.reading("list studies under way") as connection:
             listed = list_readable(connection, TERMINAL_STATES | RELEASED_STATES)
         for name in set(listed.unread) - set(self._unread):
@@ -281,7 +282,7 @@ class Jobs:
     def _advance(self, row: StudyRow) -> bool:
         """Runs the next step of a closed study.
 
-        Returns whether a step was run. None is run if another process works on the study.
+        Returns whether a step was run. No step is run if another process works on the study.
         """
         study = row.study
         self._check(study, row.state)

@@ -129,7 +129,7 @@ class Group:
 
 
 def read_groups(files: StudyFiles) -> list[Group]:
-    """The groups of a study. A folder with an incomplete group is removed."""
+    """The groups of a study. A folder whose group is incomplete is deleted."""
     top = f"{sealed_folder(files.study)}/partial"
     groups = []
     for entry in files.store.entries(top):

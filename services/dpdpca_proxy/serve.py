@@ -20,8 +20,8 @@ def serve(settings: Settings) -> None:
     Raises:
         UsageError: the settings are unsafe, or the certificate does not load.
         NotFoundError: `not-initialised`.
-        ConflictError: `generation-mismatch`, the generation file is not where the settings say. With an older
-            copy of the database the proxy runs, but it only reports this and does no work.
+        ConflictError: `generation-mismatch`, the generation file is not where the settings say. If the
+            database is an older copy, the proxy still starts, but it only reports this and does no work.
         UnavailableError: `cannot-listen`.
     """
     ignore_hangup()

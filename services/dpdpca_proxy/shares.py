@@ -56,7 +56,8 @@ from dpdpca_proxy.studies import close_if_due
 
 _COPIES = b"dpdpca/copies/v2"
 MOST_VERSIONS = 64
-"""The most versions of a share that an owner can complete. Each makes the transcript permanently longer."""
+"""The most versions of a share that an owner can complete. Each version makes the transcript permanently
+longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,9 @@ class ShareStatus:
 
     Attributes:
         state: the state of the share.
-        version: the version of the listed
-        chunks: the one being uploaded, else the last signed one, else None. chunks: the positions of the
-            chunks on the proxy's disk.
+        version: the version to which `chunks` belong: the one being uploaded, else the last signed one, else
+            None.
+        chunks: the positions of the chunks on the proxy's disk.
         receipt: the receipt of the last accepted statement, or None.
     """
 

@@ -278,7 +278,8 @@ def summaries(proxy: Proxy) -> list[dict[str, Any]]:
 
 
 def check_all_readable(proxy: Proxy) -> None:
-    """Raises IntegrityError if `summaries` leaves out any studies. The error names their stored ids."""
+    """Raises IntegrityError if `summaries` leaves out any studies. The error names the stored ids of these
+    studies."""
     with proxy.database.reading("are all studies readable") as connection:
         unread = list_readable(connection).unread
     if unread:

@@ -62,7 +62,8 @@ class StudyFiles:
 
     @contextmanager
     def processes(self, multiplications: int) -> Iterator[tuple[Executor | None, int]]:
-        """Processes for this much work, and their number; None if starting them would take longer.
+        """Processes for this much work, and their number; None and 1 if starting processes would take longer
+        than the work.
 
         Args:
             multiplications: the approximate number of multiplications mod n².

@@ -17,7 +17,8 @@ class Stage(StrEnum):
     OPEN = "open"
     """The proxy has the manifest."""
     ANSWERED = "counted"
-    """Masked: the only answer to the count challenge is stored. The proxy may or may not have the answer."""
+    """Only in a masked study: the answer to the count challenge is stored, and no second answer is ever made.
+    The proxy may or may not have the answer."""
     FETCHED = "released"
     """The verified release and its chunks are stored."""
     FITTED = "fitted"

@@ -4,7 +4,8 @@ This module only checks that an entry is well formed. `ledger.py` decides whethe
 others.
 
 Each entry has a random member that nobody else knows. Owners name the digest of their last entry in what they
-sign. Without the random member, a reader of two such digests could test guesses of the entries in between.
+sign. Without the random member, anyone who reads the digests of two entries could test guesses of the entries
+between them.
 """
 
 from collections.abc import Mapping

@@ -56,9 +56,9 @@ Strict = Annotated[
     bool,
     typer.Option(
         "--strict",
-        help="Stop at a value that its feature does not take, such as text in a number or an unlisted level,"
-        " in place of replacing it by the feature's centre. Then your records decide whether you join, and no"
-        " guarantee covers that.",
+        help="Stop at a value that its feature does not take, such as text in a numeric column or an unlisted"
+        " level, instead of replacing it by the feature's centre. Then your records decide whether you join,"
+        " and no guarantee covers that.",
     ),
 ]
 

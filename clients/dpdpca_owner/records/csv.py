@@ -268,7 +268,7 @@ def _doubles(texts: pa.Array) -> NDArray[np.float64]:
 
 
 def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
-    """A column for a listener, with decimal commas replaced by points.
+    """The column that a listener gets: decimal commas are replaced by points.
 
     A listener must see the same values whether the study asks for a column or not. The other columns arrive
     as bytes, because they may not be valid text.

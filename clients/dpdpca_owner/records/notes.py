@@ -45,8 +45,8 @@ def notes_on(
     if any(report.unusable):
         unusable = _counted(sum(report.unusable), "value")
         notes.append(
-            f"{unusable} replaced by the centre of the feature, because they are text in a number or an"
-            f" unlisted level: {_by_feature(manifest, report)}; --strict would stop at the first one"
+            f"{unusable} replaced by the centre of the feature, because they are text in a numeric column"
+            f" or an unlisted level: {_by_feature(manifest, report)}; --strict would stop at the first one"
         )
     if report.accepted == 1:
         notes.append(

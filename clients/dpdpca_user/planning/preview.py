@@ -159,7 +159,8 @@ def following_round(
     said = result_advice(results)
     if records is not None and results[-1].records != records:
         said.append(
-            f"the pre-study has {results[-1].records:,} records, not {records:,}; the former number is used"
+            f"the pre-study has {results[-1].records:,} records, not {records:,}; the plan uses the number of"
+            " the pre-study"
         )
     draft = round_draft(base, chosen)
     return PlannedRound(chosen, draft, complete(draft), tuple(said))

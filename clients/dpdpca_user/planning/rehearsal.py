@@ -1,8 +1,8 @@
 """Rehearses a whole chain of studies in this process, with made-up records but real encoding, sums and noise.
 
-Nothing is encrypted and no owner takes part. Everything that affects utility is the code of the product. The
-result depends on the made-up records, so a rehearsal shows how a chain proceeds and whether its manifests
-work. A rehearsal does not predict what a study of other records will find.
+Nothing is encrypted and no owner takes part. Every step that affects utility runs the same code as a real
+study. The result depends on the made-up records, so a rehearsal shows how a chain proceeds and whether its
+manifests work. A rehearsal does not predict what a study of other records will find.
 """
 
 from collections.abc import Callable, Mapping, Sequence

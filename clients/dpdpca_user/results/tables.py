@@ -57,8 +57,8 @@ def rows_of_table(table: Any, manifest: Manifest, first_record: int = 0) -> Floa
         first_record: number of records before these, for the record numbers in errors.
 
     Raises:
-        InputError: a column is missing or occurs twice, a number is text, a level is unknown, a value is
-            missing under the rule `reject`, or columns have different lengths.
+        InputError: a column is missing or occurs twice, a numeric column contains text, a level is unknown, a
+            value is missing under the rule `reject`, or columns have different lengths.
     """
     picked = pick_columns(table_columns(table, manifest.features), manifest.features)
     d = len(manifest.encoded_names)
@@ -96,7 +96,8 @@ def rows_of_lists(rows: Sequence[Any], manifest: Manifest, first_record: int = 0
         first_record: as for `rows_of_table`.
 
     Raises:
-        InputError: the rows are of neither kind; also all errors of `rows_of_table`.
+        InputError: the rows are neither all objects nor all lists of d numbers; also all errors of
+            `rows_of_table`.
     """
     kinds, d = set(map(type, rows)), len(manifest.encoded_names)
     if kinds == {dict}:

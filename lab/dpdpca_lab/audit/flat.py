@@ -2,7 +2,7 @@
 noise.
 
 Records are paired in their order. An owner's order does not depend on anything that differs between two
-neighbours, so one order shows as much as all of them.
+neighbours, so an audit with one order shows as much as an audit with all orders.
 """
 
 import math

@@ -185,7 +185,8 @@ def epsilon_if_gaussian(shift: float, delta: float) -> float:
 def _play(
     release: Release, pairs: Sequence[Neighbours], runs: int, out_of_time: Callable[[], bool]
 ) -> list[tuple[Observed, Observed]]:
-    """Play both sides of all pairs in turn, batch by batch, so that a deadline leaves all with equal runs."""
+    """Play both sides of all pairs in turn, batch by batch. At a deadline, all pairs have equally many
+    runs."""
     lenses = [Lens(release, pair) for pair in pairs]
     parts: list[tuple[list[Observed], list[Observed]]] = [([], []) for _ in pairs]
     done = 0

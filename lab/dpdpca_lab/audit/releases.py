@@ -134,7 +134,8 @@ class Release(Protocol):
 
 
 class DrawnAhead:
-    """A source of discrete noise that draws many values at once, as one call costs as much as 20 draws."""
+    """A source of discrete noise that draws many values at once, because each call costs as much as 20
+    draws."""
 
     def __init__(self) -> None:
         self._stock: dict[tuple[Fraction, int | None], list[int]] = {}

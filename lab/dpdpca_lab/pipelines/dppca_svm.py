@@ -3,7 +3,8 @@ noise.
 
 The components are private. The classifier is not private: it is trained on Y = X V_k, which is raw data in
 other coordinates, and is released without noise. With the same V_k, one changed row is certain to change (w,
-b). Only V_k is safe to use. Any model on projections needs its own mechanism and its own budget.
+b). Only V_k is safe to use. A model that is trained on projected rows needs a private mechanism and a budget
+of its own.
 """
 
 from fractions import Fraction

@@ -71,7 +71,7 @@ def encode_chunks(ciphertexts: Iterable[mpz], public: PublicKey) -> Iterator[byt
 def salted_chunk(encoded: bytes, randomness: Randomness) -> bytes:
     """A chunk of a share: a salt of its own, then its ciphertexts.
 
-    The owner and the proxy alone ever know the salt. Without it, the public digest would tell whoever has the
+    Only the owner and the proxy ever know the salt. Without it, the public digest would tell whoever has the
     release and the other shares whether a guess of the noise is right.
     """
     return draw_salt(randomness) + encoded

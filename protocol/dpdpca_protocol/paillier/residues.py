@@ -1,9 +1,9 @@
 """Uniform n-th residues mod n².
 
-These residues hide everything that a ciphertext's randomness could reveal. One residue costs a full power. If
-many are needed, each is a random product over a secret pool of residues, Π g_i^(x_i), x_i uniform in [0,
-2^8). Over the choice of the pool, C of these are within 2^(−80) of uniform and independent, even for someone
-who knows the factors of n (docs/claims.md, C8).
+These residues hide everything that a ciphertext's randomness could reveal. Making one residue takes one full
+exponentiation. If many are needed, each is a random product over a secret pool of residues, Π g_i^(x_i), x_i
+uniform in [0, 2^8). Over the choice of the pool, C of these are within 2^(−80) of uniform and independent,
+even for someone who knows the factors of n (docs/claims.md, C8).
 """
 
 from collections.abc import Sequence

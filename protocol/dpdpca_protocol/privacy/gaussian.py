@@ -19,7 +19,8 @@ TAIL = TAIL_SIGMAS
 """κ: draws beyond κ scales are redrawn. Slots and the sampler's 64 bits are large enough for κ scales."""
 
 MANY_DRAWS = 1_000_000
-"""For more draws than this, `draw_gaussians` is used: the same law, about ten times faster."""
+"""For more draws than this, `draw_gaussians` is used. It has the same distribution and is about ten times
+faster."""
 _BATCH = 100_000
 _SAMPLER_LIMIT = 2**63
 

@@ -1,7 +1,8 @@
 """A sampler for very many draws of the discrete Gaussian: Canonne, Kamath, Steinke (2020) with arrays.
 
 Floating point decides only where its error cannot change the decision. All other decisions use bounds on the
-true value, which are narrowed until they decide. So the law is as exact as with rational arithmetic.
+true value, which are narrowed until they decide. So the draws have exactly the distribution that rational
+arithmetic would give.
 """
 
 import math

@@ -44,7 +44,7 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 """Names for values that are not numbers."""
 _MOST_DIGITS = 200
 _MISSING, _UNUSABLE = -1, -2
-"""Marks in place of the position of a level."""
+"""They stand in place of a level's position if a value is missing or unusable."""
 
 
 @dataclass(frozen=True, slots=True)

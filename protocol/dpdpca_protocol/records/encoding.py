@@ -94,8 +94,8 @@ class RecordEncoder:
 
     Args:
         terms: how records are encoded.
-        strict: refuse an unusable value in place of replacing it. Then the content of a record decides
-            whether there is a share, and no guarantee covers that.
+        strict: refuse an unusable value instead of replacing it. Then the content of a record decides whether
+            there is a share, and no guarantee covers that.
     """
 
     def __init__(self, terms: EncodingTerms, *, strict: bool = False) -> None:
@@ -202,7 +202,8 @@ def cut_to_bound(z: NDArray[np.int64], record_bound: int) -> tuple[NDArray[np.in
 def _shorten(
     rows: NDArray[np.float64], most: float, record_bound: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Rows in grid units, clipped to norm `most`, rounded and checked; and (n,) which were changed so.
+    """Rows in grid units, clipped to norm `most`, rounded and checked; and (n,) whether each row was clipped
+    or set to 0.
 
     A row that fails the check is truncated and checked again. A row that fails again becomes 0.
     """

@@ -328,8 +328,8 @@ def _mechanism(
 def _in_shares(chosen: type[Mechanism], quantity: Quantity) -> type[Mechanism]:
     if quantity is Quantity.SCATTER:
         refused(
-            "noise_by owners is not possible in a masked release, which multiplies shares by N: noise "
-            "inside the shares would leave N·S modulo N without noise",
+            "noise_by owners is not possible in a masked release: it would multiply the noise inside the "
+            "shares by N, which would leave N·S modulo N without noise",
             "use the joint release, or noise_by proxy",
         )
     if quantity is not Quantity.JOINT:

@@ -1,6 +1,6 @@
 """The properties of each kind of release, one row each.
 
-Code that handles releases reads the row instead of comparing names.
+Code that handles releases reads these rows and never compares names of releases.
 """
 
 from dataclasses import dataclass

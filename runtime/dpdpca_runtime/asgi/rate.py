@@ -1,7 +1,8 @@
 """Rate limits for requests of one party and of one address.
 
-A bucket holds as many requests as may come at once, and fills at a steady rate. A caller with an empty bucket
-is told when the next request is possible. Only the latest callers are remembered, so memory is bounded.
+Each caller has a bucket of tokens, which is refilled at a steady rate up to a limit. Each request takes one
+token. A caller with an empty bucket is told when the next request is possible. Only the latest callers are
+remembered, so memory is bounded.
 """
 
 import ipaddress

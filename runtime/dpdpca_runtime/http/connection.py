@@ -54,7 +54,7 @@ class Peer:
         address: its address.
         ca_option: the option that names the CA of its certificate.
         if_not_running: what to do if nobody listens.
-        is_local: whether it is a service of the caller's own. Such a service passes on errors of the proxy,
+        is_local: whether the caller runs this service itself. Such a service passes on errors of the proxy,
             and waiting does not start it.
     """
 

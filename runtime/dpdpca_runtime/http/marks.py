@@ -62,7 +62,7 @@ class SeenMarks:
         said = StudyMark.parse(verify_statement("mark", mark, proxy))
         if (said.study, said.state) != (study, state):
             raise self._alarm(
-                "history-differs", "the proxy has signed another state than the one in its answer"
+                "history-differs", "the state that the proxy has signed is not the state in its answer"
             )
         if known is not None and said.generation < known[0]:
             raise self._alarm(

@@ -33,7 +33,7 @@ class Patience:
 
 
 class Attempts:
-    """The tries of one request."""
+    """The attempts to send one request."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience

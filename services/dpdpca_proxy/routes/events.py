@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/studies/{study}", tags=["events"])
     **operation(
         events(state=StudySummary, progress=StudyProgress),
         STUDY,
-        described="Events state and progress; comments between.",
+        described="A stream of events `state` and `progress`, with comment lines between them.",
     ),
 )
 async def read_events(request: Request, study: StudyPath) -> Response:

@@ -81,7 +81,7 @@ def list_shares(connection: Connection, study: StudyId) -> list[ShareRow]:
 
 
 def set_share(connection: Connection, row: ShareRow, state: ShareState, **columns: Any) -> None:
-    """Changes a share. Raises UnavailableError if it changed since it was read."""
+    """Changes a share. Raises UnavailableError if the stored share has changed since `row` was read."""
     if row.state is ShareState.ABSENT:
         values = {"signed_version": 0, "upload_version": None} | columns
         connection.execute(

@@ -1,8 +1,8 @@
 """Reads from the metadata of an Arrow stream how large it will be, before Arrow's own reader sees it.
 
 That reader trusts the metadata: it decompresses whole record batches, believes a count of rows, and copies a
-name as often as an offset points to it. So a stream of kilobytes can require gigabytes. This module
-decompresses and copies nothing. This module only reads numbers, after checking that each is within the bytes.
+name as often as an offset points to it. So a stream of kilobytes can require gigabytes. This module neither
+decompresses nor copies anything. It only reads numbers, after checking that each is within the bytes.
 
 Source: the Arrow columnar format, "Serialization and Interprocess Communication", and its Message.fbs and
 Schema.fbs; the FlatBuffers binary format.

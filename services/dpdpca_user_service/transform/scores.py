@@ -37,7 +37,8 @@ MOST_SECONDS = 600.0
 LIMITS = (
     f"A body may have at most {BODY_LIMIT_BYTES >> 20} MiB, for an Arrow stream also after decompression,"
     f" and at most {MOST_VALUES:,} values (rows × encoded features). Larger bodies get status 413."
-    f" {AT_ONCE} transforms run at a time. Another one waits up to {WAIT_SECONDS:g} s, then gets status 503."
+    f" {AT_ONCE} transforms run at a time. A further transform waits up to {WAIT_SECONDS:g} s, then gets"
+    " status 503."
 )
 
 _BLOCK_VALUES = 1024 * 1024

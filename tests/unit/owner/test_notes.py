@@ -47,8 +47,8 @@ FEATURES = [
             ["Größe,age,ward", "tall,50,A", "180,51,C", "170,52,D", "175,53,B", "160,,A"],
             [
                 "1 record left out, because a value is missing",
-                "3 values replaced by the centre of the feature, because they are text in a number or an"
-                " unlisted level: 1 in 'Größe', 2 in 'ward'; --strict would stop at the first one",
+                "3 values replaced by the centre of the feature, because they are text in a numeric column"
+                " or an unlisted level: 1 in 'Größe', 2 in 'ward'; --strict would stop at the first one",
             ],
         ),
         ("reject", ["Größe,age,ward", "170,50,A"], ["there is only one record"]),

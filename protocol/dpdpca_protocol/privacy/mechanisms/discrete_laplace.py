@@ -33,7 +33,8 @@ def discrete_laplace(scale: Fraction, count: int) -> list[int]:
 
     Guarantee: on integers of ℓ₁ sensitivity D, (D/b, δ) with δ = (2 + e^(D/b))·2⁻⁸⁰ for up to 2⁴⁰ draws. It
         is not pure: a draw beyond 64 bits saturates before it is added, so that the result is no function of
-        sum plus noise. A draw beyond a slot overflows there, which is such a function and costs nothing.
+        sum plus noise. A draw that exceeds its slot overflows in the sum. The result is then still a function
+        of sum plus noise, so this overflow costs nothing.
     Source: Canonne, Kamath, Steinke 2020, algorithm 2; Ghosh, Roughgarden, Sundararajan 2009.
     Tested: tests/statistical/test_mechanism_noise.py.
     """

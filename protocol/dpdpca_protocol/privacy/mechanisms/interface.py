@@ -264,7 +264,7 @@ class Mechanism(ABC):
 
     def draw_sum(self, sample: Samplers = EXACT) -> list[int]:
         """Noise for v: d integers. Only mechanisms that support a joint release have this noise."""
-        raise UsageError("bad-argument", f"{self.name} has no noise for a sum")
+        raise UsageError("bad-argument", f"{self.name} defines no noise for the sum v")
 
     def draw(self, count: int, sample: Samplers = EXACT) -> list[int]:
         """All noise of one release, in its order, from the operating system's randomness.
