@@ -1,4 +1,5 @@
-"""What each command of an owner does, apart from its command line. Functions take values and return values.
+"""What each command of an owner does, apart from its command line. These functions parse no arguments and
+print nothing.
 
 The modules in `commands/` parse and print. These modules import this one only when a command runs.
 """

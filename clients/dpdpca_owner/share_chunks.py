@@ -45,7 +45,7 @@ def share_chunks(
     """The unsealed chunks of a share in order, in the layout that the manifest's release requires.
 
     A chunk that an earlier run made is read from the disk. A new chunk is written to the disk before it is
-    returned. Where `prepare_blindings` has worked ahead, encrypting only adds the plaintexts.
+    returned. For ciphertexts that `prepare_blindings` has prepared, encrypting only adds the plaintexts.
 
     Args:
         signed: the manifest, opened and checked.
@@ -85,8 +85,8 @@ def prepare_blindings(
     workers: int = 1,
     on_made: OnEncrypted = lambda count: None,
 ) -> int:
-    """Make an encryption of 0, ahead of time, for every ciphertext of a share that has none yet. Returns how
-    many are new.
+    """Make an encryption of 0, ahead of time, for every ciphertext of a share that has none yet. Returns the
+    number of new encryptions.
 
     Adding a plaintext to an encryption of 0 takes microseconds. Each encryption of 0 is used for one
     ciphertext only.

@@ -144,7 +144,8 @@ class ShareSender:
         return Settled(Outcome.DONE, receipt)
 
     def _receipt_of(self, facts: ShareFacts) -> Receipt | None:
-        """The newest receipt that either side holds, if it is for our own statement. A new one is stored."""
+        """The newest receipt that either side holds, if it is for our own statement. A newer receipt from the
+        proxy is stored."""
         ours = self._folder.last_receipt(self._proxy.ed25519)
         if facts.receipt is None:
             if ours is not None and ours.subject == "share":

@@ -24,8 +24,9 @@ def detached_from_terminal(*, without_terminal: bool = False) -> dict[str, Any]:
     """Options of `subprocess.Popen` for a child that does not receive Ctrl-C from our terminal.
 
     Args:
-        without_terminal: gives the child its own session without a terminal. Do not use it for a child with
-            low priority: many Linux systems divide the processor between sessions regardless of niceness.
+        without_terminal: gives the child its own session without a terminal. Do not use this option for a
+            child with low priority: many Linux systems divide the processor between sessions regardless of
+            niceness.
     """
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}

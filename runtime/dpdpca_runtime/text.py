@@ -20,7 +20,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 MARK_BYTES = 4
-"""The length of the longest mark."""
+"""The length of the longest byte-order mark."""
 _FROM_THE_RIGHT = frozenset({"R", "AL", "AN"})
 _ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 

@@ -313,7 +313,7 @@ class BackgroundProcesses:
     Args:
         keep: whether a process is kept for the next call. If it is not kept, each call has a new process, and
             its secrets vanish with the process.
-        niceness: like in `WorkerProcess`.
+        niceness: as in `WorkerProcess`.
     """
 
     def __init__(self, *, keep: bool = False, niceness: int = 0) -> None:

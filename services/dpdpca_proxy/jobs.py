@@ -238,7 +238,7 @@ class Jobs:
             _logger.error("job failed", extra={"error_class": type(error).__name__, "count": error.errno})
 
     def _attempt(self, row: StudyRow, act: Callable[[StudyRow], bool]) -> bool:
-        """Whether `act` moved the study. After a failure it is left alone for a while."""
+        """Whether `act` advanced the study. After a failure the study is left alone for a while."""
         study = row.study
         if time.monotonic() < self._not_before.get(study, 0.0):
             return False

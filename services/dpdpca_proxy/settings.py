@@ -118,7 +118,8 @@ class Settings(ServiceSettings):
         return KnownAddresses(self.address, self.also_known_as)
 
     def check_listener(self) -> None:
-        """Checks that nothing listens beyond this machine without TLS, and that the public address fits.
+        """Checks that nothing listens beyond this machine without TLS, and that the public address is not
+        plain http if the listener uses TLS.
 
         Raises:
             UsageError: the error says which setting to change.

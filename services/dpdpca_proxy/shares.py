@@ -119,10 +119,10 @@ def put_chunk(
 
 
 def copy_mark(chunk: bytes, data_key: bytes) -> Digest:
-    """What another chunk with the same ciphertexts has too, whatever its salt.
+    """A mark that is the same for all chunks with the same ciphertexts, whatever their salts.
 
-    Its key comes from the study's data key and goes with it. So nobody can test guesses of a share against
-    marks in an old copy of the database.
+    The mark's key is derived from the study's data key, which is deleted together with the shares. After
+    that, nobody can test guesses of a share against marks in an old copy of the database.
     """
     key = hmac.digest(data_key, _COPIES, "sha256")
     return Digest(hmac.digest(key, unsalted(chunk), "sha256"))

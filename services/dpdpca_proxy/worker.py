@@ -46,7 +46,7 @@ COURTESY = 10
 
 
 def multiply_chunks(files: StudyFiles, wanted: list[tuple[int, list[str]]]) -> list[Digest]:
-    """Stores products over the cohort.
+    """For each position, multiplies the chunks of the cohort's shares and stores the product.
 
     Args:
         files: the files of the study.

@@ -58,7 +58,7 @@ class UserService:
 
     @property
     def key(self) -> IdentityKey:
-        """The key in use, for studies without a manifest."""
+        """The current key. Studies that have no manifest yet use this key."""
         return self.keys.current
 
     def key_of(self, row: StudyRow) -> IdentityKey:

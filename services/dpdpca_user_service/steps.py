@@ -80,7 +80,8 @@ class RefusedError(Exception):
 
 @contextmanager
 def _final() -> Iterator[None]:
-    """A refusal inside this block ends the study. Failures on our side do not."""
+    """A refusal inside this block ends the study. Damaged data of this service and temporary failures do not
+    end the study."""
     try:
         yield
     except (IntegrityError, UnavailableError):

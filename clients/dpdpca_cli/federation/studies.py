@@ -206,7 +206,7 @@ class Federation:
         )
 
     def _await_round(self, service: ServiceClient, chain: str, known: int) -> dict[str, Any]:
-        """Wait until the chain has ended, or has a further study, after the first `known`, that is open."""
+        """Wait until the chain has ended, or until a study after its first `known` studies is open."""
         self._say("Data user: choosing the next round and making its key", None)
         facts: dict[str, Any] = {}
 

@@ -203,6 +203,7 @@ def _total(manifest: Manifest) -> tuple[str, str]:
 
 
 def _counts(study: StudyId, asking: StudyId, ledger: Ledger) -> bool:
-    """Whether an approved round has taken its share. The round that is being checked is not counted."""
+    """Whether the part of an approved round counts as taken from the total. The round that is being checked
+    does not count."""
     spend = ledger.spend(study)
     return study != asking and (spend is None or spend.is_live)

@@ -2,7 +2,8 @@
 
 These numbers are as private as the release itself: counts and sums contain noise, and edges and scales are
 public. The plan becomes part of the next manifest, which the proxy reads too, and the proxy knows the noise
-that it drew. Therefore the data user adds as much noise of its own before it reads anything.
+that it drew. Therefore the data user adds a second draw of noise, of the same size, before it reads any of
+these numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -171,7 +171,7 @@ def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.floa
 
 
 def _encoded(manifest: Manifest, columns: Sequence[int], wanted: NDArray[np.float64]) -> Records:
-    """Encode records, as an owner does, that have these scaled values in some columns and 0 in the others."""
+    """Encode, as an owner would, records with these scaled values in some columns and 0 in the others."""
     raw: dict[str, NDArray[np.float64] | list[None]] = {}
     place = {column: index for index, column in enumerate(columns)}
     start = 0

@@ -1,7 +1,7 @@
 """Neighbouring data sets that are easy to distinguish: the known worst cases, and a search for others.
 
-If the features' bounds allow it, the records are in the features' own units and go through the encoder. Else
-they are integer records at the norm bound, which is all that the guarantee assumes.
+If the features' bounds allow it, the records are in the features' own units and go through the encoder.
+Otherwise they are integer records at the norm bound, which is all that the guarantee assumes.
 """
 
 import math

@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def run(row: str) -> str:
-    """One row of the table. If the command fails, the row has its last line of errors."""
+    """One row of the table. If the command fails, the row shows the last line of its error output."""
     done = subprocess.run(
         [sys.executable, "-m", "dpdpca_cli.main", "bench", *row.split(), "--json"],
         capture_output=True,

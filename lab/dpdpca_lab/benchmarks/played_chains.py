@@ -1,6 +1,6 @@
 """Chains and single studies on real tables, with real encoding and noise but without encryption.
 
-The chain pays for every round within the same ε.
+All rounds of a chain together spend the same ε as a single study.
 """
 
 import math

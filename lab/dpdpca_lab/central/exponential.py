@@ -42,7 +42,8 @@ def exponential_components(
 
     Guarantee: ε/k for each direction, given those before it; by adaptive composition, ε in total. The basis
         of the complement depends on earlier draws and not on the data.
-    Source: McSherry, Talwar 2007; exponent ε/2 because the score's range is 1 to both sides.
+    Source: McSherry, Talwar 2007; exponent ε/2 because one record changes the score by up to 1 in either
+        direction.
     Tested: tests/unit/lab/test_exponential.py (loss by quadrature), tests/statistical/test_bingham.py.
     """
     check_input(second_moment, record_bound, epsilon, k)

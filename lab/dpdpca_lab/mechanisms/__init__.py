@@ -1,8 +1,8 @@
 """Mechanisms of the literature with the noise that their papers publish, for comparison with ours.
 
 These mechanisms have the interface of `dpdpca_protocol.privacy.mechanisms`. Each states what is proved for
-its noise, and also what its paper claims. No study can use one: draft, data user, proxy and owner refuse
-it.
+its noise, and also what its paper claims. No study can use any of these mechanisms, because all roles refuse
+them.
 """
 
 from dpdpca_lab.mechanisms.discretizer import PublishedDiscretizer

@@ -47,7 +47,7 @@ def draw_gaussians(
         (count,) int64.
 
     Guarantee: the law is exact. The argument is in docs/claims.md, C12.
-    Source: Canonne, Kamath, Steinke 2020, algorithms 1 to 3, with both rejections taken in one.
+    Source: Canonne, Kamath, Steinke 2020, algorithms 1 to 3, with both rejections combined into one.
     Tested: tests/unit/test_gaussian_draws.py, tests/statistical/test_discrete_gaussian.py.
     """
     step = math.floor(scale) + 1

@@ -183,7 +183,7 @@ def read_levels(column: NDArray[Any], levels: Sequence[str]) -> tuple[NDArray[np
 def levels_of(column: NDArray[Any], feature: Feature, first_record: int = 0) -> NDArray[np.int64]:
     """A categorical column as (n,) positions in the feature's list of levels, −1 for a missing value.
 
-    It is read as `read_levels` reads it.
+    The values are read as in `read_levels`.
 
     Raises:
         InputError: `unknown-level`, or `not-a-level` for a value whose type no level can have.
@@ -274,7 +274,8 @@ def _level_values(column: NDArray[Any], masked: NDArray[np.bool_]) -> list[Any]:
 def _level_positions(levels: Sequence[str]) -> dict[str, int]:
     """The position of each level by its text.
 
-    A boolean is found in any spelling, unless several spellings are levels.
+    If exactly one level is a spelling of true, then true, True and TRUE all lead to this level. The same
+    holds for false.
     """
     position_of = {level: position for position, level in enumerate(levels)}
     for word in ("true", "false"):

@@ -47,7 +47,8 @@ def shuffled(count: int, stream: KeyStream) -> NDArray[np.int64]:
 
 
 def differences(batches: Iterable[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-    """y = z_i − z_j for each two consecutive records, across batches. An odd last record is dropped.
+    """y = z_i − z_j for each two consecutive records, across batches. If the number of records is odd, the
+    last record is dropped.
 
     Args:
         batches: (n, d) int64 in the order of pairing.

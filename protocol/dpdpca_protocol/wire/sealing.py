@@ -75,7 +75,7 @@ def open_sealed(untrusted: bytes, key: X25519PrivateKey, info: bytes) -> bytes:
 def seal_at_rest(plaintext: bytes, key: bytes, context: bytes, randomness: Randomness) -> bytes:
     """Seals `plaintext` under a 32-byte data key.
 
-    `context` says what it is and is needed again to open it.
+    `context` says what the plaintext is. The sealed bytes can only be opened with the same context.
     """
     nonce = randomness.bytes(_NONCE_BYTES)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, context)

@@ -165,7 +165,7 @@ class CancellationToken:
         self._reason = reason
 
     def check(self) -> None:
-        """Raises the reason to stop, if there is one. The work calls this method often."""
+        """Raises the exception given to `now`, if any. The work calls this method often."""
         if self._reason is not None:
             raise self._reason
 

@@ -270,7 +270,7 @@ class Exchange:
 
 
 class _PassingError(Exception):
-    """An answer that asks to try again later. This error is only used in this file."""
+    """An answer that tells the client to try again later. This error is only used in this file."""
 
     def __init__(self, failure: DpdpcaError, status: int) -> None:
         super().__init__(failure.slug)

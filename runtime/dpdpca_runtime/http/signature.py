@@ -1,6 +1,7 @@
 """HTTP Message Signatures (RFC 9421) on requests, as the proxy requires them.
 
-By default the library would sign less. Components, tag and nonce are those of dpdpca_protocol.wire.http.
+By default, the library signs fewer parts of a request than dpdpca requires. Components, tag and nonce are
+those of dpdpca_protocol.wire.http.
 """
 
 import secrets

@@ -64,7 +64,7 @@ class _Window:
 
     @property
     def _has_room(self) -> bool:
-        """Whether the part that was not consumed may become longer."""
+        """Whether the text that is not consumed yet may become longer."""
         return len(self._text) - self._at < MOST_ROW_BYTES
 
     def character(self) -> str:

@@ -1,6 +1,7 @@
 """Mechanisms of symmetric noise that a proxy can apply to ciphertexts, by their names in manifests.
 
-A proof calibrates each mechanism. The lab has the mechanisms of the literature as published.
+The noise of each mechanism is calibrated by a proof. The lab has the mechanisms of the literature as
+published.
 """
 
 from dpdpca_protocol.errors import UsageError

@@ -32,7 +32,8 @@ class BlockGaussian(Gaussian):
         return moved * self.scale**2 / share
 
     def law(self, count: int) -> NoiseLaw:
-        """The law of the noise on the sum only: a pre-study has no matrix."""
+        """The law of the noise on the sum. It states no noise on a matrix, because a pre-study has no
+        matrix."""
         variance, none = self.variance(BlockName.SUM), Fraction(0)
         return NoiseLaw(none, none, variance, 0, tail_bound(variance))
 

@@ -1,6 +1,6 @@
 """The Gaussian mechanism in shares: each owner adds its part before it encrypts, and nobody knows the sum.
 
-A sum of discrete Gaussians is not exactly a discrete Gaussian. The difference is paid for in ρ.
+A sum of discrete Gaussians is not exactly a discrete Gaussian. The difference costs additional ρ.
 """
 
 from collections.abc import Iterator
