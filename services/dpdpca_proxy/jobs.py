@@ -437,7 +437,8 @@ class Jobs:
 def _trouble_of(error: Exception, attempts: int) -> str | None:
     """What to tell an operator about a failed step, or None as long as it may pass by itself.
 
-    A bug in this program does not mean that stored data are wrong, but a study that it stops is told, too. A
+    A bug in this program does not mean that stored data are wrong, but a study that the bug stops is reported
+    too. A
     study with terms of another version is only logged: the proxy can do its work for all others.
     """
     if isinstance(error, RefusedTermsError):

@@ -262,7 +262,7 @@ class _Maker:
         return self._blocks[block]
 
     def _exponent(self, block: int, shape: SegmentShape) -> list[list[int]]:
-        """The digits of B_J, with its b made unsigned."""
+        """The digits of B_J. An offset first makes the entries of b nonnegative."""
         key = block, shape
         if key not in self._exponents:
             columns = self._terms.layout.columns(block)
