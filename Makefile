@@ -3,6 +3,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
     $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := .venv/bin
 PYTHONS ?= 3.12 3.13
+# Tests start hundreds of processes: each module is compiled once for all of them, when it is first imported.
+export PYTHONDONTWRITEBYTECODE :=
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile
 # A test that hangs says where, and fails.
 NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
@@ -52,15 +55,15 @@ clean:
 
 # The lock is installed with its hashes, then the project itself without looking for anything more.
 .venv/%.stamp: requirements/%.txt pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python $(PIP_INSTALL) --require-hashes -r $<
+	$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
 # The auditor and the generators of documentation and clients have environments of their own.
 .venv-%/stamp: requirements/%.txt
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 found; name one with make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv .venv-$*
-	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	.venv-$*/bin/python $(PIP_INSTALL) --require-hashes -r $<
 	touch $@
 
 .venv/bin/python:

@@ -33,6 +33,7 @@ from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.files import draw_name
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_runtime.asgi.limits import DeadlineProtocol
+from dpdpca_runtime.asgi.observe import configure_logging
 from dpdpca_runtime.http.client import ProxyClient
 
 KILLED = -signal.SIGKILL
@@ -283,6 +284,7 @@ def _serve(orders: _Orders, control: Connection) -> None:
     jobs._MOST_BACKOFF_SECONDS = _RETRY_SECONDS
     jobs._TIDYING_SECONDS = _NEVER_SECONDS
     settings = load_settings(orders.home, port=orders.port, log_level="ERROR", **orders.settings)
+    configure_logging(settings.log_level)
     app = create_app(open_proxy(settings, key_rules=KeyRules(TOY_BITS)), worker=InlineWorker())
     server = _Server(
         uvicorn.Config(

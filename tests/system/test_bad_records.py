@@ -184,7 +184,10 @@ def _odd_files(folder: Path) -> tuple[list[Path], list[list[Record]], list[str]]
     return files, records, notes
 
 
-@pytest.mark.parametrize(("missing", "release"), [("reject", "joint"), ("midpoint", "masked")])
+@pytest.mark.parametrize(
+    ("missing", "release"),
+    [("reject", "joint"), pytest.param("midpoint", "masked", marks=pytest.mark.nightly)],
+)
 def test_odd_records_count_as_the_protocol_says(
     federation: Federation, user: BareUser, tmp_path: Path, missing: str, release: str
 ) -> None:
@@ -204,7 +207,7 @@ def test_odd_records_count_as_the_protocol_says(
     assert_release(study.open_release(), expected, study.manifest.figures)
 
 
-@pytest.mark.parametrize("release", ["joint", "masked"])
+@pytest.mark.parametrize("release", ["joint", pytest.param("masked", marks=pytest.mark.nightly)])
 def test_one_feature_and_one_record_in_all(federation: Federation, tmp_path: Path, release: str) -> None:
     """The smallest study there is, through the data user's service."""
     owner, user = federation.owners(1)[0], federation.user

@@ -53,7 +53,7 @@ def _study_files(federation: Federation, study: BareStudy) -> list[str]:
     return [str(path) for path in files_below(folder)]
 
 
-@pytest.mark.parametrize("release", ["joint", "masked"])
+@pytest.mark.parametrize("release", ["joint", pytest.param("masked", marks=pytest.mark.nightly)])
 def test_too_few_owners_end_a_study_without_noise(
     federation: Federation, user: BareUser, file: Path, release: str
 ) -> None:

@@ -59,7 +59,7 @@ def pid_of(federation: Federation) -> int:
     return federation.proxy.process.pid
 
 
-@pytest.mark.parametrize("count", [150, pytest.param(1000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_all_owners_at_once(tmp_path: Path, count: int, promise: Promise) -> None:
     with federation_in(tmp_path) as federation:
         study = open_study(federation)
@@ -73,7 +73,7 @@ def test_all_owners_at_once(tmp_path: Path, count: int, promise: Promise) -> Non
             deliveries = crowd.deliver_all()
             seconds = time.monotonic() - begin
         assert crowd.unexpected == []
-        assert crowd.broken <= count // 100
+        assert crowd.broken <= max(1, count // 100)
         assert len({delivery.receipt.owner for delivery in deliveries}) == count
         assert study.user.client.study(study.id).owners_complete == count
         assert "busy" not in problems(federation), "the database was locked for too long"
@@ -107,19 +107,19 @@ def upload_each(study: BareStudy, owners: list[IdentityKey]) -> list[float]:
     return times
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("count", "uploads"), [(40, 25), pytest.param(500, 50, marks=pytest.mark.nightly)])
 def test_idlers_are_cut_off_and_take_nothing_from_others(
-    tmp_path: Path, count: int, promise: Promise
+    tmp_path: Path, count: int, uploads: int, promise: Promise
 ) -> None:
     with federation_in(tmp_path) as federation:
         study = open_study(federation)
-        owners = enrol_many(federation, 102)
+        owners = enrol_many(federation, 2 + 2 * uploads)
         upload_each(study, owners[:2])
-        quiet = upload_each(study, owners[2:52])
+        quiet = upload_each(study, owners[2 : 2 + uploads])
         idlers = Idlers(federation.port, count)
         idlers.start()
         time.sleep(1.0)  # until what they asked for is answered
-        beside = upload_each(study, owners[52:])
+        beside = upload_each(study, owners[2 + uploads :])
         idlers.join()
         lives = [seconds for kind in idlers.seconds.values() for seconds in kind]
         assert len(lives) == count
@@ -131,13 +131,14 @@ def test_idlers_are_cut_off_and_take_nothing_from_others(
         assert "Traceback" not in log_of(federation.logs / "proxy-serve.log")
     promise(
         "P29",
-        counted=f"{count} connections that idle in head, body, answer or from the start; 50 honest uploads",
+        counted=f"{count} connections that idle in head, body, answer or from the start,"
+        f" {uploads} honest uploads",
         result=f"the last cut off after {max(lives):.0f} s; uploads beside them {quantiles(beside)},"
         f" in quiet {quantiles(quiet)}",
     )
 
 
-@pytest.mark.parametrize("capacity", [8])
+@pytest.mark.parametrize("capacity", [4, pytest.param(8, marks=pytest.mark.nightly)])
 def test_ten_times_as_many_as_it_takes(tmp_path: Path, capacity: int, promise: Promise) -> None:
     """The product's own client backs off with jitter, and all are in at the end."""
     federation = Federation(tmp_path)
