@@ -71,7 +71,7 @@ class ShareSender:
         head: Callable[[], Digest],
         randomness: Randomness = OS_RANDOMNESS,
     ) -> None:
-        """Args: head: returns the newest digest of the owner's ledger, which statements name."""
+        """Args: head: returns the newest digest of the owner's ledger, to be put into statements."""
         self._owner = owner
         self._head = head
         self._client = client

@@ -62,7 +62,7 @@ class StudyFiles:
 
     @contextmanager
     def processes(self, multiplications: int) -> Iterator[tuple[Executor | None, int]]:
-        """Processes for this much work, and their number; None if starting them would take longer.
+        """Processes for this many multiplications, and their number. (None, 1) if starting them takes longer.
 
         Args:
             multiplications: the approximate number of multiplications mod n².

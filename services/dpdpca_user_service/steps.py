@@ -61,7 +61,7 @@ from dpdpca_user_service.work import FittedModel, MadeKey, make_key, open_count,
 MOST_OWNERS_TOLD = 2000
 """Up to this many owners, a study's row stores what the proxy says about each owner.
 
-Rows are read often, and many at a time.
+Rows must stay small, because they are read often, and many at a time.
 """
 
 _OWNER_BYTES, _DIGEST_BYTES = 2048, 80

@@ -101,7 +101,8 @@ class Book:
         """Write entries to the disk, then add them to the ledger.
 
         Raises:
-            UnavailableError: `ledger-not-written`. The caller must then do nothing that needs these entries.
+            UnavailableError: `ledger-not-written`. After this error, the caller must do nothing that needs
+            these entries.
         """
         if entries:
             with writing_to(self._file.folder):

@@ -48,7 +48,8 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
         )
     if manifest.missing == "reject":
         yield (
-            "with missing = reject, which records are complete counts as public; midpoint keeps every record"
+            "missing = reject treats it as public which records are complete;"
+            " missing = midpoint keeps all records"
         )
     if manifest.rules.is_masked:
         yield (

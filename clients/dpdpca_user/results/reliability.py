@@ -104,7 +104,8 @@ def assess_release(
 
     Source: parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
         Gaussian mechanism is the same in every basis, so it is drawn in the basis of the components. For
-        other mechanisms only the variances are used. The joint release adds −(μeᵀ + eμᵀ) − eeᵀ/N.
+        other mechanisms only the variances are used. In a joint release, the noise also contains
+        −(μeᵀ + eμᵀ) − eeᵀ/N.
     Tested: tests/statistical/test_reliability.py, against the true values.
     """
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)

@@ -209,7 +209,7 @@ class JointRelease(_Played):
 
 
 class MaskedRelease(_Played):
-    """(v′, T) of a masked study, seen as (v′, N·S̃ = T − v′ v′ᵀ), with every copy of an entry.
+    """A masked release (v′, T), converted to v′ and N·S̃ = T − v′ v′ᵀ, including every copy of an entry.
 
     Args:
         figures: the figures of the study.

@@ -252,7 +252,7 @@ def kind_of(value: Any) -> str:
 
 
 def _present(column: NDArray[Any], masked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(n,) which values of a column of an unusable type are there. NaN and NaT count as missing."""
+    """(n,) booleans: which values of a column of an unusable type are present. NaN and NaT are not."""
     present = ~masked
     if column.dtype.kind in "mM":
         present &= ~np.isnat(column)

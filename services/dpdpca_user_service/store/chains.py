@@ -125,7 +125,7 @@ class ChainStore:
         return self._listed()[0]
 
     def check_rows(self) -> None:
-        """Raises IntegrityError if `all` leaves out any chains. The error names the ids of these chains."""
+        """Raises IntegrityError with the ids of all chains that `all` leaves out because of damaged rows."""
         if damaged := self._listed()[1]:
             raise rows_damaged("chains", [row.id for row in damaged], self._database.path)
 
