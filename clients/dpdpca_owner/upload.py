@@ -89,7 +89,7 @@ class ShareSender:
             contribution: what is sent.
             reserve: books the study in the ledger. `reserve` is called before any part of the share is made,
                 kept or sent, and not at all if the proxy has the share already. If `reserve` raises an error,
-                nothing happens.
+                no share is made or sent.
             watcher: receives progress.
 
         Raises:

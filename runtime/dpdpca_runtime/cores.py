@@ -13,10 +13,10 @@ _PR_SET_DUMPABLE = 4  # of linux/prctl.h
 def forbid_core_dumps() -> None:
     """Forbids core dumps of this process.
 
-    Child processes only inherit the limit, so each of our programs calls this itself. The limit prevents core
-    files. Regardless of the limit, Linux passes core dumps to a program such as systemd-coredump or apport,
-    unless the process is marked as not dumpable. Other processes of the same account cannot read the memory
-    of such a process either.
+    Child processes only inherit the limit, so each of our programs calls this itself. The limit only prevents
+    core files. Regardless of the limit, Linux passes core dumps to a program such as systemd-coredump or
+    apport, unless the process is marked as not dumpable. Other processes of the same account cannot read the
+    memory of such a process either.
     """
     if _resource is not None:
         _resource.setrlimit(_resource.RLIMIT_CORE, (0, 0))

@@ -67,7 +67,7 @@ _LOOKING_SECONDS = 1.0
 _IRREVOCABLE = frozenset({"draw", "release"})
 _ORPHAN_SECONDS = 24 * 3600.0
 _PATIENT_ATTEMPTS = 5
-"""After so many failures in a row, even a cause that should pass by itself is told."""
+"""After this many failures in a row, the operator is told even of a cause that is usually temporary."""
 _CHUNKS_AT_ONCE = 512
 """The number of chunks that one step of the aggregation multiplies: some seconds of work."""
 
@@ -434,10 +434,11 @@ class Jobs:
 
 
 def _trouble_of(error: Exception, attempts: int) -> str | None:
-    """What to tell an operator about a failed step, or None as long as it may pass by itself.
+    """What to tell the operator about a failed step, or None as long as the failure may be temporary.
 
-    A bug in this program does not mean that stored data are wrong, but a study that it stops is told, too. A
-    study with terms of another version is only logged: the proxy can do its work for all others.
+    A bug in this program does not mean that stored data are wrong, but it stops a study, so the operator is
+    told of it. A study with terms of another version is only logged: the proxy can do its work for all
+    others.
     """
     if isinstance(error, RefusedTermsError):
         return None

@@ -215,7 +215,7 @@ def _follow_answered(service: UserService, row: StudyRow, proxy: ProxyClient) ->
 
 
 def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
-    """Proves N, once. The answer is stored before it is sent, and there is never another one."""
+    """Proves N, once. The answer is stored before it is sent, and no second answer is ever made."""
     study, manifest = row.known_study, signed.manifest
     try:
         challenge = proxy.count_challenge(study)

@@ -2,9 +2,8 @@
 
 This is post-processing: the distribution of the noise is public, and the signal is what the release itself
 shows above it. The bootstrap assumes the estimated eigenvalues θ̂ and a flat remainder, so it applies only to
-components above their noise edge. For components below the edge there is the lower bound of
-`Components.captured_share`. The effect of clipping cannot be seen after the release, and no figure here
-includes it.
+components above their noise edge. For components below the edge, `Components.captured_share` gives a lower
+bound. The effect of clipping cannot be seen after the release, and no figure here includes it.
 """
 
 from collections.abc import Mapping

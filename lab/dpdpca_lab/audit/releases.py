@@ -295,7 +295,7 @@ def narrowed(figures: Figures, d: int | None) -> Figures:
     """The figures with d features, at most as many as the study has; None means all.
 
     The noise of a single entry does not depend on the number of other entries. Octaves are the exception:
-    their noise is then that of a study with d features.
+    with fewer features, they have the noise of a study with d features.
     """
     if d is None:
         return figures

@@ -49,7 +49,9 @@ _MISSING, _UNUSABLE = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """What a reader puts in place of a value that no feature of this kind takes. The value is not kept.
+    """What a reader puts in place of a value that no feature of this kind accepts.
+
+    The value itself is not kept.
 
     Attributes:
         kind: what the value was, as `kind_of` says it; never the value.
