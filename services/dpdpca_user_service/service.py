@@ -1,7 +1,7 @@
 """The service as one value: settings, keys, store and workers.
 
-All operations take it as an argument. No other module chooses the clock or the size of keys. Whatever tests
-may change is an argument of `open_service`, never a setting.
+All operations take it as an argument. Only this module chooses the clock and the rules for acceptable keys.
+Whatever tests may change is an argument of `open_service`, never a setting.
 """
 
 from collections.abc import Callable
