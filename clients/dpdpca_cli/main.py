@@ -88,7 +88,7 @@ _NOWHERE = logging.NullHandler()
 
 
 class _LazyParts(TyperGroup):
-    """Lists the parts without importing them. The part that is used replaces its placeholder."""
+    """Lists the parts of the program without importing them. Only the part that is called is imported."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)

@@ -2,8 +2,8 @@
 
 If a variable is misspelt, its default is used, and nobody notices: the proxy would keep its generation file
 elsewhere, and an owner would lose the second copy of its ledger's head. Services run unattended, so they
-refuse to start with an unknown variable. The other commands of the proxy also refuse, because they write the
-same state. All other commands print a warning and continue.
+refuse to start with an unknown variable. The proxy's other commands also refuse to start with one, because
+they write the same state as its service. All other commands print a warning and continue.
 """
 
 import difflib
@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import UsageError
 
 PREFIX: Final = "DPDPCA_"
 _SETTINGS: Final = {"DPDPCA_PROXY_": "dpdpca_proxy.settings", "DPDPCA_USER_": "dpdpca_user_service.settings"}
-"""For each prefix, the module with the settings of a service; each member of the class is a variable."""
+"""The module of the settings for each prefix; every member of its settings class is a variable."""
 _OTHERS: Final = frozenset(
     {
         "DPDPCA_CA_FILE",

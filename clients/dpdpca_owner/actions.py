@@ -72,7 +72,7 @@ class Desk:
     say: Callable[[str], None] = lambda text: None
 
     def for_study(self, manifest: Manifest) -> "Desk":
-        """The same, with the key that this owner has in a study."""
+        """This desk, with the key that this owner uses in a study."""
         return replace(self, owner=self.home.owner_in(self.owner, manifest))
 
     @contextmanager
@@ -273,8 +273,8 @@ def prepare_join(
             for the rounds of a chain.
         NotAllowedError: the study names its owners, and this owner is not among them.
         AuthenticationError: a key in the manifest is enrolled under another name.
-        InputError: the columns of the data do not fit the study; if `strict`, also a value that does not
-            fit. Otherwise no value decides whether there is a share.
+        InputError: the columns of the data do not fit the study; if `strict`, also a value that does not fit.
+            If not `strict`, no value of a record prevents the share.
     """
     with desk.study(address) as (desk, client, opened):
         check_participant(opened.manifest, desk.owner)
@@ -295,8 +295,8 @@ def prepare_join(
 def join(desk: Desk, address: StudyAddress, prepared: Prepared, watcher: Watcher) -> Settled:
     """Send the share that the owner consented to. An interrupted run is resumed where it stopped.
 
-    The cost is written to the ledger on disk before any part of the share is made. The receipt is booked at
-    the end.
+    The cost is written to the ledger on disk before any part of the share is made. At the end, the proxy's
+    receipt is written to the ledger.
 
     Raises:
         PolicyError: another join has meanwhile spent the budget that this one needs.

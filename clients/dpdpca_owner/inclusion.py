@@ -115,7 +115,7 @@ def check_extends(before: Sequence[bytes], transcript: Sequence[bytes]) -> None:
 
 
 def _check_state(state: str, events: tuple[Event, ...]) -> None:
-    """Check that the transcript shows the state: else the proxy could show each owner a different cohort."""
+    """Check that the transcript shows `state`; else the proxy could show each owner a different cohort."""
     kinds = {event.kind for event in events}
     if state == StudyState.OPEN:
         if kinds & {"closed", "cancelled", "failed"}:

@@ -140,7 +140,7 @@ class Pins:
         *,
         may_be_former: bool = False,
     ) -> PinnedParty | None:
-        """The pin of an owner that a study names, or None if this owner never joined a study with it.
+        """The pin of an owner that a study names. None if no study joined before named that owner.
 
         Arguments and errors are those of `check_user`.
         """

@@ -52,7 +52,7 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
 
 
 def _check_terms(components: Components, manifest: Manifest) -> None:
-    """Check that the components agree with the manifest: the data user must not change what it fixes."""
+    """Check that the components agree with the manifest: the data user must not change what is in it."""
     space, agreed = components.space, EncodedSpace.of(manifest)
     fits = (
         space.names == agreed.names

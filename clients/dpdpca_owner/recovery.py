@@ -181,7 +181,7 @@ def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> _Booked
 
 
 def _may_be_newer(folder: StudyFolder, version: int) -> bool:
-    """Whether the share was sent again after the withdrawal with this version; True if nobody can know."""
+    """Whether the share was sent again after the withdrawal with this version; True if this is not known."""
     try:
         return folder.need_plan().version > version
     except IntegrityError:
@@ -204,7 +204,7 @@ def _charge(desk: Desk, folder: StudyFolder) -> tuple[Charge, str | None]:
 
 
 def _signed_body(folder: StudyFolder) -> Mapping[str, Any]:
-    """The body of the study's manifest. Raises IntegrityError if that is missing or damaged."""
+    """The body of the study's manifest. Raises IntegrityError if the manifest is missing or damaged."""
     encoded = folder.manifest()
     statement = None if encoded is None else verify_statement("manifest", encoded)
     if statement is None or statement.digest != folder.study:

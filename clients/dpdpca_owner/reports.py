@@ -54,7 +54,7 @@ class Unread:
 
     @property
     def is_of_another_version(self) -> bool:
-        """Whether its terms are merely refused by this version. Nothing else is known to be wrong."""
+        """Whether this version refuses the study's terms. If so, no other fault of the study is known."""
         return isinstance(self.error, RefusedTermsError)
 
 

@@ -103,7 +103,7 @@ class StudyFolder:
         return self.need_plan() if self.is_joined else None
 
     def need_plan(self) -> Plan:
-        """The plan of a joined study. Raises IntegrityError if its file is damaged."""
+        """The plan of a joined study. Raises IntegrityError if the file with the plan is damaged."""
         path = self._plan_path
         body = load(path, "modulus", "moments", "proxy", "version")
         with own_file(path):

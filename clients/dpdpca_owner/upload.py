@@ -71,7 +71,7 @@ class ShareSender:
         head: Callable[[], Digest],
         randomness: Randomness = OS_RANDOMNESS,
     ) -> None:
-        """Args: head: returns the newest digest of the owner's ledger, which statements name."""
+        """Args: head: returns the newest digest of the owner's ledger, to be put into statements."""
         self._owner = owner
         self._head = head
         self._client = client
@@ -89,7 +89,7 @@ class ShareSender:
             contribution: what is sent.
             reserve: books the study in the ledger. `reserve` is called before any part of the share is made,
                 kept or sent, and not at all if the proxy has the share already. If `reserve` raises an error,
-                nothing happens.
+                no share is made or sent.
             watcher: receives progress.
 
         Raises:

@@ -42,7 +42,7 @@ def verify_evidence(
     yield "the manifest names the pinned proxy"
     bundle = evidence.get("release")
     if bundle is None:
-        raise ConflictError("not-ready", "the study has no release yet", "try again when it is released")
+        raise ConflictError("not-ready", "the study has no release yet", "try again after the release")
     if not isinstance(bundle, dict) or not {"release", "shares", "transcript"} <= bundle.keys():
         raise MessageError("malformed", "the evidence lacks a release, its shares or its transcript")
     verified = verify_release(

@@ -127,7 +127,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "release": (
-        "The proxy lists what it releases, once. Signed by the proxy.",
+        "The proxy lists what it releases, once for each study. Signed by the proxy.",
         {
             "study": _WRONG_STUDY,
             "release": ("kind of the release", "`wrong-study` if the manifest states another kind"),

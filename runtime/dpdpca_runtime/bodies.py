@@ -175,7 +175,7 @@ class CohortMemberBody(Body):
 
 
 class StudyDetail(StudySummary):
-    """A study, as an enrolled party may know it."""
+    """Everything that the proxy tells an enrolled party about a study."""
 
     cohort: Id | None = Field(description="Digest of the frozen cohort.")
     cohort_members: list[CohortMemberBody]

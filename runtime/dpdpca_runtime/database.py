@@ -107,11 +107,11 @@ class Database:
     def forget_deleted(self) -> bool:
         """Removes deleted content from every file of the database.
 
-        An active reader or a failing disk can delay this. Such a delay is not an error; the removal must be
-        tried again later.
+        An active reader or a failing disk can prevent this for the moment. This raises no error; the caller
+        must try again later.
 
         Returns:
-            Whether the content was removed. Until the next call, `has_to_forget` is the opposite.
+            Whether the content was removed: the opposite of `has_to_forget` after this call.
         """
         self._has_to_forget = True
         with self._writer, suppress(UnavailableError):

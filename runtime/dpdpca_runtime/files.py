@@ -186,7 +186,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _patiently(act: Callable[[], object]) -> None:
-    """Calls `act`. On Windows it retries for a few seconds while another program has the file open."""
+    """Calls `act`. On Windows, tries again for a few seconds while another program has the file open."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

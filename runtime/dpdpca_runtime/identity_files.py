@@ -73,7 +73,7 @@ class IdentityFiles:
     Args:
         home: the folder.
         acted: returns the parties that used this home, according to its other content. If there are any, only
-            a key of theirs is accepted. Unreadable content gives no parties.
+            a key of theirs is accepted. Content that cannot be read names no parties.
     """
 
     def __init__(self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset) -> None:

@@ -10,11 +10,11 @@ _BYTES = 4096
 
 
 class StorageProbe:
-    """Writes a file now and then.
+    """Tests whether a folder can be written, by writing a small file.
 
     Args:
         folder: an existing folder.
-        seconds: how long the result of a try is valid.
+        seconds: how long a result is reused before the next test.
     """
 
     def __init__(self, folder: Path, seconds: float = 5.0) -> None:

@@ -26,7 +26,7 @@ class ServiceSettings(BaseSettings):
 
     Attributes:
         role: the role of the home, for `home_folder`.
-        settings_file: the name of the file in the home; None if there is none.
+        settings_file: the name of the settings file in the home, or None.
     """
 
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="forbid", frozen=True)

@@ -44,7 +44,7 @@ def terminate_group(process: subprocess.Popen[bytes], *, at_once: bool = False) 
 
     Args:
         process: the first process of the session.
-        at_once: kills them without time to clean up. On Windows, processes never get this time.
+        at_once: kills the processes without giving them time to clean up. On Windows, this is always so.
     """
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform != "win32" and hasattr(os, "killpg"):

@@ -26,15 +26,15 @@ _ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 
 
 def marked_encoding(beginning: bytes) -> str | None:
-    """The Python codec for the mark in the first `MARK_BYTES` bytes of a file, or None.
+    """The Python codec for the byte-order mark in the first `MARK_BYTES` bytes of a file, or None.
 
-    It removes the mark.
+    The codec removes the mark.
     """
     return next((codec for mark, codec in _MARKS if beginning.startswith(mark)), None)
 
 
 def decode_text(content: bytes, name: str) -> str:
-    """Decodes `content` and removes its mark.
+    """Decodes `content` and removes its byte-order mark.
 
     Args:
         content: the whole content.

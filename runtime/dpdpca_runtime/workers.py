@@ -330,8 +330,8 @@ class BackgroundProcesses:
         Args:
             function: a top-level function of an installed package.
             args: picklable arguments.
-            progress: if given, the function must have a parameter with this name. The progress that it
-                reports is passed on.
+            progress: receives the progress that the function reports. If it is given, the function must have
+                a parameter with this name.
 
         Raises:
             UnavailableError: `worker-died`, also after `close`. The next call gets a new process.

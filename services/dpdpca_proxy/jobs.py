@@ -435,7 +435,7 @@ class Jobs:
 
 
 def _trouble_of(error: Exception, attempts: int) -> str | None:
-    """What to tell an operator about a failed step, or None as long as it may pass by itself.
+    """What to tell the operator about a failed step, or None as long as the failure may be temporary.
 
     A bug in this program does not mean that stored data are wrong, but a study that the bug stops is reported
     too. A

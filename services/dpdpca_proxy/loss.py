@@ -15,8 +15,8 @@ _UNDECIDED = (StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED)
 def accept_loss(proxy: Proxy) -> list[StudyId]:
     """Fails every study that may have advanced beyond what the database knows, permanently, and continues.
 
-    Each of these studies may since have drawn its noise, lost a share by withdrawal, or been released. The
-    log continues above all numbers that were used.
+    Each of these studies may since have drawn its noise, lost a share by withdrawal, or been released. New
+    log entries get numbers above all numbers that were used before.
 
     Returns:
         The studies that failed.

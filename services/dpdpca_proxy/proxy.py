@@ -159,7 +159,7 @@ def make_home(settings: Settings, passphrase: bytes | None = None) -> bool:
         passphrase: seals a new identity; None leaves it unsealed.
 
     Returns:
-        Whether a new identity was made. An existing one is kept.
+        Whether a new identity was made. An existing identity is kept.
     """
     home = private_dir(settings.home)
     private_dir(home / FILES_FOLDER)

@@ -28,8 +28,8 @@ def known_receipt(
 
     Raises:
         NotFoundError: there is no such study.
-        ConflictError: `statement-differs`, this version has another statement. The new one is stored as
-            evidence.
+        ConflictError: `statement-differs`, another statement was signed for this version. `statement` is
+            stored as evidence.
         UnavailableError: like `check_witnessed`.
     """
     with proxy.database.reading("is the statement known") as connection:

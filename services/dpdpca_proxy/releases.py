@@ -297,6 +297,6 @@ def _already_answered() -> ConflictError:
 
 
 def _up_to_release(events: list[bytes]) -> list[bytes]:
-    """The chain up to the release. Later events must not change the bundle."""
+    """The chain up to the release event. Later events are left out, so that the bundle never changes."""
     kinds = [parse_canonical(event)["body"]["kind"] for event in events]
     return events[: kinds.index("release") + 1]

@@ -1,4 +1,4 @@
-"""Runs the proxy: the public listener and the operator's, until a signal comes."""
+"""Runs the proxy with its public listener and the operator's listener, until a signal stops it."""
 
 import sys
 

@@ -149,7 +149,7 @@ class Trail:
 
     @cached_property
     def log_begins(self) -> datetime | None:
-        """The time of the first log entry; None if there is none.
+        """The time of the first log entry; None if the log is empty.
 
         Earlier events are from a version without a log.
         """

@@ -1,7 +1,7 @@
 """The service as one value: settings, keys, store and workers.
 
-All operations take it as an argument. Clock and key size enter the program only here. Whatever tests may
-change is an argument of `open_service`, never a setting.
+All operations take it as an argument. Only this module chooses the clock and the rules for acceptable keys.
+Whatever tests may change is an argument of `open_service`, never a setting.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class UserService:
     model_of: Callable[[str], Model]
     """Returns the model of a row that has one. The last few models are cached."""
     wake: Callable[[], None] = field(default=lambda: None)
-    """Called after a change, when there may be something to do."""
+    """Called after a change that may make the next step of a study possible."""
 
     @property
     def key(self) -> IdentityKey:

@@ -61,7 +61,7 @@ from dpdpca_user_service.work import FittedModel, MadeKey, make_key, open_count,
 MOST_OWNERS_TOLD = 2000
 """Up to this many owners, a study's row stores what the proxy says about each owner.
 
-Rows are read often, and many at a time.
+Rows must stay small, because they are read often, and many at a time.
 """
 
 _OWNER_BYTES, _DIGEST_BYTES = 2048, 80
@@ -216,7 +216,7 @@ def _follow_answered(service: UserService, row: StudyRow, proxy: ProxyClient) ->
 
 
 def _answer(service: UserService, row: StudyRow, proxy: ProxyClient, signed: SignedManifest) -> bool:
-    """Proves N, once. The answer is stored before it is sent, and there is never another one."""
+    """Proves N, once. The answer is stored before it is sent, and no second answer is ever made."""
     study, manifest = row.known_study, signed.manifest
     try:
         challenge = proxy.count_challenge(study)

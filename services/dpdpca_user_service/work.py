@@ -32,7 +32,7 @@ from dpdpca_user.results.reliability import Reliability, assess_release
 from dpdpca_user.results.second_noise import own_samplers, with_second_noise
 
 MAX_COMPONENTS = 256
-"""The most components in a model. A model of more features has only the leading components."""
+"""The most components in a model. If a study has more features, its model has only the leading components."""
 
 Progress = Callable[[float], None]
 
@@ -93,7 +93,7 @@ def open_release(
     Raises:
         CryptographicError: the release does not decrypt to a symmetric matrix within its slots;
         `release-implausible`.
-        PolicyError: `cohort-too-small`. N of a joint study is known only now.
+        PolicyError: `cohort-too-small`. In a joint study, N is known only after decryption.
     """
     begin = time.monotonic()
     key = SecretKey.from_bytes(secret)

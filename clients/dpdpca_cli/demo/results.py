@@ -23,7 +23,7 @@ def result_tables(runs: Sequence[StudyRun], captured: Sequence[CapturedVariance]
 
 
 def terminal_table(table: Table) -> TerminalTable:
-    """The same table for a terminal. Texts are not interpreted as markup."""
+    """Converts a table for a terminal. Texts are not interpreted as markup."""
     shown = TerminalTable(title=Text(table.title), title_justify="left")
     for number, name in enumerate(table.header):
         shown.add_column(Text(name), justify="right" if number else "left")
@@ -129,7 +129,7 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _watched(seconds: float) -> str:
-    """Seconds read from the proxy's live page, which is updated twice a second."""
+    """The text of a duration that was read from the proxy's live page, which is updated twice a second."""
     return "< 0.5 s" if seconds < 0.5 else _seconds(seconds)
 
 

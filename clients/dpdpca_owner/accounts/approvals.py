@@ -3,7 +3,7 @@
 A manifest with a `rho_share` is a round of a chain. The id of the first round identifies the chain. An owner
 that joins the first round has seen the total and approved it. Later rounds on the same terms then need no new
 approval, and none can take more than is left. A round that the ledger shows as withdrawn or cancelled has
-taken nothing.
+used nothing of the total.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Chain:
         return self.before + self.share
 
     def on(self, placed: Placed) -> "Chain":
-        """The same for records in this data set: an approval does not cover records of another data set."""
+        """The chain for records of this data set. An approval does not cover records of another data set."""
         same = not placed.is_new and self.data_sets <= {placed.data_set, *placed.merges}
         return self if same or not self.is_covered else replace(self, is_covered=False, is_other_data=True)
 
@@ -179,8 +179,8 @@ def lasting_terms(manifest: Manifest) -> Digest:
     """Digest of the terms that must stay the same in all rounds for an approval to remain valid.
 
     Bounds, centres, the clip norm and the limits for records may change from round to round, and so may what
-    is released. What else protects owners may not change: the named owners and their number, the distance of
-    cohorts, and the length of the key.
+    is released. All other terms that protect owners must stay the same, such as the named owners and their
+    number, the distance of cohorts, and the length of the key.
     """
     body = manifest.to_body()
     members = (

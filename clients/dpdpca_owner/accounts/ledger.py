@@ -207,7 +207,9 @@ class Ledger:
     def _add_commit(self, detail: Any, time: str) -> None:
         spend, version = self._settled(detail)
         if version <= spend.version:
-            raise ConflictError("ledger-corrupt", "the entry commits a share version that is not a newer one")
+            raise ConflictError(
+                "ledger-corrupt", "the entry commits a share version that is not newer than the last one"
+            )
         self._replace(replace(spend, state=SpendState.COMMITTED, version=version, settled_at=time))
 
     def _add_refund(self, detail: Any, time: str) -> None:
@@ -216,7 +218,9 @@ class Ledger:
         if why not in (SpendState.WITHDRAWN, SpendState.CANCELLED):
             raise MessageError("ledger-corrupt", "the entry refunds a study for an invalid reason")
         if why == SpendState.WITHDRAWN and version <= spend.version:
-            raise ConflictError("ledger-corrupt", "the entry refunds a share version that is not a newer one")
+            raise ConflictError(
+                "ledger-corrupt", "the entry refunds a share version that is not newer than the last one"
+            )
         self._replace(replace(spend, state=SpendState(why), version=version, settled_at=time))
         where = None if spend.data_set is None else self.root(spend.data_set)
         self._totals[where] -= spend.charge.cost

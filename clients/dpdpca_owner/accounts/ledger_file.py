@@ -101,7 +101,8 @@ class Book:
         """Write entries to the disk, then add them to the ledger.
 
         Raises:
-            UnavailableError: `ledger-not-written`. The caller must then do nothing that needs these entries.
+            UnavailableError: `ledger-not-written`. After this error, the caller must do nothing that needs
+            these entries.
         """
         if entries:
             with writing_to(self._file.folder):
@@ -221,7 +222,7 @@ class LedgerFile:
         return self._book(lambda ledger, time: refund_cancelled(ledger, study, transcript, time), now)
 
     def _book(self, make: Callable[[Ledger, str], list[Entry]], now: datetime) -> Ledger:
-        """Write the entries that `make` returns, if there are any. Returns the ledger with them."""
+        """Write the entries that `make` returns, if any. Returns the ledger including these entries."""
         ledger = self.read()
         if not make(ledger, time_text(now)):
             return ledger

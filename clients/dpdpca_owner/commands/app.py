@@ -273,7 +273,7 @@ def status(
         str | None, typer.Argument(metavar="[URL/STUDY]", help="One study; default: all studies joined here.")
     ] = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask the proxy: check what the last run kept.")
+        bool, typer.Option("--offline", help="Do not contact the proxy; check what the last run stored here.")
     ] = False,
     home: Home = None,
     ca_file: CaFile = None,

@@ -225,7 +225,7 @@ def unread_facts(unread: Unread) -> dict[str, Any]:
 
 
 def unread_text(unread: Unread) -> str:
-    """One line that says why, after a line that says which."""
+    """The study, the reason why its state is not known, and what the ledger has booked: one line for each."""
     title = "a study" if unread.spend is None else unread.spend.charge.title
     lines = [
         f"{for_terminal(title)}  ({unread.study.hex()[:16]}…)",

@@ -219,7 +219,7 @@ def _encoding(beginning: bytes, named: str | None) -> str:
 
 
 def _header(text: str, features: Sequence[Feature]) -> tuple[str, tuple[str, ...]]:
-    """The delimiter and column names: those with most of the features, and then with most columns."""
+    """The delimiter that finds most features (and then most columns), and the column names it gives."""
     best: tuple[tuple[int, int], str, tuple[str, ...]] | None = None
     for delimiter in _DELIMITERS:
         with suppress(csv.Error):

@@ -19,7 +19,7 @@ _WIDE = 5.0
 _NARROW = 1e-6
 """Relative width of bounds below which they are probably a mistake."""
 _COSTLY = 1.05
-"""Factor in the noise from which max_records deserves advice."""
+"""The advice names max_records if its excess multiplies the noise by at least this factor."""
 _MANY = 20
 _MASKED_OVER_JOINT = {False: "2.3 to 2.8", True: "1.4 to 1.7"}
 """Noise of the masked release divided by that of the joint release, for a/K of 0.43 and 0.05, by
@@ -48,7 +48,8 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
         )
     if manifest.missing == "reject":
         yield (
-            "with missing = reject, which records are complete counts as public; midpoint keeps every record"
+            "missing = reject treats it as public which records are complete;"
+            " missing = midpoint keeps all records"
         )
     if manifest.rules.is_masked:
         yield (

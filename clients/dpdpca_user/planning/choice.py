@@ -136,7 +136,7 @@ def next_round(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]
         return _second_mean(results)
     if last.total is not None:
         return _main_about_mean(results, is_categorical)
-    raise _not_a_chain("the last result has nothing on which a choice can be based")
+    raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
 
 
 def _norm_study(norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...]) -> NextRound:

@@ -1,6 +1,7 @@
 """Reads quantiles, modes and the scale of a feature from the noisy histograms of a pre-study.
 
-Bins with less than two deviations of their noise count as empty, because most of them are.
+A bin with a noisy count below two standard deviations of its noise is treated as empty, because most such
+bins are empty.
 """
 
 from math import ceil, log2

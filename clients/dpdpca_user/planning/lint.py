@@ -143,7 +143,7 @@ def closing_time(now: datetime, days: int) -> datetime:
 
 
 def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
-    """A placeholder owner for every name in the draft, or as many as it needs if it names none."""
+    """A placeholder owner for every name in the draft; if there are none, `min_owners` placeholders."""
     named = draft.get("participants")
     if not isinstance(named, list):
         least = draft.get("min_owners", DEFAULT_MIN_OWNERS)

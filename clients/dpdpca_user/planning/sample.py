@@ -163,7 +163,7 @@ def _feature(name: str, values: list[str]) -> _Feature:
     about = list(_about_numbers(finite, bounds, len(values)))
     if bounds is None:
         return _Feature(name, about, _OPEN)
-    lower, upper = (f"{bound:.10g}  # from the sample: replace" for bound in bounds)
+    lower, upper = (f"{bound:.10g}  # from the sample: replace it" for bound in bounds)
     return _Feature(name, about, [f"lower = {lower}", f"upper = {upper}"])
 
 
@@ -223,7 +223,7 @@ def _check_levels(name: str, present: list[str]) -> None:
     if len(words) == 1 and len(different) > _FEW_CODES:
         raise InputError(
             "not-a-feature",
-            f"column {name!r} contains numbers, and the same word in all other rows",
+            f"column {name!r} contains numbers, and the same word wherever a number is missing",
             "leave the field empty if a number is missing",
         )
     if len(different) > MOST_LEVELS:

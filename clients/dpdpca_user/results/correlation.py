@@ -2,8 +2,8 @@
 
 Dividing by standard deviations after the release costs no budget, but it amplifies the noise of features with
 a small variance. Therefore the noise is removed first, in the clip metric, where it is white: components
-above the noise edge are kept with their estimated eigenvalues, and only these are standardised. For the
-components in the clip metric itself, removing noise would change nothing, so it is not done there.
+above the noise edge are kept with their estimated eigenvalues, and only these are standardised. Components in
+the clip metric itself are left as they are, because removing the noise would not change their directions.
 
 If the data do not vary, there is nothing to standardise, and the result would be pure noise of size 1. About
 one release in a hundred exceeds its noise edge by chance, so a stricter condition applies here: the largest
@@ -106,9 +106,9 @@ def never_noise(components: Components, reliability: Reliability) -> float:
     Source: H is the noise of the covariance, with deviations t on and s off the diagonal, and e is the noise
         of the sum. The noise alone is H − (μeᵀ + eμᵀ) minus a positive term. The mean of the largest
         eigenvalue of the noise is at most 2s√d + |μ|·E|e|. As a function of the underlying standard normals,
-        this eigenvalue is Lipschitz with constant √(t² + 4|μ|²var(e)), so it exceeds its mean by that many
-        deviations no more often than a normal variable does. The square of the reliability's
-        `total_variance_deviation` is d·t² + 4|μ|²var(e).
+        this eigenvalue is convex, and Lipschitz with constant L = √(t² + 4|μ|²var(e)). So for every x, it
+        exceeds its mean by x·L no more often than a standard normal exceeds x. The square of the
+        reliability's `total_variance_deviation` is d·t² + 4|μ|²var(e).
     """
     d, t = len(components.space.names), components.noise_scale
     edge = components.noise_edge / (1 + d ** (-2 / 3))

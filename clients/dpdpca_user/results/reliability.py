@@ -2,9 +2,8 @@
 
 This is post-processing: the distribution of the noise is public, and the signal is what the release itself
 shows above it. The bootstrap assumes the estimated eigenvalues θ̂ and a flat remainder, so it applies only to
-components above their noise edge. For components below the edge there is the lower bound of
-`Components.captured_share`. The effect of clipping cannot be seen after the release, and no figure here
-includes it.
+components above their noise edge. For components below the edge, `Components.captured_share` gives a lower
+bound. The effect of clipping cannot be seen after the release, and no figure here includes it.
 """
 
 from collections.abc import Mapping
@@ -104,7 +103,8 @@ def assess_release(
 
     Source: parametric bootstrap from S₀ = Σ θ̂ᵢvᵢvᵢᵀ + (tr S̃ − Σ θ̂)/(d − k̂) on the rest. The noise of the
         Gaussian mechanism is the same in every basis, so it is drawn in the basis of the components. For
-        other mechanisms only the variances are used. The joint release adds −(μeᵀ + eμᵀ) − eeᵀ/N.
+        other mechanisms only the variances are used. In a joint release, the noise also contains
+        −(μeᵀ + eμᵀ) − eeᵀ/N.
     Tested: tests/statistical/test_reliability.py, against the true values.
     """
     law, factor = figures.law(noisy.count, owners), figures.mechanism.factor(noisy.count)

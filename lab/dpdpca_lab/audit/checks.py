@@ -107,7 +107,7 @@ def noise_present(zeros: NDArray[np.int64], runs: int, scales: Floats) -> Check:
     chance = np.minimum(1.0, 1 / scales)  # an upper bound on the probability of 0 of any noise in the audit
     rates = stats.binom.sf(zeros - 1, runs, chance)
     bare = int(np.count_nonzero(zeros == runs))
-    text = f"{bare} of {len(zeros)} coordinates without any" if bare else f"on all {len(zeros)} coordinates"
+    text = f"{bare} of {len(zeros)} coordinates have none" if bare else f"on all {len(zeros)} coordinates"
     return Check("every number has noise", _at_most_one(len(zeros) * float(rates.min())), text)
 
 

@@ -30,7 +30,9 @@ def audit(
     runs: Annotated[
         int, typer.Option(min=200, max=2_000_000, help="How many releases to make of each data set.")
     ] = 100_000,
-    seconds: Annotated[float, typer.Option(min=1, help="Stop making releases after this time.")] = 180.0,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Seconds after which no more releases are made.")
+    ] = 180.0,
     search: Annotated[
         int, typer.Option(min=0, help="Steps of the search for another pair; 0 for no search.")
     ] = 400,

@@ -150,7 +150,7 @@ def played_features(manifest: Manifest) -> int:
 def _worst(release: FlatRelease, norm: float) -> list[tuple[str, NDArray[np.float64], NDArray[np.float64]]]:
     """For each block, the record before and after its replacement, in scaled units.
 
-    The record's partner is at the centre.
+    In blocks of pairs, the record's partner is at the centre.
     """
     d = release.d
     first, last, nothing = np.zeros(d), np.zeros(d), np.zeros(d)

@@ -167,7 +167,7 @@ def searched_pair(
         record_bound: K.
         count: N ≥ 2. The N − 1 other records are equal, because only their sum matters in both releases.
         tries: number of steps of a random ascent; a quarter of them start afresh.
-        randomness: for the search.
+        randomness: the source of the random steps.
     """
 
     inside = math.sqrt(record_bound) * (1 - 1e-12)  # rounding never takes a record out of the ball

@@ -31,8 +31,9 @@ class Observed:
         seen: (runs, m) distance from the true values of the first data set, on both sides, in units of the
             stated scale.
         exact, residues, veiled_residues: (runs,) number of coordinates that agree with the true values of the
-            second data set but not with those of the first, minus the reverse. The three compare whole
-            numbers, residues modulo the granularity, and v′ modulo N.
+            second data set but not with those of the first, minus the reverse. `exact` compares whole
+            numbers, `residues` compares residues modulo the granularity, and `veiled_residues` compares v′
+            modulo N.
         veiled_most: (runs,) the largest step of a v′ᵢ from the first sum towards the second, in units of the
             distance between them. Values that only one side can reach are at the ends of the mask.
         residue_cells: (m, cells) counts of the noise modulo the granularity; (m, 0) if none is stated.
@@ -163,7 +164,7 @@ class Lens:
         return np.asarray(values @ shift)
 
     def _matrices(self, values: Floats) -> Floats:
-        """(runs, d, d) symmetric, from the matrix coordinates, each in units of the diagonal's scale."""
+        """Symmetric matrices, (runs, d, d), of the matrix coordinates, in units of their largest scale."""
         entries = [(k, c.entry) for k, c in enumerate(self.coordinates) if c.entry and c.copy_of is None]
         if not entries:  # a pre-study has no matrix
             return np.zeros((len(values), 1, 1))

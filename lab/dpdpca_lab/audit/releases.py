@@ -210,7 +210,7 @@ class JointRelease(_Played):
 
 
 class MaskedRelease(_Played):
-    """(v′, T) of a masked study, seen as (v′, N·S̃ = T − v′ v′ᵀ), with every copy of an entry.
+    """A masked release (v′, T), converted to v′ and N·S̃ = T − v′ v′ᵀ, including every copy of an entry.
 
     Args:
         figures: the figures of the study.
@@ -296,7 +296,7 @@ def narrowed(figures: Figures, d: int | None) -> Figures:
     """The figures with d features, at most as many as the study has; None means all.
 
     The noise of a single entry does not depend on the number of other entries. Octaves are the exception:
-    their noise is then that of a study with d features.
+    with fewer features, they have the noise of a study with d features.
     """
     if d is None:
         return figures

@@ -21,7 +21,7 @@ KeyBits = Annotated[
 Release = Annotated[str, typer.Option(help="The kind of release: joint or masked.")]
 Against = Annotated[str, typer.Option(help="The library to compare with: phe, pypaillier, heu or none.")]
 Workers = Annotated[int, typer.Option(min=0, help="Number of cores; 0 means all.")]
-Rounds = Annotated[int, typer.Option(min=1, help="How often to measure; the median counts.")]
+Rounds = Annotated[int, typer.Option(min=1, help="How many times to measure; the result is the median.")]
 
 
 def _bench(

@@ -19,7 +19,7 @@ PEERS = ("none", "phe", "pypaillier", "heu")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Operations of a library. Each call does one; None means that the library does not offer it.
+    """Operations of a library. Each call does one operation; None if the library does not offer it.
 
     Attributes:
         packs: whether one operation is for a packed plaintext and not for a single value.

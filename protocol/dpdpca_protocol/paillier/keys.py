@@ -117,7 +117,7 @@ class SecretKey:
         """The plaintext of a unit mod n², as an integer in (−n/2, n/2].
 
         The ciphertext is multiplied by an n-th residue and by a fresh (1+n)^r before a secret exponent is
-        used. The result does not depend on `randomness`.
+        used. The plaintext does not depend on `randomness`.
         """
         modulus, square = self.public.modulus, self.public.ciphertext_modulus
         shift = randomness.below(int(modulus))

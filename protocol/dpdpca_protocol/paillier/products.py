@@ -88,7 +88,7 @@ def bits_of(values: Sequence[int], width: int) -> NDArray[np.uint8]:
 class SegmentShape:
     """How exponents Σ_k u_k·2^(spacing·k) with 0 ≤ u_k < 2^bits are split.
 
-    Only the bits of the u_k cost work.
+    Only the bits of the u_k take computing time; the spaces between them take none.
 
     Attributes:
         segments: the number of u_k.

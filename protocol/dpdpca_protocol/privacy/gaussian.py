@@ -34,8 +34,8 @@ def discrete_gaussian(
         variance: the parameter σ² > 0, exact, in squared units of the quantity to which the noise is added.
         count: how many draws.
         bound: a larger draw is redrawn. The bound is ⌈κσ⌉ in the product, and its tail mass is part of δ.
-        randomness: the operating system's. For any other source `draw_gaussians` is used, because OpenDP
-            accepts none.
+        randomness: the operating system's. For any other source, `draw_gaussians` makes the draws, because
+            OpenDP accepts no other source.
 
     Returns:
         `count` integers. P(x) ∝ exp(−x²/(2s²)), where s is the smallest double whose square is ≥ σ².

@@ -135,7 +135,7 @@ def _is_below(word: int, exponent: Fraction, randomness: Randomness) -> bool:
 
 
 def _bounds(exponent: Fraction, bits: int) -> tuple[mpz, mpz]:
-    """Integers, mostly neighbours, with least ≤ 2^bits·exp(−γ) ≤ most.
+    """Integers with least ≤ 2^bits·exp(−γ) ≤ most. Usually they differ by 1.
 
     MPFR rounds in the chosen direction.
     """

@@ -72,9 +72,9 @@ def block_sensitivity_squared(name: BlockName, encoded_features: int, record_bou
         encoded_features: d.
         record_bound: K ≥ Σ z² of every record, or Σ y² of every difference, grid units².
 
-    Source: docs/claims.md, C1, C10 and C11. A count does not change. A record, or its pair, leaves one bin
-        and enters another, in each of d histograms of octaves. v changes by at most 2√K, between opposite
-        records.
+    Source: docs/claims.md, C1, C10 and C11. Replacing a record does not change a count. A record, or its
+        pair, leaves one bin and enters another, in each of d histograms of octaves. v changes by at most 2√K,
+        between opposite records.
     """
     if name is BlockName.COUNT:
         return 0

@@ -49,7 +49,9 @@ _MISSING, _UNUSABLE = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """What a reader puts in place of a value that no feature of this kind takes. The value is not kept.
+    """What a reader puts in place of a value that no feature of this kind accepts.
+
+    The value itself is not kept.
 
     Attributes:
         kind: what the value was, as `kind_of` says it; never the value.
@@ -252,7 +254,7 @@ def kind_of(value: Any) -> str:
 
 
 def _present(column: NDArray[Any], masked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(n,) which values of a column of an unusable type are there. NaN and NaT count as missing."""
+    """(n,) booleans: which values of a column of an unusable type are present. NaN and NaT are not."""
     present = ~masked
     if column.dtype.kind in "mM":
         present &= ~np.isnat(column)

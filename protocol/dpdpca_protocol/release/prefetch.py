@@ -12,7 +12,7 @@ def prefetch_results(executor: Executor | None, window: int, calls: Iterable[Cal
     """The results of `calls`, in order.
 
     Args:
-        executor: where the calls run. None runs each call when its result is needed.
+        executor: where the calls run. If None, each call runs in this thread, when its result is needed.
         window: the most calls that are running or have results that were not used yet. This limit bounds the
             arguments and results in memory.
         calls: for processes, `functools.partial` of top-level functions.

@@ -355,7 +355,7 @@ MEMBERS: tuple[Member, ...] = (
         in_terms=True,
     ),
 )
-"""In the order in which a person reads them. In a message they are in canonical order."""
+"""All members, in the order for human readers. In a message, members are in canonical order."""
 
 
 def manifest_schema() -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Signed manifests: the data user signs them, and every other role opens them.
 
-All roles read manifests with this module only. A manifest that was read keeps every rule. `open_manifest`
-also checks the manifest's modulus.
+All roles read manifests with this module only. Every manifest that this module returns obeys all rules.
+`open_manifest` also checks the manifest's modulus.
 """
 
 from collections.abc import Collection, Mapping

@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a service, in canonical form. The functions below create it.
+    """The address of a service, in canonical form. The functions below create addresses.
 
     Attributes:
         scheme: "https", or "http" on this machine.

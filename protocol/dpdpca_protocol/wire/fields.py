@@ -143,7 +143,7 @@ def decimal_text(value: Fraction) -> str:
     """The canonical decimal form of `value`, which must have at most 40 places.
 
     Raises:
-        MessageError: no finite decimal of that length equals it.
+        MessageError: `value` is not exactly a decimal with so few places.
     """
     scaled = abs(value) * 10**_DECIMAL_PLACES
     if scaled.denominator != 1:

@@ -19,7 +19,7 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 
 FORMAT = 2
-"""The number of the format of all messages. A breaking change raises it. It is part of every domain tag."""
+"""The number of the format of all messages, which a breaking change raises. Every domain tag contains it."""
 LASTING_FORMATS = (1, FORMAT)
 """The formats of statements that outlive studies: cards, enrolments and rotations, kept in homes and pins."""
 FILE_FORMAT = 1

@@ -13,7 +13,7 @@ _TEXTS: Final = ("text", "9f", "1", "2026-11-28T12:00:00Z")
 
 
 def example_of(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
-    """A value that the schema takes.
+    """A value that the schema allows.
 
     Args:
         schema: of the forms that our bodies have: types, enumerations, references, alternatives.

@@ -42,7 +42,7 @@ FindKey = Callable[[PartyId], bytes | None]
 """The raw Ed25519 key of an enrolled party, or None."""
 
 RememberNonce = Callable[[PartyId, str, datetime], bool]
-"""Stores (party, nonce) durably. Returns False if it was already stored."""
+"""Stores (party, nonce) durably. Returns False if this pair was already stored."""
 
 _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
 

@@ -173,7 +173,7 @@ class CancellationToken:
 async def run_until_cancelled(
     request: Request, work: Callable[[CancellationToken], _T], most_seconds: float
 ) -> _T:
-    """Runs `work` in a thread. The work stops if the client disconnects or the time is over.
+    """Runs `work` in a thread. Stops the work if the client disconnects or `most_seconds` have passed.
 
     Args:
         request: its body must have been read.

@@ -206,7 +206,7 @@ class ShareFacts:
         version: the version that is being uploaded or was uploaded; None before the first chunk.
         chunks: the indices of its chunks that have arrived.
         state: absent, partial, complete or withdrawn.
-        receipt: the bytes of the receipt statement, not verified yet; None if there is none.
+        receipt: the bytes of the receipt statement, not verified yet; None if the proxy gave no receipt.
     """
 
     version: int | None

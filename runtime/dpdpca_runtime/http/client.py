@@ -224,7 +224,7 @@ class ProxyClient:
     # Release and components
 
     def count_challenge(self, study: StudyId) -> Statement:
-        """E[N], signed by the proxy; ConflictError or NotFoundError `not-ready` before there is one."""
+        """The challenge E[N]. Raises ConflictError or NotFoundError `not-ready` if it does not exist yet."""
         return self._signed("count-challenge", Call("GET", _path(study, "count")))
 
     def answer_count(self, study: StudyId, statement: Statement) -> None:

@@ -162,7 +162,7 @@ class Exchange:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator[Iterator[str]]:
-        """The lines of an answer that does not end by itself. It is not retried."""
+        """The lines of an endless answer. The request is not retried."""
         try:
             with self._open(call, _STREAM_TIMEOUT) as response:
                 yield _lines(response)

@@ -22,7 +22,7 @@ _NEXT_STEP = (
 
 
 class SeenMarks:
-    """The file of marks, by the proxy's key.
+    """The file with the highest mark that each proxy has signed.
 
     Args:
         path: created with the first mark.

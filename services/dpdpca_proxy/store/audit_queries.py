@@ -61,7 +61,7 @@ def is_stored(connection: Connection, study: StudyId) -> bool:
 
 
 def tables_with_rows(connection: Connection, study: StudyId) -> set[str]:
-    """The names of optional tables that have rows of a study."""
+    """Which of the tables in `_OF_A_STUDY` contain rows of this study."""
     return {
         table.name
         for table in _OF_A_STUDY

@@ -46,9 +46,9 @@ class ProxyDatabase(Database):
             accepting_loss: continues although the witness has seen more than the database contains.
 
         Raises:
-            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed, unless only
-                the update of the witness failed. In that case the change was made, and a repeated request
-                finds it done.
+            UnavailableError: `storage-full`, `storage-failing` or `busy`; nothing was changed. The one
+                exception: if only the update of the witness failed, the change was made, and a repeated
+                request finds that.
             ConflictError: `generation-mismatch`; nothing was changed.
             IntegrityError: `state-corrupt`.
         """
@@ -72,7 +72,7 @@ class ProxyDatabase(Database):
     def settle_witness(self) -> None:
         """Makes sure that the witness has seen everything in the database.
 
-        So nothing in the database can be undone unnoticed.
+        After this, the proxy notices if anything in the database is undone.
 
         Raises:
             ConflictError: `generation-mismatch`, the witness has seen more.
@@ -95,7 +95,7 @@ class ProxyDatabase(Database):
             return None
 
     def check_witness_is_there(self) -> None:
-        """Checks that the witness exists, unless this proxy never did anything.
+        """Checks that the witness exists, unless this proxy has never done anything.
 
         Raises:
             ConflictError: `generation-mismatch`. Often the settings just name the wrong file.

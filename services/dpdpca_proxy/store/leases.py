@@ -35,7 +35,9 @@ def set_lease(connection: Connection, study: StudyId, holder: str, until: int, p
         update(leases)
         .where(leases.c.study == study, leases.c.holder == present.holder, leases.c.until == present.until)
         .values(holder=holder, until=until),
-        UnavailableError("busy", "the lease changed at the same time", "try again", retry_after_seconds=1),
+        UnavailableError(
+            "busy", "another process changed the lease of this study", "try again", retry_after_seconds=1
+        ),
     )
 
 

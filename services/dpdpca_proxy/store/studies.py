@@ -134,7 +134,7 @@ def list_studies(connection: Connection, states: Iterable[StudyState] | None = N
 def list_readable(connection: Connection, besides: Iterable[StudyState] = ()) -> Listed:
     """All studies except those in the states `besides`. A damaged row does not hide the others.
 
-    A study whose stored state is damaged is never left out, so that the damage is noticed.
+    The list always includes a study whose stored state is damaged, so that the damage is noticed.
     """
     wanted = studies.c.state.not_in([str(state) for state in besides])
     order = (studies.c.created_at, studies.c.study)

@@ -20,7 +20,7 @@ from dpdpca_runtime.files import private_dir, read_private, write_private
 from dpdpca_runtime.locks import locked
 
 _LOCK_SECONDS = 20.0
-"""Longer than a slow disk needs to write one small file for each process of a proxy."""
+"""The longest wait for the lock: longer than a slow disk needs to write a small file for each process."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 

@@ -60,10 +60,10 @@ CLOSES: Final = (
     "wrong-role",
     "wrong-state",
 )
-"""Closing sends a request to the proxy. Problems from the proxy are passed on with their own type."""
+"""To close a study, the service sends a request to the proxy. It passes on the proxy's problems."""
 
 CANCELS: Final = (*(slug for slug in CLOSES if slug != "cohort-too-small"), "noise-already-drawn")
-"""Cancelling sends a request to the proxy, as closing does."""
+"""To cancel a study, the service also sends a request to the proxy."""
 
 SECURITY: Final[dict[str, Any]] = {
     "token": {

@@ -34,8 +34,8 @@ class ChainRound:
     """A chosen round. A round is stored before its study is created.
 
     Attributes:
-        row: the draft id of the study, drawn together with the choice. A study with this id is this round,
-            whoever creates it.
+        row: the draft id of the study, a random id made when the round is chosen. A study with this id is
+            this round, whoever creates it.
         release, rho_share: the kind of release, and its fraction of the chain's ρ.
         reasons: the reasons for the choice, for people.
         draft: the draft of the study.
@@ -125,7 +125,7 @@ class ChainStore:
         return self._listed()[0]
 
     def check_rows(self) -> None:
-        """Raises IntegrityError if `all` leaves out any chains. The error names the ids of these chains."""
+        """Raises IntegrityError with the ids of all chains that `all` leaves out because of damaged rows."""
         if damaged := self._listed()[1]:
             raise rows_damaged("chains", [row.id for row in damaged], self._database.path)
 

@@ -234,7 +234,7 @@ class StudyStore:
 
     @staticmethod
     def _change_in(connection: Connection, row: StudyRow, values: Mapping[str, Any]) -> None:
-        """Writes `values` to the study. Raises ConflictError unless its stage is still that of `row`."""
+        """Writes `values` to the study. Raises ConflictError if the study has left the stage of `row`."""
         change_one(
             connection,
             update(studies).where(studies.c.id == row.id, studies.c.stage == str(row.stage)).values(**values),

@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import InputError, MessageError
 from dpdpca_protocol.wire.canonical import unique_members
 
 MOST_ROW_BYTES = 2 * 1024 * 1024
-"""A row of up to this length can always be read."""
+"""A row of up to this length can always be read; a longer row may be refused."""
 
 _BLOCK_CHARACTERS = 1024 * 1024
 _SPACE = re.compile(r"[ \t\n\r]*")

@@ -131,7 +131,7 @@ def test_a_word_for_a_missing_number_is_a_level_among_texts(tmp_path: Path) -> N
         (("1 234", "900"), "thousands separators"),
         (("1'234.5", "900"), "thousands separators"),
         (("3,5", "4,25"), "decimal comma"),
-        ((*map(str, range(10)), "-"), "the same word in all other rows"),
+        ((*map(str, range(10)), "-"), "the same word wherever a number is missing"),
         (tuple(f"t{index}" for index in range(51)), "51 different values"),
     ],
 )

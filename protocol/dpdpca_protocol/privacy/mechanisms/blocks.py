@@ -14,8 +14,9 @@ from dpdpca_protocol.privacy.sensitivity import block_sensitivity_squared
 class BlockGaussian(Gaussian):
     """`scale` is 1/√(2ρ), the noise of a quantity that one record changes by 1 and that spends all of ρ.
 
-    A block that gets the share s of ρ and that one record changes by D has variance D²·scale²/s, so that it
-    spends D²/(2·variance) = s/(2·scale²) = s·ρ, and all blocks together, whose shares add up to 1, spend ρ.
+    Let a block have the share s of ρ, and let one record change it by at most D. The variance of its noise is
+    D²·scale²/s, so it spends D²/(2·variance) = s/(2·scale²) = s·ρ. The shares add up to 1, so all blocks
+    together spend ρ.
 
     Source: docs/claims.md, C11. Tested: tests/unit/test_mechanisms_blocks.py.
     """

@@ -93,7 +93,7 @@ class SharedGaussian(Gaussian):
     def share(self, sample: Samplers = EXACT) -> Iterator[int]:
         """One owner's part in the order of a share: 0 for N, then v, then R by rows.
 
-        The noise is drawn while it is read.
+        Each number is drawn only when the caller reads it.
         """
         d, law = self.setting.encoded_features, self.law_of(1)
         yield 0

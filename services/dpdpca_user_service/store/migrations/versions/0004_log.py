@@ -1,4 +1,4 @@
-"""The log of stage changes. The log has only one entry for each study that is older than the log."""
+"""The log of stage changes. For each study that is older than the log, the log has only one entry."""
 
 from datetime import UTC, datetime
 
