@@ -72,8 +72,8 @@ class IdentityFiles:
 
     Args:
         home: the folder.
-        acted: returns the parties that used this home, according to its other content. If there are any, only
-            a key of theirs is accepted. Unreadable content gives no parties.
+        acted: returns the parties that used this home, according to its files other than the keys. If there
+            are any, only a key of theirs is accepted. Unreadable content gives no parties.
     """
 
     def __init__(self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset) -> None:

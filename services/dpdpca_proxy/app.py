@@ -45,7 +45,7 @@ The others wait with their body in memory.
 """
 
 _LARGE_BODIES_BYTES = COMPONENTS_LIMIT_BYTES
-"""The most bytes of components that arrive at the same time. Reading them takes four times as much memory."""
+"""The most bytes of components that arrive at the same time. Parsing them takes four times the memory."""
 
 _STATEMENTS_BYTES = 64 * 1024 * 1024
 """The most bytes of manifests and share statements that arrive at a time; one caller gets a quarter."""

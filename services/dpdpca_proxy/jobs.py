@@ -179,7 +179,7 @@ class Jobs:
         return is_now
 
     def _check(self, study: StudyId, phase: str) -> None:
-        """Checks the stored study, once in each phase. Raises IntegrityError if it contradicts itself."""
+        """Checks the stored study, once in each phase. Raises IntegrityError if it is inconsistent."""
         done = self._checked.setdefault(study, set())
         if phase not in done:
             check_before_step(self._proxy, study)
@@ -237,7 +237,7 @@ class Jobs:
             _logger.error("job failed", extra={"error_class": type(error).__name__, "count": error.errno})
 
     def _attempt(self, row: StudyRow, act: Callable[[StudyRow], bool]) -> bool:
-        """Whether `act` moved the study. After a failure it is left alone for a while."""
+        """Whether `act` moved the study. After a failure, the study is not tried again for a while."""
         study = row.study
         if time.monotonic() < self._not_before.get(study, 0.0):
             return False
@@ -429,15 +429,16 @@ class Jobs:
 
     @staticmethod
     def _is_unchanged(connection: Any, row: StudyRow) -> bool:
-        """Whether the study is as it was when the step began. If not, the step's result is dropped."""
+        """Whether the study is as it was when the step began. The result for a changed study is dropped."""
         return load_study(connection, row.study).state is row.state
 
 
 def _trouble_of(error: Exception, attempts: int) -> str | None:
     """What to tell an operator about a failed step, or None as long as it may pass by itself.
 
-    A bug in this program does not mean that stored data are wrong, but a study that it stops is told, too. A
-    study with terms of another version is only logged: the proxy can do its work for all others.
+    A bug in this program does not mean that stored data are wrong, but the operator is told about every study
+    that a bug stops. A study with terms of another version is only logged, because the proxy can work on all
+    other studies.
     """
     if isinstance(error, RefusedTermsError):
         return None

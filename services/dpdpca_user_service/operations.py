@@ -30,7 +30,9 @@ def create_study(
     *,
     in_clear: bool = False,
 ) -> dict[str, Any]:
-    """Stores a draft for the driver. With `in_clear` its components may be published in clear.
+    """Stores a draft for the driver.
+
+    With `in_clear`, the components of the study may be published in clear.
 
     Raises:
         MessageError, PolicyError: the draft cannot become a manifest.

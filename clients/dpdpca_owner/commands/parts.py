@@ -57,7 +57,7 @@ Strict = Annotated[
     typer.Option(
         "--strict",
         help="Stop at a value that its feature does not take, such as text in a number or an unlisted level,"
-        " in place of replacing it by the feature's centre. Then your records decide whether you join, and no"
+        " instead of replacing it by the feature's centre. Then your records decide whether you join, and no"
         " guarantee covers that.",
     ),
 ]

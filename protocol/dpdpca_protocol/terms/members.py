@@ -355,7 +355,7 @@ MEMBERS: tuple[Member, ...] = (
         in_terms=True,
     ),
 )
-"""In the order in which a person reads them. In a message they are in canonical order."""
+"""The members of a manifest, in the order in which a person reads them. Messages use the canonical order."""
 
 
 def manifest_schema() -> dict[str, Any]:
