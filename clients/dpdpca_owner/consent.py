@@ -263,7 +263,9 @@ class ConsentSheet:
                 lines.append("The same holds for the noise: a made-up owner may have drawn none.")
         records = f"{manifest.min_records} to {manifest.max_records} records in all"
         if manifest.rules.of_pairs:
-            records += "; towards the minimum, only records in pairs count, two for each pair"
+            records += (
+                "; for the minimum, each pair counts as two records, and records without a pair do not count"
+            )
         if not manifest.rules.is_masked:
             records += (
                 ". The minimum protects nobody from the data user, because it is checked only after the"

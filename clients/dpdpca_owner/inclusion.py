@@ -31,7 +31,7 @@ _SIGNED_AS: dict[str, str] = {
     StudyState.CANCELLED: "cancelled",
     StudyState.FAILED: "failed",
 }
-"""For each state, the kind of event that brings a study into it. An open study has no such event."""
+"""For each state, the kind of event that brings a study into it. Studies begin in the state `open`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ def _charge(desk: Desk, folder: StudyFolder) -> tuple[Charge, str | None]:
     try:
         manifest = parse_manifest(body)
     except (MessageError, PolicyError) as error:
-        refused = f"this version does not read its terms: {error.problem}"
+        refused = f"this version refuses the terms of the study: {error.problem}"
         return _named_in(body, unread), _not_counted(folder, refused)
     return Charge.of(manifest, desk.for_study(manifest).owner.key.public.party_id), None
 
@@ -218,7 +218,10 @@ def _signed_body(folder: StudyFolder) -> Mapping[str, Any]:
 
 
 def _named_in(body: Mapping[str, Any], unread: Charge) -> Charge:
-    """`unread` with what refused terms name, so that the proxy's signature can still refund the study."""
+    """`unread` with the title, data user, proxy and closing time of terms that this version refuses.
+
+    The proxy's key and the closing time make a refund on the proxy's signature possible.
+    """
     with suppress(MessageError, KeyError, TypeError):
         return replace(
             unread,

@@ -133,7 +133,7 @@ def status(desk: Desk, address: StudyAddress) -> Report:
 
 
 def status_offline(desk: Desk, address: StudyAddress) -> Report:
-    """Like `status`, but from the last answer and transcript that it kept on this machine.
+    """Like `status`, but from the proxy's last answer and transcript, which `status` kept on this machine.
 
     Raises:
         NotFoundError: nothing was kept about this study.

@@ -17,7 +17,7 @@ from dpdpca_runtime.words import fingerprint_words
 
 
 class RefusedTermsError(PolicyError):
-    """A signed manifest has a format or terms that this version refuses, as those of some old studies."""
+    """A signed manifest has a format or terms that this version refuses; some old studies have such terms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def open_study(
 
 
 def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[str], None]) -> ProxyCard:
-    """The card of the proxy at `url`. Follows the proxy if it has changed its key since it was pinned.
+    """The card of the proxy at `url`. If its key has changed, pins the new key that the old key announces.
 
     Raises:
         AuthenticationError: the key is different, and no statement signed with the pinned key announces it.
@@ -131,7 +131,7 @@ def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manife
     except (MessageError, PolicyError) as error:
         raise RefusedTermsError(
             "manifest-refused",
-            f"this version does not read the terms of the study: {error.problem}",
+            f"this version refuses the terms of the study: {error.problem}",
             "use the version with which you joined it",
         ) from error
     keys = {identity.ed25519 for identity in home.pins.proxy_identities(address.proxy)}

@@ -246,7 +246,11 @@ class ShareSender:
         return receipt
 
     def _kept(self, version: int, made: Statement) -> Statement:
-        """The statement kept for this version if it differs only in the ledger's head; else `made`, saved."""
+        """The statement to send for this version.
+
+        If a statement for this version was kept, and it differs from `made` at most in the ledger's head, the
+        kept statement is returned. Otherwise `made` is saved and returned.
+        """
         before = None
         with suppress(IntegrityError):  # a damaged file must not prevent a withdrawal
             before = self._folder.statement(made.kind, version)

@@ -98,16 +98,15 @@ def verify_release(
     """Check the signed statements of a release, in this order:
 
     1. The manifest's proxy signed the release statement, for this study and this kind of release.
-    2. The statement's cohort digest is that of the owners it lists. No owner is listed twice, and their
-    number is one that
-       the manifest allows.
+    2. The statement's cohort digest is that of the owners it lists. No owner is listed twice, and the
+       manifest allows this number of owners.
     3. Each listed owner signed a share statement for this study, with the listed version and digest and with
        the number of chunks that the manifest requires. If the manifest names participants, the owner is one
        of them.
     4. Masked only: the count challenge is for this cohort, and N is what this data user answered.
-    5. The transcript is an unbroken chain that the proxy signed. It begins with this manifest, its receipts
-       before closing are exactly those of the cohort, and it names this release. Masked only: the transcript
-       names this challenge and this answer.
+    5. The transcript is an unbroken chain that the proxy signed. The transcript begins with this manifest,
+       its receipts before closing are exactly those of the cohort, and it names this release. Masked only:
+       the transcript names this challenge and this answer.
 
     Args:
         signed: a verified manifest.

@@ -1,4 +1,4 @@
-"""`dpdpca user verify`: checks the evidence that the service has stored again, step by step."""
+"""`dpdpca user verify`: checks again, step by step, the evidence that the service has stored."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -63,7 +63,7 @@ def covtype(folder: Path) -> Table:
 
 
 def insurance(folder: Path) -> Table:
-    """Columns of codes and classes. Their bounds come from the description of the data set."""
+    """Columns of codes and classes. The published description of the data set gives their bounds."""
     rows = _rows(folder / INSURANCE, drop=("CARAVAN", "split"))
     upper = np.array([41, 10, 6, 6, 10, *(9,) * 38, *(9,) * 21, *(12,) * 21], dtype=float)
     return _table("insurance", rows, np.column_stack([np.zeros(len(upper)), upper]))

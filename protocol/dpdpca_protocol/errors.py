@@ -17,8 +17,8 @@ class DpdpcaError(Exception):
         problem: what is wrong, with which value.
         next_step: what the reader should do about it; may be empty.
         retry_after_seconds: for temporary conditions: when to try again.
-        place: the file or folder on this machine that the error is about. The place is shown on this machine
-            only. A peer sees neither the place nor the next step, which may name the place.
+        place: the file or folder on this machine that the error is about. Only this machine
+            shows the place. A peer sees neither the place nor the next step, which may name the place.
     """
 
     status: ClassVar[int] = 500
@@ -47,7 +47,7 @@ class DpdpcaError(Exception):
 
     @property
     def public_advice(self) -> str:
-        """The next step that a peer may read."""
+        """The next step to take, in words that a peer may read."""
         return "ask the operator of this service to look into this error" if self.place else self.next_step
 
     @property

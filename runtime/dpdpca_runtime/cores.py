@@ -6,7 +6,7 @@ import sys
 from dpdpca_runtime.system import optional_module
 
 _resource = optional_module("resource")
-"""Missing on Windows, which writes no core dumps unless its administrator enables them."""
+"""None on Windows, which has no such module, and writes core dumps only if an administrator enables them."""
 _PR_SET_DUMPABLE = 4  # of linux/prctl.h
 
 

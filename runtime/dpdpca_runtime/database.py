@@ -152,7 +152,7 @@ def as_written() -> Iterator[None]:
 
 
 def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> tuple[list[Read], list[Row]]:
-    """What `read` makes of rows, and the rows that it finds damaged: these do not hide the others."""
+    """The results of `read` for the rows that it can read, and the rows that it finds damaged."""
     made, damaged = list[Read](), list[Row]()
     for row in rows:
         try:

@@ -52,7 +52,7 @@ def locked(path: Path, *, patience_seconds: float, busy: DpdpcaError, shared: bo
 
 
 def _take(descriptor: int, shared: bool) -> bool:
-    """Tries to take the lock. Returns whether it is ours now."""
+    """Tries to take the lock. Returns whether this process now holds the lock."""
     try:
         if _fcntl is not None:
             _fcntl.flock(descriptor, (_fcntl.LOCK_SH if shared else _fcntl.LOCK_EX) | _fcntl.LOCK_NB)

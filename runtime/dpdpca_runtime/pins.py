@@ -39,7 +39,7 @@ class ProxyPins(ABC, Generic[Pin]):
 
     @abstractmethod
     def entries(self) -> Sequence[Pin]:
-        """The pins in the files. Earlier versions made one for each spelling of an address."""
+        """The pins in the files. Earlier versions made a separate pin for each spelling of an address."""
 
     @abstractmethod
     def _named(self, pin: Pin) -> str:

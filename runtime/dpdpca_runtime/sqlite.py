@@ -163,8 +163,8 @@ class SqliteFile:
         return IntegrityError(
             "state-corrupt",
             "the database refused a statement",
-            "check that it belongs to this role and is not damaged (sqlite3 FILE 'PRAGMA "
-            "integrity_check'); if so, report this as a bug",
+            "check that the database belongs to this role and is not damaged (sqlite3 FILE 'PRAGMA "
+            "integrity_check'); if both are true, report this as a bug",
             place=place,
         )
 

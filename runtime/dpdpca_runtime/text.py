@@ -1,7 +1,7 @@
 """Text files from people: in UTF-8, or in UTF-16 or UTF-32 with a byte-order mark.
 
-Editors and shells on Windows write such marks. Byte-order marks are for files only: text over HTTP must be
-UTF-8 without a mark.
+Editors and shells on Windows write byte-order marks. Such marks are allowed in files only: text over HTTP
+must be UTF-8 without a mark.
 """
 
 import codecs
@@ -80,8 +80,8 @@ def load_line(stream: BinaryIO) -> str:
 def for_terminal(text: str) -> str:
     """Text from others, made safe for a line in a terminal.
 
-    Control characters have no effect. Right-to-left letters are isolated, because otherwise numbers next to
-    them, even in the next column, would be drawn on their other side.
+    Each control character is replaced by a space. Right-to-left letters are isolated, because otherwise
+    numbers next to them, even in the next column, would be drawn on their other side.
     """
     inert = "".join(letter if letter.isprintable() else " " for letter in text)
     runs_left = any(unicodedata.bidirectional(letter) in _FROM_THE_RIGHT for letter in inert)

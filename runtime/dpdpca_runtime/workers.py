@@ -64,9 +64,10 @@ class WorkerThreads(Executor):
     """A pool of `count` threads, each started when it is first needed.
 
     As a context manager, the pool waits for submitted calls. If an exception leaves the block, it drops
-    waiting calls and waits for running ones. After an interrupt, the pool waits for no thread. The standard
-    pool can then wait forever, in rare cases: Ctrl-C may arrive after the main thread has taken a future's
-    lock and before it will surely release it, and then the thread that must set this future blocks.
+    waiting calls and waits for running ones. After an interrupt, the pool waits for no thread. Python's
+    `ThreadPoolExecutor` would then, in rare cases, wait forever: Ctrl-C may arrive after the main thread has
+    taken a future's lock and before it will surely release it, and then the thread that must set this future
+    blocks.
     """
 
     def __init__(self, count: int) -> None:

@@ -180,7 +180,7 @@ class Jobs:
         return is_now
 
     def _check(self, study: StudyId, phase: str) -> None:
-        """Checks the stored study, once in each phase. Raises IntegrityError if it contradicts itself."""
+        """Checks the stored study, once in each phase. Raises IntegrityError if it is inconsistent."""
         done = self._checked.setdefault(study, set())
         if phase not in done:
             check_before_step(self._proxy, study)
@@ -430,7 +430,7 @@ class Jobs:
 
     @staticmethod
     def _is_unchanged(connection: Any, row: StudyRow) -> bool:
-        """Whether the study is as it was when the step began. If not, the step's result is dropped."""
+        """Whether the study is as it was when the step began. The result for a changed study is dropped."""
         return load_study(connection, row.study).state is row.state
 
 

@@ -26,7 +26,7 @@ class StudyLeases:
         self._held: dict[StudyId, int] = {}
 
     def take(self, study: StudyId) -> bool:
-        """Whether this process may work on the study. If so, no other process does until `give_back`."""
+        """Whether this process got the study, so that no other process works on it until `give_back`."""
         now = self._seconds()
         with self._proxy.database.transaction("take lease") as connection:
             present = find_lease(connection, study)

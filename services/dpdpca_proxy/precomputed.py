@@ -32,7 +32,7 @@ from dpdpca_proxy.store.files import sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
 
 GROUP_SHARES = 32
-"""The number of shares in one partial product. Closing then multiplies that many times fewer factors."""
+"""The number of shares in one partial product. At closing, one product replaces all shares of its group."""
 _PRODUCTS_AT_ONCE = 512
 _POWERS_AT_ONCE = 32
 

@@ -266,7 +266,7 @@ def _load_signer(database: ProxyDatabase, study: StudyId) -> bytes:
 
 
 def _load_manifest(database: ProxyDatabase, study: StudyId) -> Statement:
-    """The stored manifest. Raises IntegrityError if it is not the one that the study's id names."""
+    """The stored manifest. Raises IntegrityError unless its digest is the study's id."""
     with database.reading("load manifest") as connection:
         load_study(connection, study)
         encoded = load_blob(connection, study, "manifest")

@@ -267,7 +267,7 @@ def _asked(proxy: Proxy, caller: PartyRow, study: StudyId) -> _Asked:
 
 
 def _check_released(proxy: Proxy, row: StudyRow) -> None:
-    """Checks that there is a release which the witness knows.
+    """Checks that the study has a release, and that the generation file has recorded this release.
 
     This ensures that an older copy of the database cannot make another release unnoticed.
     """

@@ -386,8 +386,8 @@ def _check_whole(connection: Connection, caller: PartyRow, claim: ShareStatement
 def _check_own(connection: Connection, caller: PartyRow, claim: ShareStatement) -> None:
     """Checks that no chunk has the ciphertexts of another owner's chunk.
 
-    Fresh encryptions are never equal, and a copied share would count twice. The study is open: after the
-    release the answer could confirm a guess of another share.
+    Fresh encryptions are never equal, and a copied share would count twice. This check runs only while the
+    study is open. After the release, its answer could confirm a guess of another owner's share.
     """
     position = chunk_of_another(connection, claim.study, caller.party, claim.version)
     if position is not None:

@@ -124,7 +124,7 @@ def open_release(
 def open_pre_study(
     secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes]
 ) -> tuple[PreStudyResult, float]:
-    """Decrypts the verified release of a pre-study. Returns its numbers and the seconds that it took.
+    """Decrypts the verified release of a pre-study. Returns its numbers and the seconds of this call.
 
     Args:
         secret, manifest_body, chunks: like in `open_release`.

@@ -1,4 +1,4 @@
-"""The lines of an owner's ledger. Each is one entry in canonical JSON, with the digest of the line before.
+"""The lines of an owner's ledger. A line is one entry in canonical JSON, with the previous line's digest.
 
 This module only checks that an entry is well formed. `ledger.py` decides whether an entry may follow the
 others.

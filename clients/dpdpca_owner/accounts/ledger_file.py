@@ -116,8 +116,8 @@ class LedgerFile:
 
     Args:
         folder: the folder of the ledger, inside the owner's folder.
-        witness: a folder elsewhere for a second copy of the head, or None. A failure to write it is not an
-            error.
+        witness: a folder elsewhere for a second copy of the head, or None. If the second copy
+            cannot be written, this is not an error.
         joined: returns the studies to which this owner has sent, or tried to send, a share, according to its
             other files.
     """

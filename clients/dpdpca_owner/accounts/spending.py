@@ -23,7 +23,7 @@ class Placed:
         is_paid: whether this study is booked already and costs nothing more.
         merges: the data sets that are merged into it.
         others: the data sets that stay separate.
-        before: what is live on it, except for this study.
+        before: the costs booked on it and not refunded, without this study.
     """
 
     data_set: str

@@ -178,7 +178,7 @@ def booked_text(spend: Spend, state: str = "") -> str:
     """What the ledger says about a study, in words."""
     epsilon = epsilon_text(spend.charge)
     if not spend.is_live:
-        return f"{spend.state}: its {epsilon} is refunded"
+        return f"{spend.state}: the cost of this study ({epsilon}) is refunded"
     if state == StudyState.FAILED:
         return f"{epsilon} stays booked: a failed study is not refunded, because its shares had been sent"
     receipted = "" if spend.state is SpendState.COMMITTED else ", but the proxy has not signed a receipt yet"

@@ -51,8 +51,8 @@ class RecordSource(ABC):
     ) -> Iterator[list[Column]]:
         """The columns at `positions`, one for each feature, in batches of about `records` records or fewer.
 
-        A value that does not fit its feature's kind is passed on as it is, or as `Unusable`. If there is a
-        listener, all other columns are read for it too. No value causes an error.
+        A value that does not fit its feature's kind is passed on as it is, or as `Unusable`. For a
+        listener, all other columns of the source are read too. No value causes an error.
 
         Raises:
             InputError: the source is damaged.

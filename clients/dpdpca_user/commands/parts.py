@@ -118,7 +118,7 @@ def show(as_json: bool, facts: dict[str, Any], text: str) -> None:
 
 
 def show_line(text: str) -> None:
-    """Print one line. Control characters that others may have put into it have no effect."""
+    """Print one line. Control characters, which may come from other parties, are replaced by spaces."""
     typer.echo(for_terminal(text))
 
 

@@ -374,7 +374,7 @@ def _check_chain(results: Sequence[PreStudyResult], d: int) -> None:
             raise _not_a_chain("the features of the results are not those of the draft")
         seen += (result.study,)
     if _rest(results) <= 0:
-        raise _not_a_chain("the results leave nothing of the budget")
+        raise _not_a_chain("the rounds of these results have already spent the whole budget of the chain")
 
 
 def _not_a_chain(what: str) -> UsageError:

@@ -43,8 +43,9 @@ _OTHERS = (
 )
 
 WARNING = (
-    "The bounds and levels below come from the sample; bounds are rounded outward. Replace them by the"
-    " values that each quantity can take: bounds taken from the owners' data would leak that data."
+    "The bounds and levels below come from the sample; bounds are rounded outward. Replace the bounds and"
+    " levels by the values that each quantity can take: bounds taken from the owners' data would leak that"
+    " data."
 )
 
 

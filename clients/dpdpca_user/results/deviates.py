@@ -1,8 +1,8 @@
 """Normal deviates for simulations that draw the known noise of a release again.
 
-The noise of a release never comes from here. Simulations need only correct averages, for which doubles are
-good enough. Privacy depends on exact integers, which OpenDP draws (see `privacy.gaussian`). The bytes come
-from the given `Randomness`, which in the product is that of the operating system.
+This module never draws the noise of a real release. Simulations need only correct averages, for which doubles
+are good enough. Privacy depends on exact integers, which OpenDP draws (see `privacy.gaussian`). The bytes
+come from the given `Randomness`, which in the product is that of the operating system.
 """
 
 import numpy as np

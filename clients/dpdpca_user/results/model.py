@@ -284,7 +284,7 @@ def claim(model: Model) -> str:
         return (
             f"{promised}, and against the proxy too. Besides the proxy's noise, everything that is shown "
             "carries a second, independent draw from the same distribution, which the data user's software "
-            "made. Each draw alone is enough. The components may be published in clear."
+            "made. Each draw alone gives this guarantee. The components may be published in clear."
         )
     return (
         f"{promised}. The guarantee holds against the proxy only while the proxy does not see the"
@@ -298,7 +298,7 @@ def claim_of_numbers(manifest: Manifest) -> str:
     return (
         f"{_promised(manifest)}, and against the proxy too. Besides the proxy's noise, the numbers carry a "
         "second, independent draw from the same distribution, which the data user's software made before it "
-        "read them. Each draw alone is enough."
+        "read them. Each draw alone gives this guarantee."
     )
 
 

@@ -61,8 +61,8 @@ def with_second_noise(
     """The release with one more draw of noise, and figures for the distribution of both draws together.
 
     Args:
-        noisy: decrypted and checked, but shown to nobody yet.
-        figures: of its study, in which the proxy drew the noise.
+        noisy: the release, decrypted and checked, but shown to nobody yet.
+        figures: the figures of the study. The proxy drew the first noise.
         sample: draws the integers.
 
     Raises:

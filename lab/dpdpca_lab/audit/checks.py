@@ -139,7 +139,9 @@ def noise_independent(sides: Sequence[Floats]) -> Check:
     z = np.concatenate([between, np.atleast_1d(after)])
     worst = float(z.max())
     return Check(
-        name, _at_most_one(len(z) * 2 * stats.norm.sf(worst)), f"correlation of {worst:.1f} errors at most"
+        name,
+        _at_most_one(len(z) * 2 * stats.norm.sf(worst)),
+        f"the largest correlation is {worst:.1f} standard errors",
     )
 
 

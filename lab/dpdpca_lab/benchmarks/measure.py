@@ -1,4 +1,4 @@
-"""Measures time, memory and the cost of one bare multiplication, in turn with what they are compared with."""
+"""Measures time, memory and the cost of one bare multiplication. Compared functions run in turns."""
 
 import os
 import secrets
@@ -103,7 +103,7 @@ def cpu_seconds() -> float:
 
 
 def in_turns(rounds: int, *measurements: Callable[[], float]) -> list[float]:
-    """Medians of what each of `measurements` returns. In each round, all are called one after the other."""
+    """Medians of what each of `measurements` returns. Each round calls every measurement once, in order."""
     found: list[list[float]] = [[] for _ in measurements]
     for _ in range(rounds):
         for measure, values in zip(measurements, found, strict=True):

@@ -252,7 +252,10 @@ def bench_aggregate(size: Size, peer: Peer | None) -> Measured:
 
 
 def bench_release(size: Size, peer: Peer | None) -> Measured:
-    """Measure the proxy's release from the stored products and noise. Work done ahead is given separately."""
+    """Measure the proxy's release from the stored products and noise.
+
+    The time of the work that the proxy does before closing is reported separately.
+    """
     figures, public = size.figures, size.secret.public
     with tempfile.TemporaryDirectory() as folder:
         place = _place(size, Path(folder))

@@ -7,7 +7,8 @@ to closed forms. Recovered from the authors' public figure scripts and derived a
 version is theirs, the replace-one version is ours.
 The limits of this calibration: it is asymptotic in p, it describes one data set and not the worst case, and
 it reads the exact eigenvalues. For p = 400, n = 16000 and β = 4 its σ is 0.93, while the worst case is a pure
-ε of 40. None of our sources has the authors' own sampler; `draw_direction` uses the exact one instead.
+ε of 40. None of our sources contains the authors' own sampler. `draw_direction` therefore uses the
+exact sampler.
 """
 
 from dataclasses import dataclass

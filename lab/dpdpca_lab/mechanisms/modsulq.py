@@ -1,8 +1,9 @@
 """MOD-SULQ of Chaudhuri, Sarwate and Sinha 2013, as published: far more noise than its claim needs.
 
-The formula for β is valid. The published proof treats entries one at a time and loses a factor of about d.
-What is proved here is the real ε of noise of this size: for d = 64 and a claimed ε of 1, it is about a
-hundredth of the claim. A comparison with MOD-SULQ therefore makes other mechanisms look better than they are.
+Noise of the published size β does give the claimed (ε, δ). The published proof treats entries one at a time
+and loses a factor of about d. This module proves the real ε of such noise: for d = 64 and a claimed ε of 1,
+the real ε is about a hundredth of the claim. A comparison with MOD-SULQ therefore makes other mechanisms
+look better than they are.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from dpdpca_protocol.privacy.mechanisms.interface import MATRICES, Guarantee, Se
 def modsulq_scale(epsilon: Fraction, delta: Fraction, encoded_features: int) -> Fraction:
     """nβ = (d+1)/ε·√(2 ln((d²+d)/(2√(2π)·δ))) + 1/√ε, per unit of record bound, rounded up.
 
-    Source: Chaudhuri, Sarwate, Sinha 2013, equation 5. The logarithm is taken as at least 0.
+    Source: Chaudhuri, Sarwate, Sinha 2013, equation 5. A negative logarithm is replaced by 0.
     """
     d = encoded_features
     with gmpy2.context(precision=128, round=gmpy2.RoundUp):

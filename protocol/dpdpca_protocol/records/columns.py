@@ -7,7 +7,7 @@ unusable: text in a numeric column, a level that the manifest does not list, and
 
 `read_numbers` and `read_levels` take any column and say which values are unusable. `numbers_of` and
 `levels_of` refuse the first such value. Their errors name the column, the type and the record's position.
-They never repeat a value.
+No error repeats a value.
 """
 
 import math

@@ -32,8 +32,8 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What the encoding did to some records. This report stays with the owner. Reports of batches can be
-    added.
+    """What the encoding did to some records. This report stays with the owner. The reports of
+    several batches can be summed.
 
     Attributes:
         records: the number of records read.
@@ -42,7 +42,8 @@ class BatchReport:
             failed the check.
         missing: for each feature of the manifest, the number of records without a value.
         unusable: for each feature of the manifest, the number of values that are text in a numeric feature,
-            an unlisted level, or of another type. The feature's centre replaces them, under both rules.
+            an unlisted level, or of another type. Each is replaced by the feature's centre, whatever
+            the rule for missing values is.
         out_of_bounds: for each feature of the manifest, the number of values that were moved to a bound.
     """
 

@@ -67,7 +67,7 @@ DRAFTED_FEATURE_SCHEMA = _schema(
     _LEVELS | {"items": {"type": ["string", "integer"]}},
     needs_kind=False,
 )
-"""JSON Schema of a feature as a person writes it. `kind` follows from its members."""
+"""JSON Schema of a feature as a person writes it. The program infers `kind` from the other members."""
 
 
 @dataclass(frozen=True, slots=True)

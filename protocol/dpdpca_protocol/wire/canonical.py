@@ -22,7 +22,7 @@ _BEYOND_LATIN, _BEYOND_BASIC = re.compile(rb"[\xc4-\xff]"), re.compile(rb"[\xf0-
 _TEXT = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 """The closing quote is optional.
 
-If it were required, a text without one would be searched again from each of its quotes.
+With a required closing quote, a search in bytes without that quote would start again at every earlier quote.
 """
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -31,7 +31,7 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
     """The canonical encoding of `value`.
 
     Raises:
-        MessageError: a value has no canonical form (a float, a single surrogate, an integer ≥ 2⁵³).
+        MessageError: a value has no canonical form (a float, a lone surrogate, an integer ≥ 2⁵³).
     """
     try:
         _check_no_reals(value)
@@ -41,7 +41,7 @@ def canonical_json(value: Mapping[str, Any]) -> bytes:
 
 
 def named_list(name: str, encoded: Sequence[bytes]) -> bytes:
-    """A member that lists objects in canonical form; it goes between braces."""
+    """The text `"name":[…]` of a member that lists encoded objects, without the braces around it."""
     return f'"{name}":['.encode() + b",".join(encoded) + b"]"
 
 

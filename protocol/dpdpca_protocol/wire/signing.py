@@ -133,8 +133,8 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
     Args:
         kind: what the statement must be.
         untrusted: bytes as received.
-        signer: the raw Ed25519 key that must have signed. None accepts any signer, and the caller must then
-            check the signer.
+        signer: the raw Ed25519 key that must have signed. If it is None, any signer is
+            accepted, and the caller must check the signer.
 
     Raises:
         MessageError: the bytes are not a canonical statement of this kind.
@@ -190,7 +190,7 @@ def naming_head(body: dict[str, Any], head: Digest | None) -> dict[str, Any]:
 
 
 def named_head(body: Mapping[str, Any]) -> Digest | None:
-    """The head that a body names. Bodies of earlier versions name none."""
+    """The log head that a body names, or None. Bodies of earlier versions name no head."""
     return Digest.parse(body["log"]) if "log" in body else None
 
 

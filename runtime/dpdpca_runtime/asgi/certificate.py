@@ -54,7 +54,7 @@ class ServedCertificate:
         return (self._loaded.ends - self._now()).total_seconds()
 
     def reload(self) -> None:
-        """Reads both files again, for new connections.
+        """Reads the certificate and the key file again. New connections use them.
 
         On failure this method raises UsageError and keeps the old pair.
         """

@@ -227,7 +227,8 @@ class InFlightLimit:
     """At most `most` requests at once, and at most a quarter of them from one address.
 
     More are refused with status 503. Without the limit for one address, one slow client could take all
-    of them. Addresses count as in `AddressLimit`.
+    of them. As in `AddressLimit`, an IPv6 /64 counts as one address, and the limit
+    for one address does not apply to this machine's own addresses.
 
     Args:
         app: the inner application.

@@ -135,8 +135,8 @@ class StudyFacts:
         cohort: the digest of the frozen cohort, which is also in the signed transcript.
         cohort_members: the members behind this digest.
         failure, failure_detail: the reason for a failure, as a slug and in words.
-        mark: the statement about the proxy's generation, not verified yet; None in lists and from older
-            proxies.
+        mark: the statement about the proxy's generation, not verified yet. It is None in lists of
+            studies and in answers of older proxies.
     """
 
     study: StudyId

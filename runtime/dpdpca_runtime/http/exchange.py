@@ -222,7 +222,7 @@ class Exchange:
         return _PassingError(failure, response.status_code) if response.status_code in _PASSING else failure
 
     def _explain_clocks(self, failure: AuthenticationError, date: str | None) -> AuthenticationError:
-        """Adds both times and their difference, if the proxy sent its time."""
+        """Adds both clocks' times to the error, if the proxy sent its time and the clocks differ too much."""
         try:
             theirs = parsedate_to_datetime(date or "").astimezone(UTC)
         except ValueError:

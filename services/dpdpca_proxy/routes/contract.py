@@ -1,4 +1,4 @@
-"""Groups of problems that the proxy's routes can answer with. A route names groups in `operation`."""
+"""Groups of problems that the proxy's routes can answer with. Each route passes its groups to `operation`."""
 
 from typing import Any, Final
 

@@ -114,7 +114,7 @@ async def read_share(request: Request, study: StudyPath) -> Response:
             "statement-differs",
             "unfit-sealing-key",
         ],
-        described="The receipt: the share counts.",
+        described="The proxy's signed receipt for the complete share.",
         body=signed("share"),
         body_described="A share statement signed by the owner.",
     ),
@@ -140,7 +140,7 @@ async def complete_share(request: Request, study: StudyPath) -> Response:
     **operation(
         signed("receipt"),
         [*SHARE, *STATEMENT, "statement-differs"],
-        described="The receipt: the share was withdrawn.",
+        described="The proxy's signed receipt for the withdrawal.",
         body=signed("withdrawal"),
         body_described="A withdrawal statement signed by the owner, under the next version.",
     ),

@@ -89,7 +89,7 @@ def check_holds(connection: Connection, witness: Mark | None, place: Path) -> No
 
 
 def take_written(connection: Connection) -> Mark | None:
-    """Takes the mark that this transaction has set."""
+    """Removes and returns the mark that this transaction has set, or returns None."""
     mark: Mark | None = connection.info.pop(_WRITTEN, None)
     return mark
 

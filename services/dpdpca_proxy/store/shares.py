@@ -150,7 +150,7 @@ def insert_contradiction(
 ) -> bool:
     """Stores a second statement under a version and returns True.
 
-    A third one is not stored: two are enough.
+    A third statement under the same version is not stored: two statements prove the contradiction.
     """
     held = (contradictions.c.study == study, contradictions.c.owner == owner)
     there = select(contradictions.c.digest).where(*held, contradictions.c.version == version)

@@ -189,7 +189,7 @@ def move_study(connection: Connection, row: StudyRow, event: StudyEvent, **colum
 
 
 def set_study(connection: Connection, row: StudyRow, **columns: Any) -> None:
-    """Sets columns of a study. Raises UnavailableError if it changed since it was read."""
+    """Sets columns of a study. Raises UnavailableError if the row has changed since `row` was read."""
     change_one(
         connection,
         update(studies)

@@ -145,7 +145,7 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
                 "the number of pairs of records and the sums of products of the differences within pairs",
                 "difference within each pair is clipped to norm 2; the largest possible is 2·√3",
                 "never on the values. At least two records are needed",
-                "two for each pair",
+                "each pair counts as two records",
                 "PAIRS: if an owner does not clip",
             ),
         ),

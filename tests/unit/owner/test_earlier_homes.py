@@ -142,6 +142,6 @@ def test_a_recovery_of_a_lost_ledger_makes_nothing_cheaper(earlier: Earlier) -> 
     path = earlier.desk.home.ledger.entries_path
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0] + b"torn\n")
     told = recover_ledger(earlier.desk)
-    assert "this version does not read its terms: the manifest is not of message format 2" in told
+    assert "this version refuses the terms of the study: the manifest is not of message format 2" in told
     # The head remembers how much was spent, so that it counts although nobody can tell on what.
     assert read_rational(earlier.spent, "rho") >= read_rational(earlier.stored["spent_rho"], "rho")

@@ -85,7 +85,7 @@ def test_refused_terms_hide_no_other_study(
     assert (status, err) == (0, "")
     assert "share version 1" in out
     (line,) = [line for line in out.splitlines() if "not known" in line]
-    assert "this version does not read the terms" in line
+    assert "this version refuses the terms" in line
     assert "use the version with which you joined it" in line
     assert "Old study" in out
     status, out, _ = run("status", "--json", *offline)
@@ -182,7 +182,7 @@ def test_a_study_with_refused_terms_is_booked_without_an_amount_and_told(
     lose_all(scene)
     status, _, err = run("ledger", "--recover")
     assert status == 2
-    assert f"study {old.study.hex()[:16]}… cannot be computed: this version does not read its terms" in err
+    assert f"study {old.study.hex()[:16]}… cannot be computed: this version refuses the terms" in err
     assert not scene.desk.home.ledger.entries_path.exists()
     status, _, err = run("ledger", "--recover", "--yes", "--json")
     assert status == 0

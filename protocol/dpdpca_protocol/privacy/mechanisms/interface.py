@@ -117,8 +117,8 @@ class Setting:
         encoded_features: d.
         record_bound: K ≥ Σ z² of every record, grid units².
         epsilon: ε > 0.
-        delta: δ in (0, 1) for the noise alone, without the parts for tails and mask. Laplace noise spends
-            none of it.
+        delta: δ in (0, 1) for the noise alone, without the parts for tails and mask. The Laplace
+            mechanism spends no part of this δ.
         alpha_squared: a in (0, 2K], the weight of v relative to R in a joint release, grid units²; 0
             otherwise.
         shares: m. The noise is assured to be the sum of at least m independent draws; 1 if one party draws.
@@ -185,7 +185,7 @@ MASK_APART = "a masked release adds 2√(dK)/B for the mask and 2·2⁻⁸⁰ fo
 
 @dataclass(frozen=True)
 class Mechanism(ABC):
-    """A mechanism with its parameters; `calibrated` makes one from a setting.
+    """A mechanism with its parameters. The method `calibrated` makes a mechanism from a setting.
 
     Attributes:
         setting: the public terms.
