@@ -62,33 +62,38 @@ def parquet_bomb() -> bytes:
     return bytes(sink.getvalue())
 
 
-JSON_BOMBS = {
-    "20,000,000 lists": b'{"rows":[' + b"[]," * 20_000_000 + b"[]]}",
-    "8,000,000 objects": b'{"rows":[' + b'{"a":0},' * 8_000_000 + b"{}]}",
-    "objects beside features": b'{"rows":['
-    + b",".join([b'{"f0":1,"x":[' + b'{"a":0},' * 200_000 + b"0]}"] * 35)
-    + b"]}",
-    "100,000 names": b'{"rows":['
-    + b",".join(b'{"n%d":0,"f0":1,"f1":2,"f2":3}' % index for index in range(100_000))
-    + b"]}",
-    "one long row": b'{"rows":[[' + b"0," * 30_000_000 + b"0]]}",
-    "60 MB of digits": b'{"rows":[[' + b"9" * (60 * MB) + b"]]}",
-    "60 MB of spaces": b'{"rows":[' + b" " * (60 * MB) + b"[0]]}",
-    "brackets": b'{"rows":' + b"[" * (60 * MB),
-    "escapes": b'{"rows":["' + b"\\u00e9" * 10_000_000 + b'"]}',
-    "UTF-16": '{"rows":[[1,2,3,4,5,6]]}'.ljust(30 * MB).encode("utf-16"),
-}
-OTHER_BOMBS = {
-    "Parquet": (PARQUET, parquet_bomb()),
-    "Parquet that says it is Arrow": (ARROW, parquet_bomb()),
-    "npz": (NPZ, zlib.compress(bytes(200 * MB))),
-    "a length of 10¹⁸": (ARROW, struct.pack("<IIqq", 0xFFFFFFFF, 16, 10**18, 10**18)),
-}
+def json_bombs() -> dict[str, bytes]:
+    return {
+        "20,000,000 lists": b'{"rows":[' + b"[]," * 20_000_000 + b"[]]}",
+        "8,000,000 objects": b'{"rows":[' + b'{"a":0},' * 8_000_000 + b"{}]}",
+        "objects beside features": b'{"rows":['
+        + b",".join([b'{"f0":1,"x":[' + b'{"a":0},' * 200_000 + b"0]}"] * 35)
+        + b"]}",
+        "100,000 names": b'{"rows":['
+        + b",".join(b'{"n%d":0,"f0":1,"f1":2,"f2":3}' % index for index in range(100_000))
+        + b"]}",
+        "one long row": b'{"rows":[[' + b"0," * 30_000_000 + b"0]]}",
+        "60 MB of digits": b'{"rows":[[' + b"9" * (60 * MB) + b"]]}",
+        "60 MB of spaces": b'{"rows":[' + b" " * (60 * MB) + b"[0]]}",
+        "brackets": b'{"rows":' + b"[" * (60 * MB),
+        "escapes": b'{"rows":["' + b"\\u00e9" * 10_000_000 + b'"]}',
+        "UTF-16": '{"rows":[[1,2,3,4,5,6]]}'.ljust(30 * MB).encode("utf-16"),
+    }
+
+
+def other_bombs() -> dict[str, tuple[str, bytes]]:
+    """Media types and bodies."""
+    return {
+        "Parquet": (PARQUET, parquet_bomb()),
+        "Parquet that says it is Arrow": (ARROW, parquet_bomb()),
+        "npz": (NPZ, zlib.compress(bytes(200 * MB))),
+        "a length of 10¹⁸": (ARROW, struct.pack("<IIqq", 0xFFFFFFFF, 16, 10**18, 10**18)),
+    }
 
 
 def test_a_bomb_is_refused_or_served_in_bounded_memory(service: ModelService, promise: Promise) -> None:
     bombs = {name: (ARROW, body) for name, body in arrow_bombs().items()}
-    bombs |= {name: (JSON, body) for name, body in JSON_BOMBS.items()} | OTHER_BOMBS
+    bombs |= {name: (JSON, body) for name, body in json_bombs().items()} | other_bombs()
     growths, statuses = {}, {}
     for name, (media_type, body) in bombs.items():
         with service.memory as growth:
