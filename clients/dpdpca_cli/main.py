@@ -88,7 +88,7 @@ _NOWHERE = logging.NullHandler()
 
 
 class _LazyParts(TyperGroup):
-    """Lists the parts without importing them. The part that is used replaces its placeholder."""
+    """Lists the parts without importing them. A part is imported only when a command uses it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
@@ -168,7 +168,7 @@ def _run(words: list[str], debug: bool) -> int:
 
 
 def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
-    """The line for `error`, and the status.
+    """The line to print for `error`, and the exit status.
 
     The text of an unexpected error may contain data and is not shown.
     """

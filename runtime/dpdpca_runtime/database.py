@@ -107,8 +107,8 @@ class Database:
     def forget_deleted(self) -> bool:
         """Removes deleted content from every file of the database.
 
-        An active reader or a failing disk can delay this. Such a delay is not an error; the removal must be
-        tried again later.
+        Another reader of the database or a failing disk can delay the removal. Such a delay is not an error;
+        the removal must be tried again later.
 
         Returns:
             Whether the content was removed. Until the next call, `has_to_forget` is the opposite.
@@ -163,7 +163,7 @@ def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> tuple[list[Rea
 
 
 def rows_damaged(what: str, names: Iterable[object], place: Path) -> IntegrityError:
-    """The error for rows that cannot be read: `what` they are, and their names as stored."""
+    """The error for rows that cannot be read. `what` is the kind of row; `names` are as stored."""
     listed = printable(", ".join(map(str, names)))
     return IntegrityError(
         "state-corrupt", f"the stored rows of some {what} are damaged: {listed}", RESTORE, place=str(place)

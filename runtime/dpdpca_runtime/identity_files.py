@@ -72,8 +72,8 @@ class IdentityFiles:
 
     Args:
         home: the folder.
-        acted: returns the parties that used this home, according to its other content. If there are any, only
-            a key of theirs is accepted. Unreadable content gives no parties.
+        acted: returns the parties that used this home, according to its other content. The keys in the home
+            must include the keys of all these parties. Unreadable content gives no parties.
     """
 
     def __init__(self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset) -> None:
@@ -162,7 +162,7 @@ class IdentityFiles:
         return IdentityKeys(current, tuple(former), tuple(statement for _, statement in made[:settled]))
 
     def _check_known(self, keys: IdentityKeys, known: Identity | None) -> None:
-        """Checks that the key in use is the remembered one, or follows it."""
+        """Checks that the key in use is the remembered key, or has replaced it by rotation."""
         present = keys.current.public
         if known is None or known == present or known.ed25519 in {key.public.ed25519 for key in keys.former}:
             return

@@ -73,8 +73,9 @@ def new_passphrase(file: Path | None, variable: str, *, ask: bool) -> bytes | No
 def unlock(files: IdentityFiles, file: Path | None, variable: str) -> bytes | None:
     """The passphrase of existing keys.
 
-    A person is asked for it if the keys need one and no file is named. Earlier versions sealed keys under a
-    file's bytes including the mark. Such keys still open with these bytes.
+    A person is asked for it if the keys need one and no file is named. Earlier versions of dpdpca did not
+    remove a byte-order mark from the passphrase in a file. Keys that were sealed with such a passphrase still
+    open.
 
     Raises:
         AuthenticationError: the keys need a passphrase, and there is no terminal.

@@ -26,9 +26,9 @@ _ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
 
 
 def marked_encoding(beginning: bytes) -> str | None:
-    """The Python codec for the mark in the first `MARK_BYTES` bytes of a file, or None.
+    """The Python codec for the byte-order mark in the first `MARK_BYTES` bytes of a file, or None.
 
-    It removes the mark.
+    The codec removes the mark. None means that there is no mark.
     """
     return next((codec for mark, codec in _MARKS if beginning.startswith(mark)), None)
 

@@ -13,10 +13,10 @@ _UNDECIDED = (StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED)
 
 
 def accept_loss(proxy: Proxy) -> list[StudyId]:
-    """Fails every study that may have advanced beyond what the database knows, permanently, and continues.
+    """Permanently fails every study that may have advanced further than the database shows.
 
-    Each of these studies may since have drawn its noise, lost a share by withdrawal, or been released. The
-    log continues above all numbers that were used.
+    Each of these studies may have drawn its noise, lost a share by withdrawal, or been released. Afterwards
+    the proxy can work again. The log continues above all numbers that were used.
 
     Returns:
         The studies that failed.

@@ -118,10 +118,10 @@ def put_chunk(
 
 
 def copy_mark(chunk: bytes, data_key: bytes) -> Digest:
-    """What another chunk with the same ciphertexts has too, whatever its salt.
+    """A keyed hash of a chunk's ciphertexts without the salt, so that copies have the same mark.
 
-    Its key comes from the study's data key and goes with it. So nobody can test guesses of a share against
-    marks in an old copy of the database.
+    The key of the hash is derived from the study's data key and is lost when that key is deleted. So nobody
+    can test guesses of a share against marks in an old copy of the database.
     """
     key = hmac.digest(data_key, _COPIES, "sha256")
     return Digest(hmac.digest(key, unsalted(chunk), "sha256"))

@@ -1,7 +1,7 @@
 """The service as one value: settings, keys, store and workers.
 
-All operations take it as an argument. Clock and key size enter the program only here. Whatever tests may
-change is an argument of `open_service`, never a setting.
+Every operation of the service takes a `UserService` as an argument. Clock and key size enter the program only
+here. Whatever tests may change is an argument of `open_service`, never a setting.
 """
 
 from collections.abc import Callable

@@ -33,8 +33,8 @@ class Cost:
         outside_delta: the total δ that ρ does not cover: masks and tails of the noise.
         releases: the number of releases.
         unproved: the number of releases whose ρ is not known, so `rho` and its guarantee leave them out. This
-            version joins no such study. Ledgers of the first versions contain some, without proved privacy,
-            and a recovery books the studies whose terms it cannot read.
+            version joins no such study. Ledgers of the first versions of dpdpca may contain studies without
+            proved privacy, and a recovery may book studies whose terms it cannot read.
     """
 
     rho: Fraction

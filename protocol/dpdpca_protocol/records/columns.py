@@ -6,8 +6,8 @@ level is a number, a text, a date or a UUID. Each level has one text, however it
 unusable: text in a numeric column, a level that the manifest does not list, and every value of another type.
 
 `read_numbers` and `read_levels` take any column and say which values are unusable. `numbers_of` and
-`levels_of` refuse the first such value. Their errors name the column, the type and the record's position.
-They never repeat a value.
+`levels_of` refuse the first such value. The errors of `numbers_of` and `levels_of` name the column, the type
+and the record's position, and never repeat a value.
 """
 
 import math

@@ -19,7 +19,8 @@ from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 
 FORMAT = 2
-"""The number of the format of all messages. A breaking change raises it. It is part of every domain tag."""
+"""The number of the format of all messages. A breaking change raises this number. Every domain tag contains
+this number."""
 LASTING_FORMATS = (1, FORMAT)
 """The formats of statements that outlive studies: cards, enrolments and rotations, kept in homes and pins."""
 FILE_FORMAT = 1
@@ -138,7 +139,7 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
 
     Raises:
         MessageError: the bytes are not a canonical statement of this kind.
-        AuthenticationError: another key has signed the statement, or no key has.
+        AuthenticationError: the signature is not valid, or another key has signed the statement.
     """
     envelope = parse_canonical(untrusted)
     if set(envelope) != {"body", "kind", "signature", "signer"} or not isinstance(envelope["body"], dict):

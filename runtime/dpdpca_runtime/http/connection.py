@@ -1,7 +1,7 @@
 """Connections to a service: the trusted authorities, and explanations of failed connections.
 
-If the cause of a failure is unclear, another connection is made to find the cause. That connection sends
-nothing and trusts nothing.
+If the cause of a failure is unclear, another connection is made to find the cause. This second connection
+sends no request, and what it receives is not trusted.
 """
 
 import os
@@ -54,8 +54,8 @@ class Peer:
         address: its address.
         ca_option: the option that names the CA of its certificate.
         if_not_running: what to do if nobody listens.
-        is_local: whether it is a service of the caller's own. Such a service passes on errors of the proxy,
-            and waiting does not start it.
+        is_local: whether the peer is the caller's own service. Requests are not repeated while this service
+            is down, and an error that it reports may be an error of the proxy.
     """
 
     kind: str

@@ -1,7 +1,8 @@
 """Remembers the highest generation that a proxy has signed for this party, and detects if it falls.
 
 A proxy with a database from an older copy would draw noise a second time, or have shares that were withdrawn.
-The proxy's own protection is a file on its machine. This module gives the other parties the same protection.
+The proxy detects such a database with a file on its own machine. This module lets the other parties detect
+such a database, too.
 """
 
 import json

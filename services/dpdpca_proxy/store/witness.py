@@ -40,7 +40,7 @@ START = Mark(0, EMPTY)
 
 
 class Witness:
-    """The file with the mark. Several processes may use the file at once.
+    """The file that stores a `Mark`. Several processes may use the file at once.
 
     Args:
         path: its folder is created if it is missing.
