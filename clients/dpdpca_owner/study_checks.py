@@ -58,7 +58,7 @@ def open_study(
     manifest names is the one that this owner has pinned for this address. 5. The data user has the same key
     as at first contact, or one to which rotation statements lead.
 
-    `say` receives a note if the proxy has changed its pinned key.
+    `say` receives a note if the proxy has replaced the key that this owner had pinned.
 
     Raises:
         NotFoundError: there is no such study, or this owner is not enrolled at this proxy.

@@ -38,7 +38,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             for a component below the noise. The noise is removed; `noisy_eigenvalues_` has the released
             values.
         explained_variance_ratio_: `explained_variance_` divided by the released total variance.
-        mean_: (d,) private mean in original units. A masked release has none, and then it is absent.
+        mean_: (d,) private mean in original units. This attribute is absent for a masked release, which has
+            no mean.
         center_: (d,) what is subtracted from a row: `mean_`, or the public centre of the features.
         scale_: (d,) what a row is divided by: half-ranges with `range` scaling, ones with `common`.
         noisy_eigenvalues_: (k,) eigenvalues as released, with noise, in the units of `explained_variance_`.

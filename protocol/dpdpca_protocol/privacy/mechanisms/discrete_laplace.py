@@ -32,9 +32,10 @@ def discrete_laplace(scale: Fraction, count: int) -> list[int]:
     Raises:
         UsageError: b ≤ 0, or 84 b exceeds the 63 bits of the sampler.
 
-    Guarantee: on integers of ℓ₁ sensitivity D, (D/b, δ) with δ = (2 + e^(D/b))·2⁻⁸⁰ for up to 2⁴⁰ draws. It
-        is not pure: a draw beyond 64 bits saturates before it is added, so that the result is no function of
-        sum plus noise. A draw beyond a slot overflows there, which is such a function and costs nothing.
+    Guarantee: on integers of ℓ₁ sensitivity D, (D/b, δ) with δ = (2 + e^(D/b))·2⁻⁸⁰ for up to 2⁴⁰ draws. The
+        guarantee is not pure: a draw beyond 64 bits is cut before it is added, so the result is not a
+        function of the sum plus ideal noise. A draw that does not fit its slot overflows; the overflowed
+        value is a function of the sum plus ideal noise, so this costs nothing.
     Source: Canonne, Kamath, Steinke 2020, algorithm 2; Ghosh, Roughgarden, Sundararajan 2009.
     Tested: tests/statistical/test_mechanism_noise.py.
     """
