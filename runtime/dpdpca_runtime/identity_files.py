@@ -7,9 +7,9 @@
     next.pem               of a rotation that is under way
 
 An interrupted rotation continues with the same key and statement. A home only accepts the key that it
-remembers, or a key to which rotations lead from there. Otherwise a party could act with the key of another
-party, or with a replaced key. A home from a version without this memory accepts the key with which it is
-first used, unless something else in the home names another one.
+remembers, or a key to which rotations lead from there. Without this rule, a party could act with the key of
+another party, or with a replaced key. A home from a version without this memory accepts the key with which it
+is first used, unless something else in the home names another one.
 """
 
 import itertools
