@@ -168,7 +168,7 @@ def _run(words: list[str], debug: bool) -> int:
 
 
 def _explain(error: Exception, words: list[str]) -> tuple[str, int]:
-    """The line for `error`, and the status.
+    """The line to print for `error`, and the exit status.
 
     The text of an unexpected error may contain data and is not shown.
     """

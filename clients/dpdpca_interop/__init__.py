@@ -2,7 +2,7 @@
 
 This is the only package that imports `phe` (GPLv3). This package is an extra, and the core never needs it.
 Both libraries use the generator 1 + n and the same encoding of signed plaintexts, so a conversion changes
-types and no number.
+only types and leaves all numbers as they are.
 """
 
 from collections.abc import Sequence

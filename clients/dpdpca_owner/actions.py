@@ -86,7 +86,7 @@ class Desk:
     def study(
         self, address: StudyAddress, patience_seconds: float = _ASKING_SECONDS
     ) -> Iterator[tuple["Desk", ProxyClient, OpenedStudy]]:
-        """Open a study: this desk and a client, both with the keys of the study, and the opened study."""
+        """Open a study. Yields a desk and a client for the owner's keys in this study, and the study."""
         with self.client(address.proxy, patience_seconds) as client:
             opened = open_study(address, self.home, client, key_rules=self.key_rules, say=self.say)
             desk, proxy = self.for_study(opened.manifest), opened.manifest.proxy.ed25519

@@ -40,7 +40,7 @@ class Owner:
 
     @property
     def parties(self) -> frozenset[PartyId]:
-        """The party ids of all its keys."""
+        """The party ids of all keys of this owner."""
         return frozenset(key.public.party_id for key in (self.key, *self.former))
 
 

@@ -1,9 +1,9 @@
 """Rebuilds a ledger that was lost, in part or completely, from what can still be proved.
 
 1. The lines before the first invalid line are kept.
-2. Each study to which this owner has sent a share, according to its other files, is booked if those lines do
-   not contain it. What the last receipt of such a study proves is booked as well. A study whose terms cannot
-   be read is booked as a study whose ρ is not known, and the owner is told before it decides.
+2. Each study to which this owner has sent a share, according to the owner's other files, is booked unless the
+   kept lines contain the study. What the last receipt of such a study proves is booked as well. A study whose
+   terms cannot be read is booked as a study whose ρ is not known, and the owner is told before it decides.
 3. The head, beside the ledger or in the witness folder, may say that more ρ was live than these entries
    explain. The difference is then booked as lost and counts in every data set: what is in doubt counts as
    spent.
@@ -164,7 +164,8 @@ class _Booked:
 
 
 def _book(desk: Desk, ledger: Ledger, folder: StudyFolder, time: str) -> _Booked:
-    """Book what a study's own files prove. A file that cannot be read never makes a study cheaper."""
+    """Book the costs that a study's own files prove. A file that cannot be read never makes a study
+    cheaper."""
     spend, doubts = ledger.spend(folder.study), list[str]()
     # Or the ledger ends with a withdrawal, and the share was sent again later.
     is_found = spend is None or (not spend.is_live and _may_be_newer(folder, spend.version))
@@ -210,7 +211,7 @@ def _signed_body(folder: StudyFolder) -> Mapping[str, Any]:
     if statement is None or statement.digest != folder.study:
         raise IntegrityError(
             "state-corrupt",
-            "its folder contains a share but not its manifest",
+            "the study's folder contains a share but no manifest",
             "restore the folder from a backup",
             place=str(folder.path),
         )

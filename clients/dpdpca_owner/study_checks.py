@@ -1,4 +1,5 @@
-"""What an owner checks about a study before looking at it, and again before sending anything."""
+"""The checks of a study that an owner's commands make before they show it, and again before they send
+anything."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -53,11 +54,11 @@ def open_study(
 
     1. The data user that the manifest names has signed it, and its figures equal those computed again here.
     2. The manifest's modulus is suitable and proved, and no other study of this owner used it (attacks A5 and
-    A10). 3. The manifest's hash is the study id that the owner was given (attack A11). 4. The proxy that it
-    names is the one that this owner has pinned for this address. 5. The data user has the same key as at
-    first contact, or one to which rotation statements lead.
+    A10). 3. The manifest's hash is the study id that the owner was given (attack A11). 4. The proxy that the
+    manifest names is the one that this owner has pinned for this address. 5. The data user has the same key
+    as at first contact, or one to which rotation statements lead.
 
-    `say` receives a note if the proxy has changed its pinned key.
+    `say` receives a note if the proxy has replaced the key that this owner had pinned.
 
     Raises:
         NotFoundError: there is no such study, or this owner is not enrolled at this proxy.
@@ -109,7 +110,8 @@ def follow_proxy(url: str, home: OwnerHome, client: ProxyClient, say: Callable[[
 
 
 def read_terms(encoded: bytes, address: StudyAddress, home: OwnerHome) -> Manifest:
-    """The manifest of a study. Checks its signature and its id, and that its proxy is pinned here.
+    """The manifest of a study, after a check of its signature and id. The proxy in the manifest must be
+    pinned here.
 
     The figures and the modulus are not checked again, because nothing will be sent.
 
@@ -183,7 +185,8 @@ def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: Prox
 
 
 def pin_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, now: str) -> None:
-    """Pin the keys of the data user and the named owners. Raises AuthenticationError if one has changed."""
+    """Pin the keys of the data user and the named owners. Raises AuthenticationError if one of these keys has
+    changed."""
     proxy = opened.proxy.identity.ed25519
     home.pins.pin_user(proxy, opened.manifest.user, now)
     for participant in opened.manifest.participants:

@@ -56,7 +56,9 @@ class StudyFolder:
             ConflictError: another command holds the lock.
         """
         busy = ConflictError(
-            "busy", "another command of this owner is working on this study", "wait until it has ended"
+            "busy",
+            "another command of this owner is working on this study",
+            "wait until the other command has ended",
         )
         return locked(private_dir(self.path) / "lock", patience_seconds=0, busy=busy)
 
@@ -239,7 +241,8 @@ class StudyFolder:
 
 
 def _write_checked(path: Path, content: bytes) -> None:
-    """Write the digest before the content: a flipped bit would give another ciphertext that looks valid."""
+    """Write a digest and then the content, because a flipped bit gives another ciphertext that looks
+    valid."""
     write_private(path, Digest.of(content) + content)
 
 

@@ -38,7 +38,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             for a component below the noise. The noise is removed; `noisy_eigenvalues_` has the released
             values.
         explained_variance_ratio_: `explained_variance_` divided by the released total variance.
-        mean_: (d,) private mean in original units. A masked release has none, and then it is absent.
+        mean_: (d,) private mean in original units. This attribute is absent for a masked release, which has
+            no mean.
         center_: (d,) what is subtracted from a row: `mean_`, or the public centre of the features.
         scale_: (d,) what a row is divided by: half-ranges with `range` scaling, ones with `common`.
         noisy_eigenvalues_: (k,) eigenvalues as released, with noise, in the units of `explained_variance_`.
@@ -46,7 +47,7 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         noise_edge_: noisy eigenvalue below which a component cannot be distinguished from noise.
         noise_edges_: (k,) the same for the direction of each component; in a joint release it is higher along
             the mean.
-        n_trusted_components_: how many leading components are above their edge. The others are kept too.
+        n_trusted_components_: how many leading components are above their edge. All components are kept.
         predicted_overlap_: (k,) expected squared cosine with the true component; too high where eigenvalues
             are close.
         captured_share_: (k,) variance that the first i components capture, as a share of what the best i
@@ -59,8 +60,8 @@ class NoisyPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         privacy_: ε, δ, relation, mechanism and study.
         n_samples_: N, the number of records; in a study of pairs, the number of pairs.
 
-    With `metric="correlation"` the release is standardised afterwards, at no privacy cost. Then
-    `components_`, `explained_variance_` (out of a total of d) and `scale_` are those of
+    With `metric="correlation"` the release is standardised afterwards, at no privacy cost. With this
+    metric, `components_`, `explained_variance_` (out of a total of d) and `scale_` are those of
     standardised features. From 20 features on, the noise is removed before standardising. Figures about
     noise, overlap and share remain those of the study's metric. If noise alone could have produced the
     release, as when the data do not vary, a `ParameterError` is raised.

@@ -191,7 +191,7 @@ class UserHome:
         """Pin the key in `card` if rotation statements lead to it from the pinned key, and return the proxy.
 
         Raises:
-            AuthenticationError: no statements lead to it, or it was replaced before.
+            AuthenticationError: no statements lead to the key in `card`, or this key was replaced before.
         """
         given_up = self._pins.given_up(proxy, card.identity, rotations)
         if not given_up:

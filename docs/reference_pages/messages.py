@@ -199,7 +199,8 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
         },
     ),
     "mark": (
-        "The state of a study and the head of the proxy's log. Signed by the proxy at each request.",
+        "The state of a study and the head of the proxy's log. The proxy signs a new statement for each"
+        " request.",
         {
             "study": ("id of the study", "refused if the study is not the requested one"),
             "state": ("state of the study", ""),

@@ -18,14 +18,16 @@ Row = tuple[str, str, float, float | None]
 
 _CHUNK = 50_000
 _CODED = ("MOSTYPE", "MGEMLEEF", "MOSHOOFD", "MGODRK", "PWAPART")
-"""Attributes of the insurance set whose numbers are codes; with them there are the paper's 150 columns."""
+"""The features of the insurance set whose numbers are codes. With one column for each code, the set has 150
+columns, as in the paper."""
 
 
 def bundled_spectra() -> Iterator[Row]:
     """The digits and breast cancer sets of scikit-learn, relative to the middle of their ranges, in
     half-ranges.
 
-    The references for random directions were measured with 20 of them; the values here are expectations.
+    The reference values for random directions were measured with 20 sets of random directions. The values
+    computed here are expectations.
     """
     from sklearn.datasets import load_breast_cancer, load_digits
 

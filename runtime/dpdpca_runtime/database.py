@@ -163,7 +163,7 @@ def readable(rows: Iterable[Row], read: Callable[[Row], Read]) -> tuple[list[Rea
 
 
 def rows_damaged(what: str, names: Iterable[object], place: Path) -> IntegrityError:
-    """The error for rows that cannot be read: `what` they are, and their names as stored."""
+    """The error for rows that cannot be read. `what` is the kind of row; `names` are as stored."""
     listed = printable(", ".join(map(str, names)))
     return IntegrityError(
         "state-corrupt", f"the stored rows of some {what} are damaged: {listed}", RESTORE, place=str(place)

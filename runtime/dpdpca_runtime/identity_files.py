@@ -7,9 +7,9 @@
     next.pem               of a rotation that is under way
 
 An interrupted rotation continues with the same key and statement. A home only accepts the key that it
-remembers, or a key to which rotations lead from there. Otherwise a party could act with the key of another
-party, or with a replaced key. A home from a version without this memory accepts the key with which it is
-first used, unless something else in the home names another one.
+remembers, or a key to which rotations lead from there. Without this rule, a party could act with the key of
+another party, or with a replaced key. A home from a version without this memory accepts the key with which it
+is first used, unless something else in the home names another one.
 """
 
 import itertools
@@ -162,7 +162,7 @@ class IdentityFiles:
         return IdentityKeys(current, tuple(former), tuple(statement for _, statement in made[:settled]))
 
     def _check_known(self, keys: IdentityKeys, known: Identity | None) -> None:
-        """Checks that the key in use is the remembered one, or follows it."""
+        """Checks that the key in use is the remembered key, or has replaced it by rotation."""
         present = keys.current.public
         if known is None or known == present or known.ed25519 in {key.public.ed25519 for key in keys.former}:
             return

@@ -4,11 +4,11 @@ All worker processes of DPDPCA are started here. Threads are useful for waiting 
 powers that take milliseconds. Threads are useless for the products of the cipher, which take microseconds:
 two threads would spend as much time passing the interpreter's lock to each other. A worker process is a new
 interpreter. There is no fork, so locks held by threads are not copied, and no two processes share the state
-of a random number generator. A worker process imports what its first call needs, not the program that started
-it. Secrets only reach a worker process through its pipe. A worker process has its own process group, so that
-Ctrl-C only reaches its parent. A worker process ends when the parent's end of the pipe is closed, even in the
-middle of a call and however the parent ended. Owners use `WorkerProcesses`, which share slices of one
-computation. Services use `BackgroundProcesses`, which run single calls of seconds to minutes.
+of a random number generator. A worker process imports only what its calls need, and never the program that
+started it. Secrets only reach a worker process through its pipe. A worker process has its own process group,
+so that Ctrl-C only reaches its parent. A worker process ends when the parent's end of the pipe is closed,
+even in the middle of a call and however the parent ended. Owners use `WorkerProcesses`, which share slices of
+one computation. Services use `BackgroundProcesses`, which run single calls of seconds to minutes.
 """
 
 import os
@@ -456,7 +456,7 @@ def _answer(call: bytes, answers: IO[bytes]) -> None:
 
 
 def _as_told(error: Exception) -> Exception:
-    """The form of an error for the parent."""
+    """The exception that the parent process gets for `error`."""
     if isinstance(error, DpdpcaError):
         return error
     if isinstance(error, MemoryError):

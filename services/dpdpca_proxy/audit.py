@@ -517,9 +517,9 @@ def _demand_told(trail: Trail, kind: str, detail: dict[str, object]) -> None:
 
 
 def _demand_both(one: bool, this: str, other: bool, that: str) -> None:
-    """Checks that both exist or neither."""
+    """Checks that either both things exist or neither does."""
     _demand(one or not other, f"there is {that}, but not {this}")
-    _demand(other or not one, f"there is {this}, but no {that}")
+    _demand(other or not one, f"there is {this}, but not {that}")
 
 
 def _demand(holds: bool, otherwise: str) -> None:

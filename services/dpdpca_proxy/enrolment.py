@@ -128,11 +128,11 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
             )
         if invitation.used_by is not None:
             raise AuthenticationError(
-                "invitation-used", "this invitation was already used", "ask the operator for a new one"
+                "invitation-used", "this invitation was already used", "ask the operator for a new invitation"
             )
         if now >= invitation.expires_at:
             raise AuthenticationError(
-                "invitation-expired", "this invitation has expired", "ask the operator for a new one"
+                "invitation-expired", "this invitation has expired", "ask the operator for a new invitation"
             )
         row = PartyRow(
             party,

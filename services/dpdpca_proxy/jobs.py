@@ -171,7 +171,8 @@ class Jobs:
         return [row for row in listed.rows if row.state in states]
 
     def _close(self, row: StudyRow) -> bool:
-        """Closes a study if it is due. It is checked before, and when this process has time for it."""
+        """Closes a study if it is due. The stored study is checked before it is closed, and once earlier
+        if this process has time."""
         is_now = is_due(self._proxy, row.study)
         if is_now or row.study in self._trouble or time.monotonic() < self._looking_until:
             self._check(row.study, "closing" if is_now else "open")

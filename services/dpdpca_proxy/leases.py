@@ -44,7 +44,7 @@ class StudyLeases:
             remove_lease(connection, study, self._holder)
 
     def renew(self) -> None:
-        """Renews leases that would end soon. This method must be called now and then while steps take
+        """Renews leases that would end soon. A process must call this method repeatedly while a step takes
         long."""
         now = self._seconds()
         with self._lock:

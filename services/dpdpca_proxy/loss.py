@@ -13,7 +13,7 @@ _UNDECIDED = (StudyState.OPEN, StudyState.CLOSED, StudyState.COUNTED)
 
 
 def accept_loss(proxy: Proxy) -> list[StudyId]:
-    """Fails every study that may have advanced beyond what the database knows, permanently, and continues.
+    """Permanently fails every study that may have advanced further than the database shows.
 
     Each of these studies may since have drawn its noise, lost a share by withdrawal, or been released. New
     log entries get numbers above all numbers that were used before.

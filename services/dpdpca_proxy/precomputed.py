@@ -93,7 +93,7 @@ def residues_for(
 def _parts(files: StudyFiles, kind: str) -> list[str]:
     """The names of the parts up to the first gap, in order.
 
-    If two processes made the same part, only one of the two files is named.
+    If two processes made the same part, only one of its two files is in the list.
     """
     folder = f"{sealed_folder(files.study)}/{kind}"
     found = {int(name.partition("-")[0]): name for name in sorted(files.store.entries(folder))}

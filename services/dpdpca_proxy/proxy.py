@@ -1,7 +1,7 @@
 """The proxy as one value: settings, keys, database, files, clock and randomness.
 
-All operations take this value as an argument. Clock and randomness enter the program only here. Whatever
-tests may change (a smaller key, another clock) is an argument of `open_proxy`, never a setting.
+Every operation of the proxy takes a `Proxy` as an argument. Clock and randomness enter the program only here.
+Whatever tests may change (a smaller key, another clock) is an argument of `open_proxy`, never a setting.
 """
 
 from collections.abc import Callable
@@ -142,7 +142,8 @@ def system_clock() -> datetime:
 
 
 def key_files(home: Path) -> IdentityFiles:
-    """The key files of the proxy in `home`. The keys must be the ones that the proxy's studies name."""
+    """The key files of the proxy in `home`. The keys must include every key of the proxy that a stored
+    manifest names."""
 
     def named() -> frozenset[PartyId]:
         manifests = kept_manifests(home / DATABASE_FILE)

@@ -189,7 +189,9 @@ def publication_limit(proxy: Proxy, caller: PartyRow, study: StudyId) -> int:
 
 
 def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> None:
-    """Accepts the components that the data user sealed to each owner of the cohort, once.
+    """Stores the components that the data user sealed to each owner of the cohort.
+
+    Only the first statement with components counts.
 
     Raises:
         MessageError: the components belong to another study, or there is not exactly one copy for each owner

@@ -234,7 +234,7 @@ def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> 
 def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
     """Fails a study that cannot be released, and deletes its shares.
 
-    Raises ConflictError if its state changed.
+    Raises ConflictError if the study can no longer fail.
     """
     now = proxy.now()
     with proxy.database.transaction("fail study") as connection:
@@ -246,8 +246,8 @@ def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
 def sweep(proxy: Proxy, study: StudyId) -> None:
     """Removes the sealed files of a study whose data key was deleted.
 
-    It can be repeated. The folder is removed last. While it exists, tidying finds it and tries again, for
-    example if a reader still keeps the deleted key in the database's log.
+    This function can be repeated. The study's folder is removed last. As long as the folder exists, tidying
+    calls this function again, for example if a reader still keeps the deleted key in the database's log.
     """
     with proxy.database.reading("check deleted key") as connection:
         if find_data_key(connection, study) is not None:
@@ -385,7 +385,7 @@ def _close(
 def fail_study(
     proxy: Proxy, connection: Connection, row: StudyRow, now: datetime, slug: str, detail: str
 ) -> None:
-    """Like `fail`, but in an open transaction. The files are removed later."""
+    """Like `fail`, but in an open transaction. The caller then removes the study's files with `sweep`."""
     move_study(connection, row, StudyEvent.FAIL, failure=slug, failure_detail=detail)
     delete_secrets(connection, row.study)
     append_event(connection, proxy.key_of(row.study), row.study, "failed", {"reason": slug}, now)

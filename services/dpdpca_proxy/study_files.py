@@ -57,7 +57,7 @@ class StudyFiles:
         self.store.write_sealed(name, content, self.data_key, OS_RANDOMNESS)
 
     def multiply(self, names: Iterable[str]) -> bytes:
-        """The product of the chunks in these files. Only one is in memory at a time."""
+        """The product of the chunks in these files. Only one chunk is in memory at a time."""
         return encode_chunk(multiply_shares(map(self.read, names), self.public), self.public)
 
     @contextmanager

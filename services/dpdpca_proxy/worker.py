@@ -114,7 +114,7 @@ def make_release(
     token: str,
     progress: Progress = lambda done, total: None,
 ) -> tuple[str, tuple[Digest, ...]]:
-    """Computes the release and stores each chunk in a new folder as soon as it is done.
+    """Computes the release, and stores its chunks one by one in one new folder.
 
     Args:
         files: the files of the study.

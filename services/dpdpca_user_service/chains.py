@@ -46,7 +46,7 @@ def create_chain(
     scales: bool = False,
     again: bool = False,
 ) -> dict[str, Any]:
-    """Stores the base draft of a chain for the driver.
+    """Stores the base draft of a chain, which the service then runs in the background.
 
     The same draft with the same options is the same chain, so a repeated request does not spend budget twice.
 
@@ -72,8 +72,8 @@ def create_chain(
                 raise ConflictError(
                     "chain-differs",
                     "this draft already has a chain with other publication options",
-                    f"use the existing chain ({known.id}), or create a new one, which spends its own "
-                    "budget, with --again",
+                    f"use the existing chain ({known.id}), or use --again to create a new chain, which "
+                    "spends its own budget",
                 )
             return chain_facts(service, known)
         attempt += 1

@@ -378,7 +378,8 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
 
 
 def publishable(study: StudyId, components: Components, owners: int) -> bytes:
-    """The encoded components for the owners. If all are too large, only the leading ones.
+    """The encoded components for the owners. If all components together are too large, only the leading ones
+    are encoded.
 
     Raises:
         LimitError: not even one component fits.

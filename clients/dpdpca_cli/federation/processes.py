@@ -168,7 +168,8 @@ class ChildProcesses:
     def wait_for(
         self, waited: Sequence[Child], limit_seconds: float, tick: Callable[[], None] | None = None
     ) -> None:
-        """Wait until all of `waited` have ended well; `tick` is called ten times a second, and at the end.
+        """Wait until all of `waited` have ended without a failure; `tick` is called ten times a second, and
+        at the end.
 
         Raises:
             ChildFailedError: a child failed or took too long, or a server ended.

@@ -51,7 +51,7 @@ class ProxyNews:
         threading.Thread(target=self._follow, name="proxy-news", daemon=True).start()
 
     def of(self, study: str) -> StudyNews:
-        """A copy of what is known about a study."""
+        """A copy of the latest news about a study."""
         with self._lock:
             known = self._studies.get(study, StudyNews())
             return StudyNews(known.state, known.progress, known.owners_complete, dict(known.seen_at))

@@ -42,9 +42,9 @@ class Placement:
 def place(ledger: Ledger, study: StudyId, fingerprint: Digest | None, named: str | None) -> Placement:
     """The data set in which `study` on these records counts.
 
-    Known records count where they counted before. A study that is already paid for stays in its data set,
-    even if its share is replaced. A name overrides both rules and merges their data sets into the named one;
-    this can only increase what is spent.
+    Records that the ledger recognises count in the same data set as before. A study that is already paid for
+    stays in its data set, even if its share is replaced. A name overrides both rules and merges their data
+    sets into the named one; this can only increase what is spent.
 
     Args:
         ledger: the ledger so far.
@@ -207,8 +207,8 @@ def recover(
 ) -> list[Entry]:
     """The entry that records a loss.
 
-    If the key of the fingerprints has changed, no records can be recognised any more. In that case all
-    booked costs count in every data set.
+    If the key of the fingerprints has changed, the ledger can no longer recognise any records. In that case
+    all booked costs count in every data set.
 
     Args:
         ledger: the part that could be read.

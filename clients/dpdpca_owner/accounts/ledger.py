@@ -135,7 +135,8 @@ class Ledger:
         """Add an entry and update the state.
 
         Raises:
-            MessageError, PolicyError, ConflictError: the entry may not follow the others; nothing changed.
+            MessageError, PolicyError, ConflictError: the entry is not allowed after the others; nothing
+                changed.
         """
         if entry.index != len(self.entries) or entry.previous != self.last:
             raise MessageError("ledger-corrupt", "the entry does not follow the line before")

@@ -328,7 +328,8 @@ class LedgerFile:
 
 
 def append_synced(path: Path, content: bytes) -> None:
-    """Append to a file and sync it to the disk. If this fails, restore its length if possible."""
+    """Append to a file and sync the file to the disk. If appending fails, try to restore the old length of
+    the file."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | _BINARY)
     try:
         length = os.fstat(descriptor).st_size

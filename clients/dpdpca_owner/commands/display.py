@@ -259,5 +259,7 @@ def status_text(report: Report) -> str:
     if report.spend is not None:
         lines.append(f"  ledger   {booked_text(report.spend, facts.state)}")
     if report.is_ledger_whole is False:
-        lines.append("  ledger   lacks entries that it HAD when the share was signed: it was replaced")
+        lines.append(
+            "  ledger   lacks entries that it had when the share was signed: the ledger was replaced"
+        )
     return "\n".join(lines)

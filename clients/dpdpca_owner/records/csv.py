@@ -270,8 +270,8 @@ def _doubles(texts: pa.Array) -> NDArray[np.float64]:
 def _with_points(texts: pa.Array, decimal: str) -> pa.Array:
     """The column that a listener gets: decimal commas are replaced by points.
 
-    A listener must see the same values whether the study asks for a column or not. The other columns arrive
-    as bytes, because they may not be valid text.
+    The listener gets the same values of a column whether the study asks for this column or not. The other
+    columns arrive as bytes, because they may not be valid text.
     """
     if decimal == ".":
         return texts

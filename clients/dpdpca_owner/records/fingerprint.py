@@ -1,9 +1,9 @@
 """A keyed fingerprint of an owner's records, by which the ledger recognises them.
 
-The fingerprint depends on the content and not on the file. Every column counts, whether a study asks for it
-or not. The order of the records, the order and names of the columns, and the file's format do not count.
-Adding, changing or leaving out a record changes the fingerprint, and so does adding a column that contains
-any value.
+The fingerprint depends on the content and not on the file. All columns influence the fingerprint, whether a
+study asks for them or not. The order of the records, the order and names of the columns, and the file's
+format have no influence. Adding, changing or leaving out a record changes the fingerprint, and so does adding
+a column that contains any value.
 
 A record is the multiset of its values:
 - A number is rounded to single precision, so that it is the same from a text file and from a binary file.

@@ -125,7 +125,7 @@ def lint(
 
 
 def lint_alone(draft: Mapping[str, Any], now: datetime) -> Manifest:
-    """Like `lint`, with placeholders for both parties: it checks a draft before any enrolment."""
+    """Like `lint`, but with placeholders for data user and proxy, so that no enrolment is needed."""
     user = Party("this data user", b"\xfe" * 32, b"\xfe" * 32)
     proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
     return lint(draft, user, proxy, closing_time(now, _STAND_IN_DAYS), _STAND_IN_KEY_BITS)

@@ -21,7 +21,7 @@ FIRST_SHARES = (0.5, 0.2, 0.1, 0.05)
 
 SAFETY = 1.15
 TOO_CLOSE = 0.8
-"""λ₂/λ₁ from which only the plane is found, so that the formula gives too few records."""
+"""If λ₂/λ₁ is above this, noise mixes the first two components, and the formula gives too few records."""
 GOOD_CENTRE_WEIGHT = 0.05
 """a/K for a joint release whose centre is near the mean."""
 

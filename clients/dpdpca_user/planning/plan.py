@@ -134,8 +134,8 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
 def check_enough(manifest: Manifest, seen: Outlook, records: int, spectrum: Sequence[float] = ()) -> None:
     """Refuse a study that cannot succeed, whatever the data: one with fewer records than half of N_min.
 
-    N_min is computed for a centre near the mean, and for the first share of the spectrum or, without a
-    spectrum, for a component with half of all variance.
+    N_min is the number of records that the first component of the spectrum needs. Without a spectrum, N_min
+    is for a component with half of all variance. N_min assumes a centre near the mean.
 
     Raises:
         PolicyError: `too-few-records`.

@@ -62,8 +62,8 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
 
     Args:
         path: the sample file.
-        records: the number of records that all owners are expected to have together. The length of the sample
-            says nothing about this number.
+        records: the number of records that all owners are expected to have together. This number cannot be
+            derived from the sample.
 
     Raises:
         InputError: there is no header or no row, or a column contains neither numbers nor a few levels.

@@ -86,8 +86,8 @@ class Model:
     """What the data user's service serves and `FederatedPCA` wraps.
 
     Attributes:
-        in_clear: whether it was made to be published in clear. If so, and if the proxy drew the noise, the
-            data user has added a second draw.
+        in_clear: whether the model was made to be published in clear. Such a model contains a second draw of
+            noise, by the data user, if the proxy drew the first one.
         reliability: how reliable the components are; None in older files, which lack this figure.
     """
 
@@ -333,8 +333,8 @@ def assumptions(model: Model) -> tuple[str, ...]:
         "Every owner is honest, and none colludes with the data user. One false share would show the data "
         "user the exact sums over all owners."
         if masked
-        else "Owners clip their records as the manifest requires. If an owner does not, the guarantee fails "
-        "for that owner's records only."
+        else "Owners clip their records as the manifest requires. If an owner does not clip, the "
+        "guarantee fails for that owner's records only."
     )
     count = (
         "The proxy learns the number of records, because the data user proves it before any noise is drawn."

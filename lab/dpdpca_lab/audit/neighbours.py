@@ -217,7 +217,8 @@ def _worst_on_a_line(weight: float) -> Shape:
 
 
 def reach_of(manifest: Manifest) -> list[float]:
-    """How far each encoded column can go in both directions, in scaled units; 0 if it has no free choice."""
+    """The distance from each column's centre to its nearer bound, in scaled units; 0 for a column without a
+    free choice."""
     if any(feature.is_categorical for feature in manifest.features) and manifest.missing == "reject":
         return [0.0] * manifest.figures.encoded_features
     reach: list[float] = []

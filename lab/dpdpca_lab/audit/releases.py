@@ -114,7 +114,7 @@ class Views:
 
 
 class Release(Protocol):
-    """A mechanism that the audit can test. `coordinates` states its noise, and `play` runs it."""
+    """A mechanism that the audit can test. `coordinates` gives the stated noise; `play` makes releases."""
 
     d: int
     law: Law

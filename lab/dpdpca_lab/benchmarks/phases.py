@@ -359,7 +359,8 @@ def _place(size: Size, folder: Path) -> StudyFiles:
 
 
 def _with_cores(workers: int, act: Callable[[], object]) -> None:
-    """Run `act` on this number of cores; the proxy uses all cores that it may use.
+    """Run `act` with this process limited to `workers` cores, because the proxy's code uses all cores that it
+    may use.
 
     Raises:
         UsageError: this system cannot limit the cores of a process; only Linux can.

@@ -68,7 +68,7 @@ def report(what: str, sizes: Sequence[int], measure: Callable[[int], tuple[float
 def aggregate(owners: int) -> tuple[float, int]:
     """Aggregate all shares, from sealed files to products, on one core.
 
-    Beyond eight owners, files are reused.
+    If there are more than eight owners, several owners have the same file.
     """
     size = Size(FEATURES_OF_OWNERS, owners, 3072, ReleaseKind.JOINT, 1, ROUNDS)
     measured = bench_aggregate(size, None)

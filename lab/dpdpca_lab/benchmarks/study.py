@@ -73,7 +73,8 @@ def study(
 def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float]:
     """Run one study.
 
-    Returns it, its seconds without making the key, and the longest stall of the proxy's loop.
+    Returns the study, its duration in seconds without making the key, and the longest stall of the proxy's
+    event loop.
     """
     d, owners = size.features, tuple(f"Owner {number + 1}" for number in range(size.owners))
     names = [f"f{index}" for index in range(d)]

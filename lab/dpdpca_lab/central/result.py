@@ -22,8 +22,8 @@ class CentralResult:
         claim: what its paper claims.
         sampling: "exact", "approximate" or "exact integers", with the reason.
         reference: the paper.
-        steps: number of proposals, sweeps or iterations. With a rejection sampler this number depends on the
-            data, and the timing is not protected.
+        steps: number of proposals, sweeps or iterations. A rejection sampler needs a number of proposals that
+            depends on the data, and nothing hides how long a draw takes.
     """
 
     mechanism: str

@@ -32,6 +32,6 @@ class PublishedLaplace(Published, Laplace):
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε = D₁/b, exact except for the rounding of D₁, with the δ of draws that end at 64 bits."""
+        """ε = D₁/b, where only D₁ is rounded. δ is that of draws that are cut at 64 bits."""
         epsilon = l1_sensitivity(self.setting) / self.scale
         return Guarantee(epsilon, delta_of_tails(epsilon), self.basis, self.assumptions)

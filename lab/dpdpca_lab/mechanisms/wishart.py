@@ -45,9 +45,9 @@ class Wishart(Published):
     SN has everything that a mechanism has except a privacy event: nothing is proved, so no cost would be
     right in a ledger.
 
-    The published distribution has real normal factors, which no integer sampler can draw. Here the factors
-    are discrete Gaussians. So E is a positive semidefinite integer matrix with the published mean. If the
-    scale is about 10 grid units or more, its distribution cannot be distinguished from the published one
+    The published distribution has real normal factors, which no integer sampler can draw. In this class the
+    factors are discrete Gaussians. So E is a positive semidefinite integer matrix with the published mean. If
+    the scale is about 10 grid units or more, its distribution cannot be distinguished from the published one
     rounded to the grid.
     """
 

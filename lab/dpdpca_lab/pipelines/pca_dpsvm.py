@@ -27,8 +27,8 @@ class PCADPSVM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-
         C: penalty of the support vector machine.
 
     None of our sources gives the scale of the noise. The scale does not matter, because the released V_k and
-    b are exact. Here it is 4 C κ √k/ε, as in Rubinstein et al. 2012 for w alone, where κ is the largest norm
-    of a projected row.
+    b are exact. This class uses the scale 4 C κ √k/ε, as in Rubinstein et al. 2012 for w alone, where κ is
+    the largest norm of a projected row.
 
     Attributes:
         components_: (k, d) exact principal directions. Not private.

@@ -24,8 +24,8 @@ def from_arrow(array: pa.Array, feature: Feature, field: pa.Field | None = None)
     Args:
         array: of any type.
         feature: the feature of the column.
-        field: the Arrow field of the array. The field names extension types that only the writer of a file
-            knows.
+        field: the Arrow field of the array. If this Arrow library does not know the type, the metadata of
+            this field contain the type's name.
 
     Returns:
         Float64 with NaN for null for a numeric feature; otherwise what `read_levels` reads. Values of a type

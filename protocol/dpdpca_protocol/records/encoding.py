@@ -3,8 +3,8 @@
 The steps before the check use floating point, but the check uses exact integers. So every record that is
 returned obeys Σ z² ≤ K, whatever happened before. The steps are those of "Encoding a record" in the protocol.
 
-Encoding is total: no content of a record makes it fail. A record whose content could stop a share would show,
-by the owner's absence, what it contains.
+Encoding never fails because of what a record contains. If it could fail, the absence of an owner's share
+would reveal something about the content of a record.
 """
 
 import math

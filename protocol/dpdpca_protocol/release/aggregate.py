@@ -12,8 +12,8 @@ def multiply_shares(shares: Iterable[Sequence[mpz]], public: PublicKey) -> list[
     """The products over all owners, position by position.
 
     Args:
-        shares: one sequence for each owner, all of the same length. Each is read once, and only one is in
-            memory at a time.
+        shares: one sequence for each owner, all of the same length. Each sequence is read once, and only one
+            sequence is in memory at a time.
 
     Raises:
         UsageError: there is no share, or shares have different lengths.

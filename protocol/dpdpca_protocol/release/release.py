@@ -110,7 +110,7 @@ def answer_count(secret: SecretKey, ciphertext: mpz) -> tuple[int, mpz]:
 def check_count(public: PublicKey, ciphertext: mpz, count: int, randomizer: mpz) -> None:
     """Raises CryptographicError unless (1 + N n)·ρⁿ ≡ E[N] mod n².
 
-    Sound because gcd(n, φ(n)) = 1 is proved with the key: then N mod n is determined by E[N].
+    This check is sound, because the key comes with a proof of gcd(n, φ(n)) = 1, so E[N] determines N mod n.
     """
     if not 0 < randomizer < public.modulus or raw_encrypt(public, count, randomizer) != ciphertext:
         raise CryptographicError(

@@ -1,4 +1,4 @@
-"""The features of a study, each with public bounds or public levels, and what follows for its records."""
+"""The features of a study, with public bounds or levels, and the scaling and norms that follow from them."""
 
 import math
 import unicodedata
@@ -83,7 +83,7 @@ class Feature:
         levels: the values of a categorical feature; each becomes a column. Empty if numeric.
         unit, description: text for people; None if not given.
         scale: the size of one scaled unit in the feature's own unit, if it is less than the half-range. A
-            scale is for bounds that are far too wide. None means the half-range.
+            scale is useful if the bounds are much wider than the data. None means the half-range.
     """
 
     name: str

@@ -68,7 +68,7 @@ This holds for each earlier cohort that has a feature in common.
 """
 
 PROVED = "proved"
-"""The only calibration: a proof says how much noise the promise needs."""
+"""The only calibration in a manifest: the noise that a proof requires for the promised (ε, δ)."""
 
 _TITLE = 200
 _PURPOSE = 4000
@@ -310,7 +310,7 @@ MEMBERS: tuple[Member, ...] = (
         "max_colluding", integer(0, MAX_OWNERS), "how many owners may collude if the owners draw the noise"
     ),
     Member("sum_weight", DECIMAL, "a/K, the weight of the sums in a joint study; otherwise 0", in_terms=True),
-    Member("noise_scale", DECIMAL, "the scale of all noise; every party recomputes it", _NEVER),
+    Member("noise_scale", DECIMAL, "the scale of all noise; every party computes it again", _NEVER),
     Member("min_owners", integer(1, MAX_OWNERS), "the smallest number of owners for a release", in_draft=3),
     Member("min_records", integer(1), "the smallest number of records for a release"),
     Member("max_records", integer(1), "N̄, the most records that the study can hold", _MUST, in_terms=True),
@@ -325,7 +325,7 @@ MEMBERS: tuple[Member, ...] = (
     Member(
         "key", record(KeyTerms.parse, KEY_SCHEMA, "`{modulus, proof}`"), "the study's Paillier key", _NEVER
     ),
-    Member("slot_bits", integer(1), "the bits of a slot; every party recomputes it", _NEVER),
+    Member("slot_bits", integer(1), "the width of a slot in bits; every party computes it again", _NEVER),
     Member(
         "nonnegative",
         FLAG,

@@ -22,8 +22,8 @@ class ReleaseRules:
         names_blocks: whether the manifest chooses further blocks.
         is_masked: N·S is released under a mask. The proxy learns N, and every owner must be honest.
         of_pairs: differences of two records are summed, and pairs are counted.
-        clips_records: each record is clipped to the clip norm. If not, the integers are clipped when they are
-            summed.
+        clips_records: each record is clipped to the clip norm. In other studies, the integers are clipped
+            when they are summed.
         has_mean: a private mean comes with the components.
         weighs_sum: the manifest says how much of the noise goes to the sums.
     """

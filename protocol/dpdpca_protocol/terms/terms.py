@@ -12,7 +12,7 @@ from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
 
 
 class NoiseBy(StrEnum):
-    """Who draws the noise: the proxy, or every owner a part of it."""
+    """Who draws the noise: the proxy alone, or every owner one part of the noise."""
 
     PROXY = "proxy"
     OWNERS = "owners"

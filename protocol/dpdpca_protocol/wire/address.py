@@ -5,9 +5,9 @@ host and port that its sender intends, so both sides must write them in the same
 the scheme and host in lower case. Names are in the ASCII form that DNS uses (IDNA, mapped by UTS #46 as
 browsers do), without a final dot. IPv4 addresses are four decimal numbers. IPv6 addresses are in their
 shortest form, in brackets. Ports are plain decimals from 1 to 65535, and the default port of the scheme is
-omitted. An address has no user, path, query or fragment. It has no IPv6 zone, because a zone has a meaning on
-one machine only. Plain http is only allowed for this machine: `localhost`, 127.0.0.0/8 and ::1. Names below
-`localhost` do not count, because some resolvers send them to other machines.
+omitted. An address has no user, path, query or fragment. IPv6 addresses have no zone, because a zone has a
+meaning on one machine only. Plain http is only allowed for this machine: `localhost`, 127.0.0.0/8 and ::1.
+Names below `localhost` do not count, because some resolvers send them to other machines.
 """
 
 import ipaddress

@@ -42,7 +42,7 @@ def components_info(study: StudyId) -> bytes:
 
 
 def seal(plaintext: bytes, x25519: bytes, info: bytes) -> bytes:
-    """Seals `plaintext` so that only the holder of the raw X25519 public key's secret can read it.
+    """Seals `plaintext` to a raw X25519 public key: only the holder of the private key can read the result.
 
     Raises:
         CryptographicError: nothing can be sealed to this key, because it has low order.

@@ -138,7 +138,7 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
 
     Raises:
         MessageError: the bytes are not a canonical statement of this kind.
-        AuthenticationError: another key has signed the statement, or no key has.
+        AuthenticationError: the signature is not valid, or another key has signed the statement.
     """
     envelope = parse_canonical(untrusted)
     if set(envelope) != {"body", "kind", "signature", "signer"} or not isinstance(envelope["body"], dict):

@@ -100,7 +100,7 @@ class SignatureVerifier:
         self._find_key = find_key
 
     def verify_head(self, head: ReceivedHead, now: datetime) -> SignedHead:
-        """The sender of this head.
+        """The sender of the request that begins with `head`.
 
         Raises:
             MessageError: `malformed`, there is no usable host.

@@ -27,7 +27,7 @@ HEAD_SECONDS = 10.0
 
 BODY_GRACE_SECONDS = 10.0
 BODY_BYTES_PER_SECOND = 16 * 1024
-"""A body may take the grace time plus its declared length at this rate.
+"""The time limit for a body is the grace time plus the declared length divided by this rate.
 
 The same applies to reading a response.
 """
@@ -90,7 +90,7 @@ def declared_length(request: Request) -> int:
 class LargeBodies:
     """A limit on the memory for large bodies.
 
-    A request that would exceed it is refused at once, before a byte of its body is read.
+    A request that would exceed the limit is refused before any byte of its body is read.
 
     Args:
         most_bytes: the limit for all callers together.

@@ -1,4 +1,5 @@
-"""Opens the sockets of a service. If that fails, the error explains the operating system's reason."""
+"""Opens the sockets of a service. If a socket cannot be opened, the error explains the operating system's
+reason."""
 
 import errno
 import os

@@ -1,7 +1,7 @@
 """Connections to a service: the trusted authorities, and explanations of failed connections.
 
-If the cause of a failure is unclear, another connection is made to find the cause. That connection sends
-nothing and trusts nothing.
+If the cause of a failure is unclear, another connection is made to find the cause. This second connection
+sends no request, and what it receives is not trusted.
 """
 
 import os

@@ -61,7 +61,7 @@ def release_folder(study: StudyId, folder: str) -> str:
 
 
 class FileStore:
-    """Files under one folder. The functions above make their relative names."""
+    """Files under one folder. Functions such as `release_folder` give their relative names."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Rows of leases: which process works on which study, and how long."""
+"""Rows of leases: which process works on which study, and until when."""
 
 from dataclasses import dataclass
 

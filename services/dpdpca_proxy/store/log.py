@@ -1,6 +1,6 @@
 """The proxy's own log: one chain of all actions that it must not undo.
 
-Each entry is written in the transaction of its action, so neither can exist without the other. The number of
+Each entry is written in the same transaction as its action, so both are stored or neither is. The number of
 the last entry is the proxy's generation. Entries contain only digests: `subject` is the digest of the
 statement that has the details.
 """

@@ -67,7 +67,7 @@ def use_invitation(connection: Connection, digest: Digest, party: PartyId, now: 
     """Marks the invitation as used by `party`, which must already be stored.
 
     Raises:
-        AuthenticationError: the invitation was used meanwhile.
+        AuthenticationError: the invitation was used in the meantime.
     """
     change_one(
         connection,
@@ -75,7 +75,7 @@ def use_invitation(connection: Connection, digest: Digest, party: PartyId, now: 
         .where(invitations.c.token_digest == digest, invitations.c.used_by.is_(None))
         .values(used_by=party, used_at=now),
         AuthenticationError(
-            "invitation-used", "this invitation was already used", "ask the operator for a new one"
+            "invitation-used", "this invitation was already used", "ask the operator for a new invitation"
         ),
     )
 

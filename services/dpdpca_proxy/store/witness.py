@@ -1,8 +1,8 @@
 """The witness: the newest entry of the proxy's log, stored outside the database and its backups.
 
-The witness detects a database that was restored from an older backup. Such a database could draw noise a
-second time, or bring back a withdrawn share. The mark is written atomically and synced after each commit that
-must not be undone, before anyone learns of the commit.
+The witness detects a database that was restored from an older backup. With an older database, the proxy could
+draw noise a second time, or use a withdrawn share again. The mark is written atomically and synced after each
+commit that must not be undone, before anyone learns of the commit.
 """
 
 import errno
@@ -40,7 +40,7 @@ START = Mark(0, EMPTY)
 
 
 class Witness:
-    """The file with the mark. Several processes may use the file at once.
+    """The file that stores a `Mark`. Several processes may use the file at once.
 
     Args:
         path: its folder is created if it is missing.

@@ -41,8 +41,8 @@ def service_of(request: Request) -> UserService:
 async def received_draft(request: Request) -> AsyncIterator[tuple[bytes, str]]:
     """A draft in TOML or JSON, and its format.
 
-    The context holds the only slot for drafts, because parsing takes a hundred times a draft's size. The
-    context takes the slot after the body has arrived, so that a slow client does not block others.
+    Only one draft is handled at a time, because parsing takes a hundred times the draft's size in memory. A
+    request waits for its turn after its body has arrived, so that a slow client does not block others.
     """
     media_type = media_type_of(request, (TOML_MEDIA_TYPE, JSON_MEDIA_TYPE))
     draft = await read_body(request, media_type, DRAFT_LIMIT_BYTES)

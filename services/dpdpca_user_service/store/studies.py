@@ -65,7 +65,7 @@ class StudyRow:
 
     @property
     def known_study(self) -> StudyId:
-        assert self.study is not None, "a study has an id as soon as it is signed"
+        assert self.study is not None, "a study has an id as soon as its manifest is signed"
         return self.study
 
 

@@ -12,7 +12,8 @@ from math import inf, nextafter
 from dpdpca_protocol.errors import UsageError
 
 LAPLACE_TAIL = 84
-"""A draw passes 84 scales with a probability of at most 2·e⁻⁸⁴ < 2⁻¹²⁰: one of 2⁴⁰ draws, of at most 2⁻⁸⁰."""
+"""A draw exceeds 84 scales with a probability of at most 2·e⁻⁸⁴ < 2⁻¹²⁰. At least one of 2⁴⁰ draws exceeds 84
+scales with a probability of at most 2⁻⁸⁰."""
 
 _BATCH = 100_000
 _SAMPLER_LIMIT = 2**63

@@ -1,6 +1,7 @@
 """The source of the noise: the exact samplers, unless a caller passes its own.
 
-An audit simulates thousands of releases and draws for all of them in advance. All other code uses `EXACT`.
+An audit simulates thousands of releases and passes noise that it drew for all releases in advance. All other
+code uses `EXACT`.
 """
 
 from collections.abc import Callable

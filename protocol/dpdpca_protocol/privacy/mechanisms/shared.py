@@ -22,7 +22,9 @@ From this scale on, τ < m·2⁻²²⁴.
 
 @dataclass(frozen=True)
 class SharedGaussian(Gaussian):
-    """`scale` is t for the sum of m = `setting.shares` shares; each has t²/m, half of that off the diagonal.
+    """Noise in m = `setting.shares` shares. `scale` is t of their sum.
+
+    Each share has variance t²/m on the diagonal and half of that off the diagonal.
 
     If all L owners of a cohort draw, the noise has L/m times the variance. The shares beyond m, and what
     colluding owners know of their own draws, only post-process the sum of the m assured shares.

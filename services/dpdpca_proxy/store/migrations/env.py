@@ -1,6 +1,6 @@
 """Runs migrations on the connection that `Database.upgrade` passes.
 
-Migrations cannot be started in another way.
+Migrations cannot be started in any other way.
 """
 
 from alembic import context

@@ -1,1 +1,1 @@
-"""Alembic migrations. They are part of the package."""
+"""The Alembic migrations of the service's database. The migrations are part of the package."""
