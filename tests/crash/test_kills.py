@@ -139,7 +139,7 @@ def world(parties: Parties, request: pytest.FixtureRequest) -> Iterator[ProcessW
             world.end()
 
 
-@pytest.mark.parametrize("least", [10, pytest.param(200, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("least", [6, pytest.param(200, marks=pytest.mark.nightly)])
 def test_receipts_and_releases_agree_over_kills(world: ProcessWorld, promise: Promise, least: int) -> None:
     source, processes = random.Random(least), len(world.served)
     kills, inside, studies = 0, 0, 0

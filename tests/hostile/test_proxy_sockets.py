@@ -251,7 +251,8 @@ def malformed_bodies(source: random.Random, genuine: bytes) -> Iterator[bytes]:
             yield genuine.decode().encode(source.choice(["utf-16", "utf-32", "utf-8-sig"]))
 
 
-def test_a_thousand_malformed_signed_requests_change_nothing(world: ProxyWorld) -> None:
+@pytest.mark.parametrize("of_each_route", [40, pytest.param(110, marks=pytest.mark.nightly)])
+def test_malformed_signed_requests_change_nothing(world: ProxyWorld, of_each_route: int) -> None:
     """Genuinely signed by enrolled parties, so that the bodies reach the rules."""
     study = world.open_study(3)
     (chunk,) = study.plain_chunks(values_of(3, 0))
@@ -266,7 +267,7 @@ def test_a_thousand_malformed_signed_requests_change_nothing(world: ProxyWorld) 
             if media_type == "application/json"
             else garbled(source, genuine)
         )
-        for _ in range(110):
+        for _ in range(of_each_route):
             body = next(bodies)
             if body == genuine:
                 continue
@@ -275,7 +276,7 @@ def test_a_thousand_malformed_signed_requests_change_nothing(world: ProxyWorld) 
             assert 400 <= response.status_code < 500, (path, body[:80], response.text)
             assert response.headers["content-type"] == "application/problem+json"
     print("malformed requests by status:", dict(sorted(statuses.items())))
-    assert sum(statuses.values()) > 950
+    assert sum(statuses.values()) > 8.5 * of_each_route
     assert dump(world.proxy) == before
 
 
