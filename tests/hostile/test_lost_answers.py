@@ -125,6 +125,7 @@ def test_every_answer_may_be_lost_once(
     assert place > 5
     promise(
         "P5",
-        counted=f"{release}: {lost} of the first {place - 1} answers to the {role} lost, each in a study of its own",
+        counted=f"{release}: {lost} of the first {place - 1} answers to the {role} lost,"
+        " each in a study of its own",
         result="every study ends alike, nothing done by hand",
     )
