@@ -7,6 +7,7 @@ follows. A pin never returns to an old key. Any other change is refused until a 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpdpca_protocol.errors import AuthenticationError, NotFoundError
 from dpdpca_protocol.messages.rotation import follow_rotations
@@ -16,6 +17,7 @@ from dpdpca_protocol.wire.address import normal_address
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import read_text, read_time
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.signing import Identity, Statement, hex_bytes, verify_statement
 from dpdpca_runtime.files import remove_private
 from dpdpca_runtime.own_files import load, own_file, save
@@ -197,7 +199,7 @@ class _ProxyFiles(ProxyPins[_PinnedProxy]):
         """Write one file under the canonical address, and delete those under other spellings."""
         address = normal_address(url)
         path = self._folder / f"{Digest.of(address.encode()).hex()[:32]}.json"
-        keys = [{"ed25519": key.ed25519.hex(), "x25519": key.x25519.hex()} for key in former]
+        keys = [{"ed25519": key.ed25519.hex(), "kem": key.kem.hex() if key.kem else None} for key in former]
         save(path, {"card": parse_canonical(card.encoded), "former": keys, "url": address})
         for pin in self.entries():
             if pin.url == address and pin.path != path:
@@ -220,11 +222,14 @@ def _pinned_proxy(path: Path) -> _PinnedProxy:
     body = load(path, "card", "url", optional="former")
     with own_file(path):
         card = ProxyCard.parse(verify_statement("proxy", canonical_json(body["card"])))
-        former = tuple(
-            Identity(hex_bytes(key.get("ed25519"), 32, "former"), hex_bytes(key.get("x25519"), 32, "former"))
-            for key in body.get("former", [])
-        )
+        former = tuple(_former_keys(key.get("ed25519"), key.get("kem")) for key in body.get("former", []))
     return _PinnedProxy(path, normal_address(body["url"]), card, former)
+
+
+def _former_keys(ed25519: Any, kem: Any) -> Identity:
+    """Replaced keys of a proxy. Those of an earlier version have no `kem`."""
+    sealing = None if kem is None else hex_bytes(kem, KEM_KEY_BYTES, "former")
+    return Identity(hex_bytes(ed25519, 32, "former"), sealing)
 
 
 def _check(

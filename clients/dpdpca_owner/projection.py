@@ -46,7 +46,7 @@ def open_components(untrusted: bytes, signed: SignedManifest, owner: Owner) -> C
             "the published components contain no copy for this owner",
             "only owners in the cohort get a copy",
         )
-    opened = parse_components(open_sealed(copy, owner.key.x25519, components_info(study)), study)
+    opened = parse_components(open_sealed(copy, owner.key.opening_key, components_info(study)), study)
     _check_terms(opened, signed.manifest)
     return opened
 

@@ -76,7 +76,7 @@ def open_study(
             "the manifest that the proxy sent does not belong to this study id",
             "do not join; tell the data user and the proxy's operator",
         )
-    named = Identity(signed.manifest.proxy.ed25519, signed.manifest.proxy.x25519)
+    named = Identity(signed.manifest.proxy.ed25519, signed.manifest.proxy.kem)
     if named not in home.pins.proxy_identities(address.proxy):
         proxy = follow_proxy(address.proxy, home, client, say)
     if named not in home.pins.proxy_identities(address.proxy):
@@ -158,7 +158,7 @@ def check_names(opened: OpenedStudy, home: OwnerHome, owner: Owner, client: Prox
             pinned another key for the name.
     """
     manifest = opened.manifest
-    enrolled = {(party.role, party.name, party.identity.ed25519) for party in client.parties()}
+    enrolled = {(party.role, party.name, party.ed25519) for party in client.parties()}
     named = [("user", manifest.user.name, manifest.user.ed25519)]
     named += [("owner", participant.name, participant.ed25519) for participant in manifest.participants]
     for role, name, ed25519 in named:

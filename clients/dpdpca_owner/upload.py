@@ -194,7 +194,7 @@ class ShareSender:
         under_way: set[Future[int]] = set()
 
         def deliver(index: int, chunk: bytes) -> int:
-            sealed = seal(chunk, self._proxy.x25519, chunk_info(study, owner, version, index))
+            sealed = seal(chunk, self._proxy.kem, chunk_info(study, owner, version, index))
             self._client.put_chunk(study, version, index, sealed)
             return len(sealed)
 
@@ -236,7 +236,7 @@ class ShareSender:
     def _claim(self, version: int, digests: list[Digest]) -> Receipt:
         public = self._owner.key.public
         claim = ShareStatement(
-            self._signed.study_id, public.ed25519, version, tuple(digests), public.x25519, self._head()
+            self._signed.study_id, public.ed25519, version, tuple(digests), public.sealing_key, self._head()
         )
         statement = self._kept(version, claim.sign(self._owner.key))
         acknowledged = self._client.complete_share(self._signed.study_id, statement)

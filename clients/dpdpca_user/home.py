@@ -1,6 +1,6 @@
 """The data user's home folder: identity keys, the service's bearer token, and the proxies it is enrolled at.
 
-    identity.pem   Ed25519 and X25519 keys, mode 0600, encrypted if a passphrase was given
+    identity.pem   Ed25519 key, mode 0600, encrypted if a passphrase was given
     token          bearer token of the service, mode 0600
     profile.json   the name that owners see
     proxies.json   address, name and pinned keys of each proxy
@@ -24,6 +24,7 @@ from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.address import normal_address
 from dpdpca_protocol.wire.fields import read_text
 from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement
 from dpdpca_runtime.evidence import kept_manifests
 from dpdpca_runtime.files import private_dir, read_private, write_private
@@ -46,18 +47,19 @@ class EnrolledProxy:
     """A proxy with its pinned keys: those from enrolment, or those to which rotations have led since.
 
     Attributes:
+        kem: None for a proxy that was pinned by an earlier version, until it has new keys.
         former: replaced Ed25519 keys. A study keeps the key that it began with.
     """
 
     url: str
     name: str
     ed25519: str
-    x25519: str
+    kem: str | None = None
     former: tuple[str, ...] = ()
 
     @property
     def identity(self) -> Identity:
-        return Identity(bytes.fromhex(self.ed25519), bytes.fromhex(self.x25519))
+        return Identity(bytes.fromhex(self.ed25519), bytes.fromhex(self.kem) if self.kem else None)
 
     @property
     def keys(self) -> tuple[bytes, ...]:
@@ -66,7 +68,13 @@ class EnrolledProxy:
 
     @property
     def party(self) -> ProxyParty:
-        return ProxyParty(self.name, self.url, self.identity.ed25519, self.identity.x25519)
+        """The proxy in a manifest. Raises CryptographicError while the pin has no `kem`."""
+        return ProxyParty(self.name, self.url, self.identity.ed25519, self.identity.sealing_key)
+
+    @property
+    def provisional_party(self) -> ProxyParty:
+        """The proxy in a manifest that is only checked and never sent, whether or not the pin has a `kem`."""
+        return ProxyParty(self.name, self.url, self.identity.ed25519, self.identity.kem or PREVIEW_KEM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ class UserHome:
 
     @property
     def key_files(self) -> IdentityFiles:
-        return IdentityFiles(self.folder, self._signers)
+        return IdentityFiles(self.folder, self._signers, has_kem=False)
 
     def _signers(self) -> frozenset[PartyId]:
         manifests = kept_manifests(self.folder / DATABASE_FILE)
@@ -134,7 +142,7 @@ class UserHome:
             return read_text(self._json("profile.json")["name"], "the name", 200)
 
     def party(self, key: IdentityKey) -> Party:
-        return Party(self.name(), key.public.ed25519, key.public.x25519)
+        return Party(self.name(), key.public.ed25519)
 
     def proxies(self) -> tuple[EnrolledProxy, ...]:
         """The proxies, each once, even if it was enrolled under several spellings of its address.
@@ -198,7 +206,7 @@ class UserHome:
             return proxy
         former = (*(key.ed25519.hex() for key in given_up), *proxy.former)
         shown = card.identity
-        followed = EnrolledProxy(proxy.url, card.name, shown.ed25519.hex(), shown.x25519.hex(), former)
+        followed = EnrolledProxy(proxy.url, card.name, shown.ed25519.hex(), shown.sealing_key.hex(), former)
         self._pins.save(followed)
         return followed
 
@@ -257,8 +265,10 @@ class _ProxyFile(ProxyPins[EnrolledProxy]):
 
 
 def _enrolled(entry: Mapping[str, Any]) -> EnrolledProxy:
+    # An entry of an earlier version has the proxy's X25519 key, which is in no use any more.
+    members = {name: value for name, value in entry.items() if name != "x25519"}
     former = tuple(entry.get("former", ()))
-    pin = EnrolledProxy(**{**entry, "former": former, "url": normal_address(entry["url"])})
+    pin = EnrolledProxy(**{**members, "former": former, "url": normal_address(entry["url"])})
     _ = pin.identity, pin.keys  # raises if a key is not valid hex
     return pin
 

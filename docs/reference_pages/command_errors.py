@@ -322,6 +322,10 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
         "These records belong to another data set than the records in the study's share.",
         "Use the records of the share, or merge the two data sets with `--dataset`.",
     ),
+    "unfit-cryptography": (
+        "The installed Python package `cryptography` has no ML-KEM-768.",
+        "Install version 48 or newer as a wheel, or build it with OpenSSL 3.5 or newer.",
+    ),
     "unknown-format": (
         "The format of the file is not supported.",
         "Unpack the file, or export it as CSV or Parquet.",

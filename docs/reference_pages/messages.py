@@ -16,7 +16,9 @@ _COHORT: Final = "digest of the cohort"
 _LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
 _TIME: Final = ("the time, by the signer's clock", "")
 _OWN_KEY: Final = ("the signer's own Ed25519 key", "`malformed` if another key has signed")
-_SEALING: Final = ("X25519 key to which others seal messages", "`unfit-sealing-key` if the key has low order")
+_UNFIT: Final = "`unfit-sealing-key` if nothing can be sealed to the key"
+_KEM: Final = "to which others seal messages: the ML-KEM-768 key, then the X25519 key"
+_NO_USER: Final = "not in the message of a data user"
 
 MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
     "proxy": (
@@ -25,7 +27,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
             "name": ("the proxy's name for itself", ""),
             "url": ("public address of the proxy", ""),
             "ed25519": _OWN_KEY,
-            "x25519": _SEALING,
+            "kem": (f"key {_KEM}", _UNFIT),
         },
     ),
     "enrolment": (
@@ -37,7 +39,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 _OWN_KEY[0],
                 f"{_OWN_KEY[1]}; `already-enrolled` if the key is enrolled already",
             ),
-            "x25519": _SEALING,
+            "kem": (f"key {_KEM}; {_NO_USER}", _UNFIT),
             "proxy": ("Ed25519 key of the proxy", "`wrong-proxy` if the key is that of another proxy"),
         },
     ),
@@ -59,7 +61,10 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "SHA-256 of each chunk before sealing, with its salt, in order",
                 "`share-incomplete` if a chunk is missing; `chunk-differs` if a chunk has another digest",
             ),
-            "x25519": ("X25519 key to which the components will be sealed", _SEALING[1]),
+            "kem": (
+                "the owner's `kem`, to which the components will be sealed",
+                f"{_UNFIT}; `malformed` if it is not the enrolled key",
+            ),
             "log": _LOG,
         },
     ),
@@ -170,7 +175,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "the new Ed25519 key",
                 "`malformed` if it is also the old key; `already-enrolled` if the key is enrolled already",
             ),
-            "x25519": ("the new X25519 key", _SEALING[1]),
+            "kem": (f"the new key {_KEM}; {_NO_USER}", _UNFIT),
             "time": _TIME,
             "acceptance": (
                 "signature of the new key (section 11)",

@@ -86,12 +86,11 @@ class Rotations(Body):
 
 
 class PartyIdentity(Body):
-    """Who a party is: its name, and the keys with which others check its signatures and encrypt to it."""
+    """Who a party is: its name, and the key with which others check its signatures."""
 
     ed25519: Id
     name: str
     role: str = Field(description="owner or user")
-    x25519: Id
 
 
 class PartyBody(PartyIdentity):

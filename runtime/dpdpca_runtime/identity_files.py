@@ -30,6 +30,7 @@ from dpdpca_protocol.messages.rotation import MOST_ROTATIONS, Rotation, too_many
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.signing import (
     FILE_FORMAT,
     Identity,
@@ -72,12 +73,16 @@ class IdentityFiles:
 
     Args:
         home: the folder.
+        has_kem: whether new keys have a `kem`. A data user's have none.
         acted: returns the parties that used this home, according to its other content. If there are any, only
             a key of theirs is accepted. Content that cannot be read names no parties.
     """
 
-    def __init__(self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset) -> None:
+    def __init__(
+        self, home: Path, acted: Callable[[], Collection[PartyId]] = frozenset, *, has_kem: bool = True
+    ) -> None:
         self._home = home
+        self._has_kem = has_kem
         self._acted = acted
 
     @property
@@ -118,7 +123,7 @@ class IdentityFiles:
     def create(self, passphrase: bytes | None) -> IdentityKey:
         """Creates a key. Raises ConflictError like `check_unused`; existing files are kept."""
         self.check_unused()
-        key = IdentityKey.generate()
+        key = IdentityKey.generate(has_kem=self._has_kem)
         write_private(self._path, key.to_pem(passphrase), replace=False)
         self._remember(key.public)
         return key
@@ -189,17 +194,19 @@ class IdentityFiles:
     def _known(self) -> Identity | None:
         try:
             body = parse_canonical(read_private(self._known_path))
-            check_members(body, "ed25519", "x25519", formats=(FILE_FORMAT,))
-            return Identity(
-                hex_bytes(body["ed25519"], 32, "ed25519"), hex_bytes(body["x25519"], 32, "x25519")
-            )
+            # Earlier versions remembered an X25519 key, which is in no use any more.
+            sealing = sorted({"kem", "x25519"} & set(body))
+            check_members(body, "ed25519", *sealing, formats=(FILE_FORMAT,))
+            kem = hex_bytes(body["kem"], KEM_KEY_BYTES, "kem") if "kem" in body else None
+            return Identity(hex_bytes(body["ed25519"], 32, "ed25519"), kem)
         except NotFoundError:
             return None
         except MessageError as error:
             raise self._not_ours(self._known_path) from error
 
     def _remember(self, public: Identity) -> None:
-        body = {"ed25519": public.ed25519.hex(), "format": FILE_FORMAT, "x25519": public.x25519.hex()}
+        kem = {"kem": public.kem.hex()} if public.kem else {}
+        body = {"ed25519": public.ed25519.hex(), "format": FILE_FORMAT, **kem}
         with suppress(OSError):  # a read-only home can be inspected, but nothing can be booked in it
             write_private(self._known_path, canonical_json(body))
 
@@ -231,7 +238,8 @@ class IdentityFiles:
             if number > MOST_ROTATIONS:
                 raise too_many_rotations()
             if not self._next_path.exists():
-                write_private(self._next_path, IdentityKey.generate().to_pem(passphrase), replace=False)
+                made = IdentityKey.generate(has_kem=self._has_kem)
+                write_private(self._next_path, made.to_pem(passphrase), replace=False)
             new = _read_key(self._next_path, passphrase)
             announce(self._statement(number, role, keys.current, new, now))
             private_dir(self._former_path(number).parent)
@@ -330,7 +338,7 @@ def _read_key(path: Path, passphrase: bytes | None) -> IdentityKey:
         damaged = error
     raise IntegrityError(
         "state-corrupt",
-        "a key file does not contain its two keys",
+        "a key file does not contain its keys",
         "restore the file from a backup",
         place=str(path),
     ) from damaged

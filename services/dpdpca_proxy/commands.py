@@ -59,12 +59,12 @@ def init(
     facts = {
         "ed25519": public.ed25519.hex(),
         "home": str(settings.home),
+        "kem": public.kem.hex() if public.kem else None,
         "name": settings.name,
         "new": fresh,
         "party": public.party_id.hex(),
         "url": settings.public_url,
         "words": fingerprint_words(public.ed25519),
-        "x25519": public.x25519.hex(),
     }
     if as_json:
         typer.echo(json.dumps(facts))

@@ -87,6 +87,7 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
 
     Raises:
         MessageError: the request is malformed, or meant for another proxy.
+        CryptographicError: nothing can be sealed to the owner's key.
         AuthenticationError: `bad-signature`, `invitation-unknown`, `invitation-used`, `invitation-expired`.
         ConflictError: `already-enrolled`, under another invitation.
     """
@@ -101,6 +102,7 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
             "the enrolment statement is for another proxy",
             "fetch this proxy's card and enrol again",
         )
+    kem = None if enrolment.role == "user" else enrolment.identity.sealing_key
     token = request["invitation"]
     if not isinstance(token, str) or len(token) != 2 * TOKEN_BYTES or not token.isascii():
         raise AuthenticationError(
@@ -139,7 +141,7 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
             enrolment.role,
             invitation.name,
             enrolment.identity.ed25519,
-            enrolment.identity.x25519,
+            kem,
             now,
         )
         insert_party(connection, row, statement.encoded)
@@ -157,11 +159,13 @@ def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
         PolicyError: `manifest-refused`.
     """
     enrolled = {row.party: row for row in all_parties(proxy)}
-    user = _check_named(enrolled, "the data user", "user", manifest.user.name, manifest.user.ed25519)
-    if manifest.user.x25519 != user.x25519:
-        raise _misnamed("the data user of the manifest is enrolled at this proxy with another X25519 key")
+    _check_named(enrolled, "the data user", "user", manifest.user.name, manifest.user.ed25519)
     for place, owner in enumerate(manifest.participants, 1):
-        _check_named(enrolled, f"participant {place}", "owner", owner.name, owner.ed25519)
+        row = _check_named(enrolled, f"participant {place}", "owner", owner.name, owner.ed25519)
+        if row.kem is None:
+            raise _misnamed(
+                f"participant {place} of the manifest has keys of an earlier version and must rotate them"
+            )
 
 
 def all_parties(proxy: Proxy) -> list[PartyRow]:

@@ -123,7 +123,7 @@ class Proxy:
                 "shares-deleted", "the shares of this study are deleted", "read the study's state"
             )
         try:
-            return open_sealed(sealed, self.key_of(study).x25519, data_key_info(study))
+            return open_sealed(sealed, self.key_of(study).opening_key, data_key_info(study))
         except CryptographicError as error:
             raise IntegrityError(
                 "state-corrupt",
@@ -196,6 +196,7 @@ def open_proxy(
     Raises:
         NotFoundError: `not-initialised`.
         AuthenticationError: `wrong-passphrase`.
+        CryptographicError: `unfit-sealing-key`, the keys are of an earlier version.
     """
     home = settings.home
     files = key_files(home)
@@ -204,6 +205,7 @@ def open_proxy(
             "not-initialised", f"there is no proxy in {home}", "create a proxy with: dpdpca proxy init"
         )
     keys = files.load(passphrase_of(settings))
+    _ = keys.current.opening_key  # an earlier version's key cannot be in a card
     counted = metrics or Metrics()
 
     @lru_cache(maxsize=64)

@@ -68,7 +68,7 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
         if len(keys_of_party(connection, party)) > MOST_ROTATIONS:
             raise too_many_rotations()
         row = PartyRow(
-            successor, caller.role, caller.name, rotation.identity.ed25519, rotation.identity.x25519, now
+            successor, caller.role, caller.name, rotation.identity.ed25519, rotation.identity.kem, now
         )
         insert_party(connection, row, statement.encoded)
         insert_rotation(connection, party, successor, rotation.version, statement.encoded)

@@ -96,7 +96,7 @@ def put_chunk(
     terms = proxy.terms(study)
     gmpy2.get_context().allow_release_gil = True
     chunk = open_sealed(
-        untrusted, proxy.key_of(study).x25519, chunk_info(study, caller.party, version, position)
+        untrusted, proxy.key_of(study).opening_key, chunk_info(study, caller.party, version, position)
     )
     digest = Digest.of(chunk)
     with proxy.database.reading("is the chunk there") as connection:
@@ -198,10 +198,10 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     if (known := known_receipt(proxy, caller, study, claim.version, statement)) is not None:
         return known
     terms = proxy.terms(study)
-    if claim.x25519 != caller.x25519:
+    if claim.kem != caller.kem:
         raise MessageError(
             "malformed",
-            "the statement names an X25519 key that is not the enrolled one",
+            "the statement names a kem that is not the enrolled one",
             "sign the statement with your own keys",
         )
     if len(claim.chunk_digests) != terms.manifest.figures.chunk_count:

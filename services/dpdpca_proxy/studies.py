@@ -84,7 +84,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         )
     check_in_use(caller)
     mine = proxy.key.public
-    if (manifest.proxy.ed25519, manifest.proxy.x25519) != (mine.ed25519, mine.x25519):
+    if (manifest.proxy.ed25519, manifest.proxy.kem) != (mine.ed25519, mine.kem):
         raise PolicyError(
             "manifest-refused", "the manifest names another proxy", "create the manifest for this proxy"
         )
@@ -96,7 +96,7 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
         )
     check_named_parties(proxy, manifest)
     row = row_of(signed, now)
-    key = seal(proxy.randomness.bytes(DATA_KEY_BYTES), mine.x25519, data_key_info(row.study))
+    key = seal(proxy.randomness.bytes(DATA_KEY_BYTES), mine.sealing_key, data_key_info(row.study))
     with proxy.database.transaction("accept manifest") as connection:
         if find_study(connection, row.study) is not None:
             return Accepted(row.study, is_new=False)

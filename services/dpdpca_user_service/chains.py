@@ -81,7 +81,9 @@ def create_chain(
     first = first_round(len(is_categorical(base)), 1, 1.0)
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
-    manifest = lint(round_draft(base, first), service.party, proxy.party, closes_at, settings.key_bits)
+    manifest = lint(
+        round_draft(base, first), service.party, proxy.provisional_party, closes_at, settings.key_bits
+    )
     chain_id = ids()[0]
     service.chains.add(
         chain_id,
@@ -213,7 +215,7 @@ def _first(service: UserService, chain: ChainRow) -> NextRound:
     closes_at = closing_time(now, settings.closes_after_days)
 
     def complete(draft: Mapping[str, Any]) -> Manifest:
-        return lint(draft, service.party, proxy.party, closes_at, settings.key_bits)
+        return lint(draft, service.party, proxy.provisional_party, closes_at, settings.key_bits)
 
     return begin_chain(chain.base, complete, chain.records, chain.scales)
 

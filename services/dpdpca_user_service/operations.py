@@ -41,7 +41,9 @@ def create_study(
     proxy = service.home.proxy(proxy_url)
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
-    manifest = lint(parse_draft(draft, media_type), service.party, proxy.party, closes_at, settings.key_bits)
+    manifest = lint(
+        parse_draft(draft, media_type), service.party, proxy.provisional_party, closes_at, settings.key_bits
+    )
     service.store.add(
         row_id,
         manifest.title,

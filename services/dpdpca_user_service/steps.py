@@ -64,7 +64,7 @@ MOST_OWNERS_TOLD = 2000
 Rows must stay small, because they are read often, and many at a time.
 """
 
-_OWNER_BYTES, _DIGEST_BYTES = 2048, 80
+_OWNER_BYTES, _DIGEST_BYTES = 4608, 80
 """The bytes in a release for each owner, and for each chunk of its share."""
 
 _PROGRESS_STEP = 0.02
@@ -126,9 +126,7 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         pinned = service.home.follow_proxy(pinned, card, proxy.proxy_rotations())
     listed = [party for party in proxy.parties() if party.successor is None]
     user = as_enrolled(service.party, listed)
-    participants = [
-        Participant(party.name, party.identity.ed25519) for party in listed if party.role == "owner"
-    ]
+    participants = [Participant(party.name, party.ed25519) for party in listed if party.role == "owner"]
     settings, created = service.settings, _time(row.created_at)
     closes_at = closing_time(created, settings.closes_after_days)
     with _final():
@@ -367,7 +365,7 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
         model = service.model_of(row.id)
         plain = publishable(model.study, model.components, len(verified.shares))
         info = components_info(model.study)
-        sealed = {owner: seal(plain, share.x25519, info) for owner, share in verified.shares.items()}
+        sealed = {owner: seal(plain, share.kem, info) for owner, share in verified.shares.items()}
         said = SealedComponents(model.study, sealed, service.store.log_head())
         encoded = said.sign(service.key_of(row)).encoded
         service.store.note(row, published=encoded)

@@ -10,6 +10,7 @@ from dpdpca_cli.demo.records import bundled_draft
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.terms.statements import privacy_statements
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE, lint, parse_draft
 from dpdpca_user.results.model import Model, assumptions, claim
 
@@ -45,8 +46,8 @@ def test_every_named_test_exists() -> None:
 def demo_study(release: str) -> Manifest:
     draft = parse_draft(bundled_draft().encode(), TOML_MEDIA_TYPE) | {"release": release}
     user, proxy = (
-        Party("U", b"\x01" * 32, b"\x02" * 32),
-        ProxyParty("P", "https://p", b"\x03" * 32, b"\x04" * 32),
+        Party("U", b"\x01" * 32),
+        ProxyParty("P", "https://p", b"\x03" * 32, PREVIEW_KEM),
     )
     return lint(draft, user, proxy, datetime(2030, 1, 1, tzinfo=UTC), 3072)
 

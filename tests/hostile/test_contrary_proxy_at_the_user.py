@@ -123,7 +123,7 @@ def test_an_owner_that_the_manifest_does_not_name(case: Case) -> None:
     stranger = IdentityKey.generate()
     public = stranger.public
     real = ShareStatement.parse(verify_statement("share", case.bundle.shares[0]))
-    statement = replace(real, owner=public.ed25519, x25519=public.x25519).sign(stranger)
+    statement = replace(real, owner=public.ed25519, kem=public.sealing_key).sign(stranger)
     member = CohortMember(public.party_id, 1, statement.digest)
     bundle = replace(
         case.bundle,

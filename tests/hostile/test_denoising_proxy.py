@@ -85,16 +85,16 @@ def test_what_passes_through_the_proxy_opens_for_owners_alone() -> None:
         [IdentityKey.generate() for _ in range(3)],
     )
     info = components_info(STUDY)
-    sealed = {owner.public.party_id: seal(plain, owner.public.x25519, info) for owner in owners}
+    sealed = {owner.public.party_id: seal(plain, owner.public.sealing_key, info) for owner in owners}
     wire = SealedComponents(STUDY, sealed).sign(user).encoded
     for number in (*published.vectors.ravel(), *published.eigenvalues, *published.captured):
         assert np.float64(number).tobytes().hex().encode() not in wire
     for copy in sealed.values():
         with pytest.raises(CryptographicError):
-            open_sealed(copy, proxy.x25519, info)
-    assert open_sealed(sealed[owners[1].public.party_id], owners[1].x25519, info) == plain
+            open_sealed(copy, proxy.opening_key, info)
+    assert open_sealed(sealed[owners[1].public.party_id], owners[1].opening_key, info) == plain
     with pytest.raises(CryptographicError):
-        open_sealed(sealed[owners[1].public.party_id], owners[0].x25519, info)
+        open_sealed(sealed[owners[1].public.party_id], owners[0].opening_key, info)
 
 
 def pre_study_sum(make_manifest: MakeManifest) -> tuple[Manifest, list[int], list[int]]:

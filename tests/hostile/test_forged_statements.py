@@ -220,7 +220,7 @@ def test_a_share_is_of_one_study_and_one_owner(world: ProxyWorld) -> None:
     assert slug(world.request(owner, "POST", path, foreign.encoded)) == "bad-signature"
     borrowed = ShareStatement.parse(study.claim(owner, chunks))
     mixed = ShareStatement(
-        borrowed.study, borrowed.owner, 1, borrowed.chunk_digests, world.owners[1].public.x25519
+        borrowed.study, borrowed.owner, 1, borrowed.chunk_digests, world.owners[1].public.sealing_key
     ).sign(owner)
     assert slug(world.request(owner, "POST", path, mixed.encoded)) == "malformed"
     assert dump(world.proxy) == before

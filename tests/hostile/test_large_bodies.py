@@ -98,7 +98,9 @@ def statement_of(study: OpenStudy, space: EncodedSpace) -> bytes:
         mean=ones,
     )
     plain, info = encode_components(study.study, components), components_info(study.study)
-    sealed = {owner.public.party_id: seal(plain, owner.public.x25519, info) for owner in study.world.owners}
+    sealed = {
+        owner.public.party_id: seal(plain, owner.public.sealing_key, info) for owner in study.world.owners
+    }
     return SealedComponents(study.study, sealed).sign(study.world.user).encoded
 
 

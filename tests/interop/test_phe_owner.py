@@ -49,10 +49,10 @@ class PheOwner:
         chunks = [secrets.token_bytes(32) + part for part in parts]  # a salt, then the ciphertexts
         for index, chunk in enumerate(chunks):
             info = chunk_info(study, self.identity.public.party_id, 1, index)
-            sealed = seal(chunk, signed.manifest.proxy.x25519, info)
+            sealed = seal(chunk, signed.manifest.proxy.kem, info)
             self.client.put_chunk(study, 1, index, sealed)
         public, digests = self.identity.public, tuple(Digest.of(chunk) for chunk in chunks)
-        claim = ShareStatement(study, public.ed25519, 1, digests, public.x25519).sign(self.identity)
+        claim = ShareStatement(study, public.ed25519, 1, digests, public.sealing_key).sign(self.identity)
         return int(self.client.complete_share(study, claim).body["version"])
 
 

@@ -78,7 +78,7 @@ class MemoryProxy:
             return httpx.Response(200, content=card.encoded)
         if where == "/v1/parties" and request.method == "GET":
             parties = [
-                {"role": role, "name": name, "ed25519": keys.ed25519.hex(), "x25519": keys.x25519.hex()}
+                {"role": role, "name": name, "ed25519": keys.ed25519.hex()}
                 for role, name, keys in self.enrolled
             ]
             return httpx.Response(200, json={"parties": parties})
@@ -100,7 +100,7 @@ class MemoryProxy:
             return problem(409, "study-closed")
         if version <= self.signed_version or (self.upload and version < self.upload[0]):
             return problem(409, "share-version-not-newer")
-        chunk = open_sealed(sealed, self.key.x25519, chunk_info(self.study, self.owner, version, index))
+        chunk = open_sealed(sealed, self.key.opening_key, chunk_info(self.study, self.owner, version, index))
         if self.upload is None or self.upload[0] != version:
             self.upload = version, {}
         if self.upload[1].setdefault(index, chunk) != chunk:

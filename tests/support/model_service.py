@@ -25,6 +25,7 @@ from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_user.home import UserHome
 from dpdpca_user.planning.draft import complete_draft
 from dpdpca_user.results.model import Model, Provenance
@@ -54,8 +55,8 @@ def made_model(features: Sequence[Mapping[str, Any]] = LEVELS, **changes: Any) -
     }
     manifest = complete_draft(
         draft | changes,
-        Party("Institute", keys[0], keys[0]),
-        ProxyParty("Relay", "http://127.0.0.1:8080", keys[1], keys[1]),
+        Party("Institute", keys[0]),
+        ProxyParty("Relay", "http://127.0.0.1:8080", keys[1], PREVIEW_KEM),
         [Participant(f"Hospital {index}", key) for index, key in enumerate(keys[2:])],
         PublicKey(mpz((1 << 2047) + 1)),
         KeyProof(()),

@@ -64,8 +64,8 @@ def plain_model(
     }
     manifest = complete_draft(
         draft | changes,
-        Party(user, identity.public.ed25519, identity.public.x25519),
-        ProxyParty(proxy, "http://127.0.0.1:8080", relay.public.ed25519, relay.public.x25519),
+        Party(user, identity.public.ed25519),
+        ProxyParty(proxy, "http://127.0.0.1:8080", relay.public.ed25519, relay.public.sealing_key),
         [Participant(name, IdentityKey.generate().public.ed25519) for name in owners],
         key.public,
         prove_key(key, identity.public.ed25519),

@@ -266,8 +266,8 @@ class ProxyWorld:
         )
         return complete_draft(
             draft,
-            Party("Institute", self.user.public.ed25519, self.user.public.x25519),
-            ProxyParty(self.proxy.settings.name, self.url, identity.ed25519, identity.x25519),
+            Party("Institute", self.user.public.ed25519),
+            ProxyParty(self.proxy.settings.name, self.url, identity.ed25519, identity.sealing_key),
             participants,
             self.secret.public,
             self.proof,
@@ -318,7 +318,7 @@ class OpenStudy:
 
     def seal(self, owner: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
         info = chunk_info(self.study, owner.public.party_id, version, position)
-        return seal(chunk, self.manifest.proxy.x25519, info)
+        return seal(chunk, self.manifest.proxy.kem, info)
 
     def upload(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> None:
         client = self.world.client(owner)
@@ -328,7 +328,9 @@ class OpenStudy:
     def claim(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> Statement:
         public = owner.public
         digests = tuple(Digest.of(chunk) for chunk in chunks)
-        return ShareStatement(self.study, public.ed25519, version, digests, public.x25519, HEAD).sign(owner)
+        return ShareStatement(self.study, public.ed25519, version, digests, public.sealing_key, HEAD).sign(
+            owner
+        )
 
     def deliver(self, owner: IdentityKey, values: Values, version: int = 1) -> Statement:
         """Uploads and completes a share; the receipt."""

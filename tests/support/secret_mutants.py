@@ -28,7 +28,11 @@ _TOKENS = {
     "token_urlsafe": '"A" * {}',
     "randbelow": "0",
 }
-_KEYS = {"Ed25519PrivateKey", "X25519PrivateKey"}
+_KEYS = {
+    "Ed25519PrivateKey": "from_private_bytes(bytes(32))",
+    "MLKEM768PrivateKey": "from_seed_bytes(bytes(64))",
+    "X25519PrivateKey": "from_private_bytes(bytes(32))",
+}
 _SAMPLERS = {"make_gaussian", "make_laplace"}
 _KEYED = {
     "AESGCM",
@@ -114,6 +118,7 @@ SECRETS = {
     "dpdpca_protocol/randomness.py _OsRandomness.bytes": "test_the_source_never_repeats",
     "dpdpca_protocol/randomness.py _OsRandomness.below": "test_the_source_never_repeats",
     "dpdpca_protocol/wire/signing.py IdentityKey.generate": "test_each_party_has_its_own_keys",
+    "dpdpca_protocol/wire/kem.py KemKey.generate": "test_each_party_has_its_own_keys",
     "dpdpca_protocol/wire/sealing.py ChaCha20Poly1305(key)": "test_seals_open_with_their_own_secret_alone",
     "dpdpca_protocol/wire/sealing.py derive(passphrase)": "test_seals_open_with_their_own_secret_alone",
     "dpdpca_protocol/wire/sealing.py seal_at_rest": "test_no_two_seals_are_alike",
@@ -138,7 +143,7 @@ SECRETS = {
 """The test that notices, below tests/unit; in test_secrets.py where no file is named."""
 
 NO_SECRETS = {
-    "dpdpca_protocol/wire/signing.py sealing_key_bytes": "a key that tests another key and is forgotten",
+    "dpdpca_protocol/wire/kem.py": "a key that shows that there is ML-KEM, and is forgotten",
     "dpdpca_runtime/asgi/problems.py internal_response": "the number of an incident, shown to both sides",
     "dpdpca_runtime/files.py replacing": "the name of a file that is being written",
     "dpdpca_proxy/leases.py StudyLeases.__init__": "the name of a process",
@@ -291,7 +296,8 @@ def _published(node: ast.AST) -> ast.AST:
         assert isinstance(function, ast.Attribute)
         given = ", ".join(ast.unparse(each) for each in node.args)
         if function.attr == "generate":
-            text = f"{ast.unparse(function.value)}.from_private_bytes(bytes(32))"
+            kind = ast.unparse(function.value)
+            text = f"{kind}.{_KEYS[kind]}"
         elif function.attr in _SAMPLERS:
             text = "(lambda values: [7] * len(values))"
         elif function.attr in _DRAWS:

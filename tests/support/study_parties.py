@@ -25,12 +25,12 @@ class Parties:
 
     @property
     def user_party(self) -> Party:
-        return Party("Institute", self.user.public.ed25519, self.user.public.x25519)
+        return Party("Institute", self.user.public.ed25519)
 
     @property
     def proxy_party(self) -> ProxyParty:
         return ProxyParty(
-            "Relay", "http://127.0.0.1:8080", self.proxy.public.ed25519, self.proxy.public.x25519
+            "Relay", "http://127.0.0.1:8080", self.proxy.public.ed25519, self.proxy.public.sealing_key
         )
 
     @property

@@ -79,7 +79,7 @@ class UserWorld:
         proxy = self.world.proxy.key.public
         self.service.home.pin_proxy(
             EnrolledProxy(
-                self.world.url, self.world.proxy.settings.name, proxy.ed25519.hex(), proxy.x25519.hex()
+                self.world.url, self.world.proxy.settings.name, proxy.ed25519.hex(), proxy.sealing_key.hex()
             )
         )
 

@@ -234,7 +234,7 @@ def _card_of(key: IdentityKey, federation: Federation) -> dict[str, Any]:
         "format": FORMAT,
         "name": "Relay Institute",
         "url": federation.relay_url,
-        "x25519": key.public.x25519.hex(),
+        "kem": key.public.sealing_key.hex(),
     }
 
 

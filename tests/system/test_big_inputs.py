@@ -92,10 +92,10 @@ def upload(study: BareStudy, federation: Federation, size: int) -> int:
             numbers = (secrets.randbelow(square).to_bytes(width, "big") for _ in range(count))
             chunk = salted_chunk(b"".join(numbers), OS_RANDOMNESS)
             info = chunk_info(study.id, public.party_id, 1, len(digests))
-            client.put_chunk(study.id, 1, len(digests), seal(chunk, study.manifest.proxy.x25519, info))
+            client.put_chunk(study.id, 1, len(digests), seal(chunk, study.manifest.proxy.kem, info))
             digests.append(Digest.of(chunk))
             sent, left = sent + len(chunk), left - count
-        claim = ShareStatement(study.id, public.ed25519, 1, tuple(digests), public.x25519).sign(owner)
+        claim = ShareStatement(study.id, public.ed25519, 1, tuple(digests), public.sealing_key).sign(owner)
         assert Receipt.parse(client.complete_share(study.id, claim)).statement == claim.digest
     assert sent > size
     return sent

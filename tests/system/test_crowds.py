@@ -100,8 +100,8 @@ def upload_each(study: BareStudy, owners: list[IdentityKey]) -> list[float]:
         with study.user.federation.client(owner) as client:
             begin = time.monotonic()
             info = chunk_info(study.id, public.party_id, 1, 0)
-            client.put_chunk(study.id, 1, 0, seal(chunk, study.manifest.proxy.x25519, info))
-            claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.x25519)
+            client.put_chunk(study.id, 1, 0, seal(chunk, study.manifest.proxy.kem, info))
+            claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.sealing_key)
             client.complete_share(study.id, claim.sign(owner))
             times.append(time.monotonic() - begin)
     return times
@@ -159,10 +159,10 @@ def test_ten_times_as_many_as_it_takes(tmp_path: Path, capacity: int, promise: P
             patience = Patience(120, on_wait=lambda reason, seconds: waits.append(seconds))
             with ProxyClient(federation.url, owner, federation.proxy_key, patience=patience) as client:
                 info = chunk_info(study.id, public.party_id, 1, 0)
-                sealed = seal(chunk, study.manifest.proxy.x25519, info)
+                sealed = seal(chunk, study.manifest.proxy.kem, info)
                 together.wait(60)
                 client.put_chunk(study.id, 1, 0, sealed)
-                claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.x25519)
+                claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.sealing_key)
                 client.complete_share(study.id, claim.sign(owner))
 
         with ThreadPoolExecutor(len(owners)) as threads:

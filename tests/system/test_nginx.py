@@ -237,7 +237,7 @@ def test_an_owner_reads_which_limit_stopped_its_share(
 
 
 def _sealed(study: BareStudy) -> bytes:
-    return seal(bytes(32 + CHUNK_BYTES), study.manifest.proxy.x25519, b"")
+    return seal(bytes(32 + CHUNK_BYTES), study.manifest.proxy.kem, b"")
 
 
 def _put_large_chunk(federation: Federation, study: BareStudy) -> DpdpcaError:

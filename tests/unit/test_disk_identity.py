@@ -7,10 +7,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError, UnavailableError
+from dpdpca_protocol.errors import (
+    AuthenticationError,
+    ConflictError,
+    CryptographicError,
+    IntegrityError,
+    UnavailableError,
+)
 from dpdpca_protocol.messages.rotation import follow_rotations, verify_rotation
-from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_protocol.wire.canonical import canonical_json
+from dpdpca_protocol.wire.signing import Identity, IdentityKey, Statement
 from dpdpca_runtime import identity_files as identity
 from dpdpca_runtime.files import write_private
 from dpdpca_runtime.identity_files import IdentityFiles
@@ -177,10 +187,51 @@ def test_a_home_that_cannot_be_written_can_be_looked_at(
 
 def test_a_sealing_key_counts_as_much_as_a_signing_key(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path)
-    mixed = IdentityKey(files.create(None).ed25519, IdentityKey.generate().x25519)
+    mixed = IdentityKey(files.create(None).ed25519, IdentityKey.generate().kem)
     write_private(tmp_path / "identity.pem", mixed.to_pem())
     with pytest.raises(IntegrityError, match="not the key of this home"):
         files.load(None)
+    write_private(tmp_path / "identity.pem", IdentityKey(mixed.ed25519).to_pem())  # a part was cut off
+    with pytest.raises(IntegrityError, match="not the key of this home"):
+        files.load(None)
+
+
+@pytest.mark.parametrize("passphrase", [None, b"correct horse"])
+def test_keys_of_an_earlier_version_are_read_and_get_a_kem_by_a_rotation(
+    tmp_path: Path, passphrase: bytes | None
+) -> None:
+    signing, sealing = Ed25519PrivateKey.generate(), X25519PrivateKey.generate()
+    encryption = (
+        serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
+    )
+    pem = b"".join(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+        for key in (signing, sealing)
+    )
+    old = Identity(signing.public_key().public_bytes_raw())
+    remembered = {"ed25519": old.ed25519.hex(), "format": 1}
+    x25519 = sealing.public_key().public_bytes_raw().hex()
+    write_private(tmp_path / "identity.pem", pem)
+    write_private(tmp_path / "known-key.json", canonical_json({**remembered, "x25519": x25519}))
+    files = IdentityFiles(tmp_path)
+    current = files.load(passphrase).current
+    assert current.public == old
+    with pytest.raises(CryptographicError, match="of an earlier version"):
+        _ = current.opening_key
+    keys = files.rotate("owner", passphrase, NOW, unheard)
+    assert [key.public for key in keys.former] == [old]
+    assert keys.current.opening_key.public == keys.current.public.sealing_key
+    assert (tmp_path / "former-keys" / "1.pem").read_bytes() == pem
+    assert IdentityFiles(tmp_path).load(passphrase).current.public == keys.current.public
+
+
+def test_a_data_user_has_a_signing_key_alone(tmp_path: Path) -> None:
+    files = IdentityFiles(tmp_path, has_kem=False)
+    assert files.create(None).kem is None
+    keys = files.rotate("user", None, NOW, unheard)
+    assert keys.current.kem is None
+    assert verify_rotation(keys.rotations[0].encoded)[0].identity == keys.current.public
+    assert (tmp_path / "identity.pem").read_bytes().count(b"BEGIN") == 1
 
 
 def test_a_passphrase_for_keys_without_one_is_no_damage(tmp_path: Path) -> None:
@@ -191,5 +242,5 @@ def test_a_passphrase_for_keys_without_one_is_no_damage(tmp_path: Path) -> None:
     ):
         files.load(b"correct horse")
     (tmp_path / "identity.pem").write_text("-----BEGIN PRIVATE KEY-----")
-    with pytest.raises(IntegrityError, match="does not contain its two keys"):
+    with pytest.raises(IntegrityError, match="does not contain its keys"):
         files.load(b"correct horse")

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError
@@ -37,7 +39,7 @@ def test_each_message_is_read_back_as_it_was_signed() -> None:
     assert StudyAct.parse(StudyAct("close", STUDY).sign(KEY)) == StudyAct("close", STUDY)
     components = SealedComponents(STUDY, {MEMBER.owner: b"sealed"})
     assert SealedComponents.parse(components.sign(KEY)) == components
-    share = ShareStatement(STUDY, KEY.public.ed25519, 3, (ONE,), KEY.public.x25519)
+    share = ShareStatement(STUDY, KEY.public.ed25519, 3, (ONE,), KEY.public.sealing_key)
     assert ShareStatement.parse(share.sign(KEY)) == share
     withdrawal = Withdrawal(STUDY, KEY.public.ed25519, 4)
     assert Withdrawal.parse(withdrawal.sign(KEY)) == withdrawal
@@ -47,7 +49,7 @@ def test_each_message_is_read_back_as_it_was_signed() -> None:
 
 def test_nobody_speaks_for_another_key() -> None:
     for message in (
-        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.x25519),
+        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.sealing_key),
         Withdrawal(STUDY, KEY.public.ed25519, 1),
         ProxyCard("A", "http://127.0.0.1:1", KEY.public),
         Enrolment("user", "A", KEY.public, OTHER.public.ed25519),
@@ -68,7 +70,7 @@ def test_nobody_speaks_for_another_key() -> None:
         {"chunk_digests": ["00"]},
         {"study": "00"},
         {"study": 7},
-        {"x25519": KEY.public.x25519.hex().upper()},
+        {"kem": KEY.public.sealing_key.hex().upper()},
         {"format": 1},
         {"format": 3},
         {"format": True},
@@ -76,7 +78,7 @@ def test_nobody_speaks_for_another_key() -> None:
     ],
 )
 def test_a_malformed_share_statement_is_refused(change: dict[str, object]) -> None:
-    share = ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.x25519)
+    share = ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), KEY.public.sealing_key)
     body = dict(share.sign(KEY).body) | change
     with pytest.raises(MessageError):
         ShareStatement.parse(sign_statement("share", body, KEY))
@@ -84,10 +86,23 @@ def test_a_malformed_share_statement_is_refused(change: dict[str, object]) -> No
 
 def test_an_enrolment_of_format_1_is_read_and_cannot_be_taken_for_one_of_format_2() -> None:
     enrolment = Enrolment("owner", "Hospital A", KEY.public, OTHER.public.ed25519)
-    earlier = sign_statement("enrolment", dict(enrolment.sign(KEY).body) | {"format": 1}, KEY)
-    assert Enrolment.parse(verify_statement("enrolment", earlier.encoded)) == enrolment
+    body = dict(enrolment.sign(KEY).body) | {"format": 1, "x25519": "9f" * 32}
+    del body["kem"]
+    earlier = sign_statement("enrolment", body, KEY)
+    without_kem = replace(enrolment, identity=Identity(KEY.public.ed25519))
+    assert Enrolment.parse(verify_statement("enrolment", earlier.encoded)) == without_kem
     with pytest.raises(AuthenticationError):
         verify_statement("enrolment", earlier.encoded.replace(b'"format":1', b'"format":2'))
+
+
+def test_nothing_is_sealed_to_a_data_user_or_to_a_key_of_an_earlier_version() -> None:
+    user = Enrolment("user", "Institute", KEY.public, OTHER.public.ed25519).sign(KEY)
+    assert "kem" not in user.body
+    assert Enrolment.parse(user).identity == Identity(KEY.public.ed25519)
+    owner = Enrolment("owner", "Hospital A", Identity(KEY.public.ed25519), OTHER.public.ed25519)
+    with pytest.raises(CryptographicError, match="of an earlier version") as caught:
+        owner.sign(KEY)
+    assert caught.value.slug == "unfit-sealing-key"
 
 
 @pytest.mark.parametrize(
@@ -129,9 +144,9 @@ def test_the_cohort_digest_does_not_depend_on_order_and_on_everything_else() -> 
 
 
 def test_a_sealing_key_of_low_order_is_refused() -> None:
-    weak = Identity(KEY.public.ed25519, bytes(32))
+    weak = Identity(KEY.public.ed25519, KEY.public.sealing_key[:-32] + bytes(32))
     for message in (
-        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), bytes(32)),
+        ShareStatement(STUDY, KEY.public.ed25519, 1, (ONE,), weak.sealing_key),
         Enrolment("owner", "A", weak, OTHER.public.ed25519),
         ProxyCard("A", "http://127.0.0.1:1", weak),
     ):

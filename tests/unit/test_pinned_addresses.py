@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from dpdpca_owner import actions
 from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.pins import Pins
 from dpdpca_owner.study_folder import Plan
-from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, PolicyError
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, DpdpcaError, PolicyError
 from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import ProxyCard
-from dpdpca_protocol.wire.canonical import parse_canonical
+from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
-from dpdpca_protocol.wire.signing import FILE_FORMAT, IdentityKey, Statement
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
+from dpdpca_protocol.wire.signing import FILE_FORMAT, Identity, IdentityKey, Statement, sign_statement
 from dpdpca_runtime.files import private_dir, write_private
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.words import fingerprint_words
@@ -52,7 +54,7 @@ def keep_as_before(folder: Path, url: str, key: int, former: tuple[int, ...] = (
     """A pin as versions wrote it that took every spelling for another proxy."""
     path = private_dir(folder / "proxies") / f"{Digest.of(url.encode()).hex()[:32]}.json"
     keys = [
-        {"ed25519": KEYS[at].public.ed25519.hex(), "x25519": KEYS[at].public.x25519.hex()} for at in former
+        {"ed25519": KEYS[at].public.ed25519.hex(), "kem": KEYS[at].public.sealing_key.hex()} for at in former
     ]
     body = {
         "card": parse_canonical(card(KEYS[key]).encoded),
@@ -104,6 +106,37 @@ def test_two_pins_of_an_owner_with_one_key_become_one(tmp_path: Path) -> None:
     (left,) = pin_files(tmp_path)
     assert json.loads(left.read_bytes())["url"] == CANONICAL
     assert left.stat().st_mode & 0o777 == 0o600
+
+
+def test_pins_of_an_earlier_version_wait_for_new_keys_of_their_proxy(tmp_path: Path) -> None:
+    """They were made with an X25519 key, which is in no use any more; the signing key leads on."""
+    body: dict[str, Any] = dict(card(KEYS[0]).body) | {"format": 1, "x25519": "9f" * 32}
+    del body["kem"]
+    path = keep_as_before(tmp_path, CANONICAL, 0)
+    pin = json.loads(path.read_bytes()) | {
+        "card": parse_canonical(sign_statement("proxy", body, KEYS[0]).encoded),
+        "former": [{"ed25519": KEYS[1].public.ed25519.hex(), "x25519": "9f" * 32}],
+    }
+    write_private(path, canonical_json(pin))
+    pins, old = Pins(tmp_path), Identity(KEYS[0].public.ed25519)
+    assert pins.proxy_identities(CANONICAL) == (old, Identity(KEYS[1].public.ed25519))
+    with pytest.raises(AuthenticationError, match="another sealing key"):
+        pins.follow_proxy(CANONICAL, card(KEYS[0]), [])  # a `kem` comes with a rotation alone
+    assert pins.follow_proxy(CANONICAL, card(KEYS[2]), [rotation(0, 2)])
+    assert pins.proxy_identities(CANONICAL)[:2] == (KEYS[2].public, old)
+
+    kept = asdict(entry(CANONICAL, 0)) | {"x25519": "9f" * 32}
+    del kept["kem"]
+    folder = private_dir(tmp_path / "user")
+    write_private(folder / "proxies.json", json.dumps({"proxies": [kept]}).encode())
+    home = UserHome(folder)
+    pinned = home.proxy(None)
+    assert pinned.identity == old
+    with pytest.raises(CryptographicError, match="of an earlier version"):
+        _ = pinned.party
+    assert pinned.provisional_party.kem == PREVIEW_KEM
+    followed = home.follow_proxy(pinned, ProxyCard.parse(card(KEYS[2])), [rotation(0, 2)])
+    assert (followed.party.kem, home.proxy(None)) == (KEYS[2].public.kem, followed)
 
 
 @pytest.mark.parametrize("behind", SPELLINGS[:2])
@@ -168,8 +201,8 @@ def test_an_address_that_is_refused_by_now_is_still_listed(tmp_path: Path) -> No
 
 
 def entry(url: str, key: int, former: tuple[int, ...] = ()) -> EnrolledProxy:
-    ed25519, x25519 = KEYS[key].public.ed25519.hex(), KEYS[key].public.x25519.hex()
-    return EnrolledProxy(url, "Relay", ed25519, x25519, tuple(KEYS[at].public.ed25519.hex() for at in former))
+    ed25519, kem = KEYS[key].public.ed25519.hex(), KEYS[key].public.sealing_key.hex()
+    return EnrolledProxy(url, "Relay", ed25519, kem, tuple(KEYS[at].public.ed25519.hex() for at in former))
 
 
 def user_home(folder: Path, *entries: EnrolledProxy) -> UserHome:

@@ -53,7 +53,7 @@ def draws():
         "residues": [str(uniform_residue(SECRET.public, OS_RANDOMNESS)) for _ in range(50)],
         "identity keys": [IdentityKey.generate().public.ed25519.hex() for _ in range(20)],
         "nonces": [nonce() for _ in range(20)],
-        "sealed": [seal(b"x", IDENTITY.public.x25519, b"info").hex() for _ in range(20)],
+        "sealed": [seal(b"x", IDENTITY.public.sealing_key, b"info").hex() for _ in range(20)],
         "sealed at rest": [seal_at_rest(b"x", bytes(32), b"c", OS_RANDOMNESS).hex() for _ in range(20)],
         "noise": [str(discrete_gaussian(Fraction(2**80), 12, 2**45)) for _ in range(5)],
         "noise in arrays": [str(draw_gaussians(2.0**40, 12, 2**45).tolist()) for _ in range(5)],

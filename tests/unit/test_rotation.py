@@ -10,7 +10,7 @@ import pytest
 from dpdpca_protocol.errors import AuthenticationError, DpdpcaError, MessageError
 from dpdpca_protocol.messages.rotation import MOST_ROTATIONS, Rotation, follow_rotations, verify_rotation
 from dpdpca_protocol.wire.canonical import canonical_json
-from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
+from dpdpca_protocol.wire.signing import Identity, IdentityKey, sign_statement
 
 KEYS = [IdentityKey.generate() for _ in range(4)]
 TIME = "2026-11-28T01:00:00Z"
@@ -24,6 +24,24 @@ def test_a_rotation_comes_back_as_it_was_signed() -> None:
     rotation, statement = verify_rotation(link(KEYS[0], KEYS[1]))
     assert (rotation.previous, rotation.identity) == (KEYS[0].public.ed25519, KEYS[1].public)
     assert statement.signer == KEYS[0].public.ed25519
+
+
+def test_a_rotation_of_format_1_is_followed_to_a_key_without_kem() -> None:
+    """Old statements lead on from old pins. Only the next rotation brings a key to seal to."""
+    terms = {
+        "ed25519": KEYS[1].public.ed25519.hex(),
+        "format": 1,
+        "previous": KEYS[0].public.ed25519.hex(),
+        "role": "owner",
+        "time": TIME,
+        "version": 1,
+        "x25519": "9f" * 32,
+    }
+    acceptance = KEYS[1].ed25519.sign(b"dpdpca/rotation-acceptance/v1\x00" + canonical_json(terms))
+    old = sign_statement("rotation", {**terms, "acceptance": acceptance.hex()}, KEYS[0]).encoded
+    assert verify_rotation(old)[0].identity == Identity(KEYS[1].public.ed25519)
+    chain = follow_rotations([link(KEYS[1], KEYS[2], 2), old], "owner", KEYS[0].public.ed25519)
+    assert chain[-1].identity == KEYS[2].public
 
 
 def test_every_bit_of_a_rotation_counts() -> None:
@@ -55,7 +73,7 @@ CHANGES: list[Callable[[dict[str, Any]], Any]] = [
     lambda body: body.update(time="yesterday"),
     lambda body: body.update(more=1),
     lambda body: body.pop("time"),
-    lambda body: body.update(x25519="00" * 32),
+    lambda body: body.update(kem="00" * 1216),
 ]
 
 

@@ -21,9 +21,9 @@ OWNER = PartyId.of(b"owner")
 
 
 def test_a_chunk_opens_for_its_recipient_in_its_place_alone() -> None:
-    sealed = seal(b"chunk", KEY.public.x25519, chunk_info(STUDY, OWNER, 1, 0))
+    sealed = seal(b"chunk", KEY.public.sealing_key, chunk_info(STUDY, OWNER, 1, 0))
     assert len(sealed) == 5 + SEALING_OVERHEAD_BYTES
-    assert open_sealed(sealed, KEY.x25519, chunk_info(STUDY, OWNER, 1, 0)) == b"chunk"
+    assert open_sealed(sealed, KEY.opening_key, chunk_info(STUDY, OWNER, 1, 0)) == b"chunk"
     elsewhere = [
         (IdentityKey.generate(), chunk_info(STUDY, OWNER, 1, 0)),
         (KEY, chunk_info(STUDY, OWNER, 2, 0)),
@@ -33,10 +33,10 @@ def test_a_chunk_opens_for_its_recipient_in_its_place_alone() -> None:
     ]
     for key, info in elsewhere:
         with pytest.raises(CryptographicError):
-            open_sealed(sealed, key.x25519, info)
-    for broken in (sealed[:-1], sealed + b"x", b"", sealed[:31], bytes(len(sealed))):
+            open_sealed(sealed, key.opening_key, info)
+    for broken in (sealed[:-1], sealed + b"x", b"", sealed[:1135], bytes(len(sealed))):
         with pytest.raises(CryptographicError):
-            open_sealed(broken, KEY.x25519, chunk_info(STUDY, OWNER, 1, 0))
+            open_sealed(broken, KEY.opening_key, chunk_info(STUDY, OWNER, 1, 0))
 
 
 def test_the_info_of_a_chunk_is_byte_exact() -> None:
@@ -65,5 +65,5 @@ def test_a_passphrase_opens_what_it_sealed() -> None:
 @pytest.mark.parametrize("low_order", [bytes(32), b"\x01" + bytes(31)])
 def test_nothing_is_sealed_to_a_key_of_low_order(low_order: bytes) -> None:
     with pytest.raises(CryptographicError) as caught:
-        seal(b"components", low_order, b"")
+        seal(b"components", KEY.public.sealing_key[:-32] + low_order, b"")
     assert caught.value.slug == "unfit-sealing-key"

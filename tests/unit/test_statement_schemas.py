@@ -64,7 +64,7 @@ STATEMENTS: dict[str, tuple[Statement, Callable[[Statement], object]]] = {
         Rotation.parse,
     ),
     "share": (
-        ShareStatement(STUDY, PUBLIC.ed25519, 1, (DIGEST,), PUBLIC.x25519, DIGEST).sign(KEY),
+        ShareStatement(STUDY, PUBLIC.ed25519, 1, (DIGEST,), PUBLIC.sealing_key, DIGEST).sign(KEY),
         ShareStatement.parse,
     ),
     "withdrawal": (Withdrawal(STUDY, PUBLIC.ed25519, 2, DIGEST).sign(KEY), Withdrawal.parse),
@@ -105,6 +105,17 @@ def test_a_joint_release_counts_no_records() -> None:
         false = ReleaseStatement(STUDY, release, (MEMBER,), DIGEST, records, (DIGEST,)).sign(KEY)
         assert not validator("release").is_valid(json.loads(false.encoded))
         assert not taken("release", dict(false.body))
+
+
+def test_a_data_user_states_no_key_to_seal_to() -> None:
+    bodies = {
+        "enrolment": Enrolment("user", "Institute", PUBLIC, bytes(32)).sign(KEY).body,
+        "rotation": Rotation("user", 1, PUBLIC.ed25519, OTHER.public, TIME).sign(KEY, OTHER).body,
+    }
+    for kind, body in bodies.items():
+        for stated, allowed in ((body, True), ({**body, "kem": PUBLIC.sealing_key.hex()}, False)):
+            assert Draft202012Validator(BODIES[kind]).is_valid(stated) == allowed
+            assert taken(kind, dict(stated)) == allowed
 
 
 @pytest.mark.parametrize(("kind", "member"), PARTS)

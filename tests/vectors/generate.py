@@ -19,6 +19,7 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_user.planning.draft import complete_draft
 
 FOLDER = Path(__file__).parent
@@ -39,8 +40,8 @@ DRAFT: dict[str, Any] = {
     "closes_at": "2030-01-01T00:00:00Z",
 }
 PARTIES = (
-    Party("Institute", IDENTITY, OTHER_IDENTITY),
-    ProxyParty("Relay", "https://relay.example", hashlib.sha256(b"proxy").digest(), OTHER_IDENTITY),
+    Party("Institute", IDENTITY),
+    ProxyParty("Relay", "https://relay.example", hashlib.sha256(b"proxy").digest(), PREVIEW_KEM),
     [Participant(name, hashlib.sha256(name.encode()).digest()) for name in ("A", "B", "C")],
 )
 RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (

@@ -63,8 +63,8 @@ def manifest_of(world: ProxyWorld, operation: dict[str, Any]) -> tuple[bytes, St
             "title": "t", "purpose": "p", "features": draft["features"], "clip_norm": 1, "release": "joint",
             "epsilon": 1.0, "max_records": 5000,
         },
-        Party("Institute", user.ed25519, user.x25519),
-        ProxyParty(world.proxy.settings.name, world.url, proxy.ed25519, proxy.x25519),
+        Party("Institute", user.ed25519),
+        ProxyParty(world.proxy.settings.name, world.url, proxy.ed25519, proxy.sealing_key),
         [
             Participant(f"Hospital {letter}", owner.public.ed25519)
             for letter, owner in zip("ABC", world.owners, strict=True)

@@ -30,6 +30,7 @@ from dpdpca_protocol.errors import InputError, UsageError
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.fields import decimal_text
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.files import private_dir, write_shared
 from dpdpca_runtime.text import load_text
@@ -145,8 +146,8 @@ def _plan(data: Path | None, manifest: Path | None, owner_count: int) -> Plan:
 
 def terms_of(draft: dict[str, Any]) -> Manifest:
     """The masked manifest of a draft. The joint manifest is checked too."""
-    user = Party(USER_NAME, b"\xfe" * 32, b"\xfe" * 32)
-    proxy = ProxyParty(PROXY_NAME, "http://127.0.0.1:8440", b"\xff" * 32, b"\xff" * 32)
+    user = Party(USER_NAME, b"\xfe" * 32)
+    proxy = ProxyParty(PROXY_NAME, "http://127.0.0.1:8440", b"\xff" * 32, PREVIEW_KEM)
     now = datetime.now(UTC)
     masked, _ = (lint(draft | {"release": release}, user, proxy, now, _KEY_BITS) for release in RELEASES)
     return masked

@@ -52,7 +52,6 @@ def init(
         "name": name,
         "party": key.public.party_id.hex(),
         "ed25519": key.public.ed25519.hex(),
-        "x25519": key.public.x25519.hex(),
         "words": words,
     }
     show(as_json, facts, f"{name} is ready in {place.folder}\nkey    {facts['ed25519']}\nwords  {words}")
@@ -84,7 +83,7 @@ def enrol(
         met = place.find_proxy(address)
         if met is not None and met.identity != card.identity:
             place.follow_proxy(met, card, unknown.proxy_rotations())
-    pinned = EnrolledProxy(address, card.name, statement.signer.hex(), card.identity.x25519.hex())
+    pinned = EnrolledProxy(address, card.name, statement.signer.hex(), card.identity.sealing_key.hex())
     words = fingerprint_words(statement.signer)
     known = met is not None
     if not known and not yes:
@@ -147,7 +146,7 @@ def rotate(
 def _knows(proxy: "ProxyClient", ed25519: bytes) -> bool:
     """Whether this data user is enrolled at the proxy, so that no second invitation is used up."""
     try:
-        return any(party.identity.ed25519 == ed25519 for party in proxy.parties())
+        return any(party.ed25519 == ed25519 for party in proxy.parties())
     except (AuthenticationError, NotAllowedError):
         return False
 

@@ -20,6 +20,7 @@ from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.canonical import unique_members
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_runtime.http.answers import PartyFacts
 from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS, complete_draft
 
@@ -126,15 +127,15 @@ def lint(
 
 def lint_alone(draft: Mapping[str, Any], now: datetime) -> Manifest:
     """Like `lint`, but with placeholders for data user and proxy, so that no enrolment is needed."""
-    user = Party("this data user", b"\xfe" * 32, b"\xfe" * 32)
-    proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
+    user = Party("this data user", b"\xfe" * 32)
+    proxy = ProxyParty("the proxy", "https://proxy.example", b"\xff" * 32, PREVIEW_KEM)
     return lint(draft, user, proxy, closing_time(now, _STAND_IN_DAYS), _STAND_IN_KEY_BITS)
 
 
 def as_enrolled(user: Party, listed: Iterable[PartyFacts]) -> Party:
     """`user` with the name under which the proxy enrolled it, because a manifest with another name is
     refused."""
-    names = [party.name for party in listed if party.identity.ed25519 == user.ed25519]
+    names = [party.name for party in listed if party.ed25519 == user.ed25519]
     return replace(user, name=names[0]) if names else user
 
 

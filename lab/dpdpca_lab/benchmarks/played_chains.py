@@ -14,11 +14,12 @@ from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Party, ProxyParty
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_user.planning.lint import lint
 from dpdpca_user.planning.rehearsal import Rehearsal, captured, play_chain, play_round
 
-USER = Party("user", b"\xfe" * 32, b"\xfe" * 32)
-PROXY = ProxyParty("proxy", "https://proxy.example", b"\xff" * 32, b"\xff" * 32)
+USER = Party("user", b"\xfe" * 32)
+PROXY = ProxyParty("proxy", "https://proxy.example", b"\xff" * 32, PREVIEW_KEM)
 
 
 def complete(draft: Mapping[str, Any]) -> Manifest:

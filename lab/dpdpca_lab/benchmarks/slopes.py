@@ -124,8 +124,8 @@ def some_manifest() -> Manifest:
     }
     return complete_draft(
         draft,
-        Party("User", user.ed25519, user.x25519),
-        ProxyParty("Proxy", "http://127.0.0.1:1", proxy.ed25519, proxy.x25519),
+        Party("User", user.ed25519),
+        ProxyParty("Proxy", "http://127.0.0.1:1", proxy.ed25519, proxy.sealing_key),
         participants,
         secret.public,
         prove_key(secret, user.ed25519),

@@ -24,8 +24,10 @@ from dpdpca_protocol.wire.signing import (
     check_members,
     domain_tag,
     hex_bytes,
-    sealing_key_bytes,
+    key_members,
+    read_keys,
     sign_statement,
+    stated_keys,
     verify_statement,
 )
 
@@ -57,13 +59,12 @@ class Rotation:
 
     def sign(self, old: IdentityKey, new: IdentityKey) -> Statement:
         terms = {
-            "ed25519": self.identity.ed25519.hex(),
+            **stated_keys(self.role, self.identity),
             "format": FORMAT,
             "previous": self.previous.hex(),
             "role": self.role,
             "time": self.time,
             "version": self.version,
-            "x25519": self.identity.x25519.hex(),
         }
         acceptance = new.ed25519.sign(_accepted(terms))
         return sign_statement(KIND, {**terms, "acceptance": acceptance.hex()}, old)
@@ -72,17 +73,15 @@ class Rotation:
     def parse(cls, statement: Statement) -> Self:
         """Raises MessageError for a wrong shape, AuthenticationError if the new key has not signed."""
         body = statement.body
-        names = ("acceptance", "ed25519", "previous", "role", "time", "version", "x25519")
-        check_members(body, *names, formats=LASTING_FORMATS)
+        names = ("acceptance", "previous", "role", "time", "version")
+        check_members(body, *names, *key_members(body.get("role"), body), formats=LASTING_FORMATS)
         if body["role"] not in HOLDERS:
             raise MessageError("malformed", "the role must be owner, proxy or user")
         if type(body["version"]) is not int or not 1 <= body["version"] <= _MAX_VERSION:
             raise MessageError("malformed", "the version must be a whole number of 1 or more")
         read_time(body["time"], "time")
         previous = hex_bytes(body["previous"], 32, "previous")
-        identity = Identity(
-            hex_bytes(body["ed25519"], 32, "ed25519"), sealing_key_bytes(body["x25519"], "x25519")
-        )
+        identity = read_keys(body)
         if previous != statement.signer or identity.ed25519 == previous:
             raise MessageError("malformed", "a rotation must lead from its signer's key to another key")
         acceptance = hex_bytes(body["acceptance"], 64, "acceptance")

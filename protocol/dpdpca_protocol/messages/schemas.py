@@ -7,17 +7,17 @@ statement. The parsers check the signature and the meaning.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dpdpca_protocol.messages.rotation import HOLDERS
 from dpdpca_protocol.messages.share import MAX_VERSION
-from dpdpca_protocol.messages.study_messages import ROLES
 from dpdpca_protocol.messages.transcript import KINDS
 from dpdpca_protocol.paillier.keys import MOST_BITS
 from dpdpca_protocol.study import ReleaseKind, StudyState
+from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.schemas import HEX_PATTERN, TIME_SCHEMA, Schema, hex_schema, object_schema
 from dpdpca_protocol.wire.signing import FORMAT
 
 _ID = _DIGEST = _KEY = hex_schema(32)
 _SIGNATURE = hex_schema(64)
+_KEM = hex_schema(KEM_KEY_BYTES)
 _COUNT = {"type": "integer", "minimum": 0}
 _VERSION = {"type": "integer", "minimum": 1, "maximum": MAX_VERSION}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -36,6 +36,14 @@ def _list(items: Schema) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
+_ENROLMENT = {"ed25519": _KEY, "name": _NAME, "proxy": _KEY}
+_ROTATION = {
+    "acceptance": _SIGNATURE,
+    "ed25519": _KEY,
+    "previous": _KEY,
+    "time": TIME_SCHEMA,
+    "version": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+}
 _RELEASE = {
     "chunk_digests": _list(_DIGEST),
     "cohort": _DIGEST,
@@ -63,9 +71,12 @@ BODIES: Final[Mapping[str, Schema]] = {
         {"challenge": _DIGEST, "randomizer": _MODULUS_WIDE, "records": _COUNT, "study": _ID}, _LOG
     ),
     "count-challenge": _body({"ciphertext": _CIPHERTEXT, "cohort": _DIGEST, "study": _ID}),
-    "enrolment": _body(
-        {"ed25519": _KEY, "name": _NAME, "proxy": _KEY, "role": {"enum": sorted(ROLES)}, "x25519": _KEY}
-    ),
+    "enrolment": {
+        "oneOf": [
+            _body(_ENROLMENT | {"kem": _KEM, "role": {"enum": ["owner"]}}),
+            _body(_ENROLMENT | {"role": {"enum": ["user"]}}),
+        ]
+    },
     "event": _body(
         {
             "detail": {"type": "object", "additionalProperties": {"type": ["string", "integer"]}},
@@ -85,7 +96,7 @@ BODIES: Final[Mapping[str, Schema]] = {
             "time": TIME_SCHEMA,
         }
     ),
-    "proxy": _body({"ed25519": _KEY, "name": _NAME, "url": _NAME | {"maxLength": 2000}, "x25519": _KEY}),
+    "proxy": _body({"ed25519": _KEY, "kem": _KEM, "name": _NAME, "url": _NAME | {"maxLength": 2000}}),
     "receipt": _body(
         {
             "owner": _ID,
@@ -102,25 +113,20 @@ BODIES: Final[Mapping[str, Schema]] = {
             _body(_RELEASE | {"records": _COUNT, "release": {"enum": _COUNTED}}),
         ]
     },
-    "rotation": _body(
-        {
-            "acceptance": _SIGNATURE,
-            "ed25519": _KEY,
-            "previous": _KEY,
-            "role": {"enum": list(HOLDERS)},
-            "time": TIME_SCHEMA,
-            "version": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
-            "x25519": _KEY,
-        }
-    ),
+    "rotation": {
+        "oneOf": [
+            _body(_ROTATION | {"kem": _KEM, "role": {"enum": ["owner", "proxy"]}}),
+            _body(_ROTATION | {"role": {"enum": ["user"]}}),
+        ]
+    },
     "share": _body(
         {
             "chunk_count": _COUNT,
             "chunk_digests": _list(_DIGEST),
+            "kem": _KEM,
             "owner": _KEY,
             "study": _ID,
             "version": _VERSION,
-            "x25519": _KEY,
         },
         _LOG,
     ),

@@ -132,7 +132,8 @@ class ShareStatement:
     """An owner's signed statement that a version of its share is complete and consists of these chunks.
 
     Attributes:
-        owner, x25519: the owner's raw public keys.
+        owner: the owner's raw Ed25519 key.
+        kem: the owner's public key to which the components will be sealed.
         log: the head of the owner's ledger, in which the study is booked.
     """
 
@@ -140,7 +141,7 @@ class ShareStatement:
     owner: bytes
     version: int
     chunk_digests: tuple[Digest, ...]
-    x25519: bytes
+    kem: bytes
     log: Digest | None = None
 
     def sign(self, key: IdentityKey) -> Statement:
@@ -148,10 +149,10 @@ class ShareStatement:
             "chunk_count": len(self.chunk_digests),
             "chunk_digests": [digest.hex() for digest in self.chunk_digests],
             "format": FORMAT,
+            "kem": self.kem.hex(),
             "owner": self.owner.hex(),
             "study": self.study.hex(),
             "version": self.version,
-            "x25519": self.x25519.hex(),
         }
         return sign_statement("share", naming_head(body, self.log), key)
 
@@ -160,7 +161,7 @@ class ShareStatement:
         """Raises MessageError unless the statement is well formed and names its own signer as owner."""
         body = statement.body
         check_members(
-            body, "chunk_count", "chunk_digests", "owner", "study", "version", "x25519", optional="log"
+            body, "chunk_count", "chunk_digests", "kem", "owner", "study", "version", optional="log"
         )
         digests = body["chunk_digests"]
         if (
@@ -175,7 +176,7 @@ class ShareStatement:
             statement.signer,
             _version(body["version"]),
             tuple(Digest.parse(digest) for digest in digests),
-            sealing_key_bytes(body["x25519"], "x25519"),
+            sealing_key_bytes(body["kem"], "kem"),
             named_head(body),
         )
 

@@ -17,10 +17,12 @@ from dpdpca_protocol.wire.signing import (
     Statement,
     check_members,
     hex_bytes,
+    key_members,
     named_head,
     naming_head,
-    sealing_key_bytes,
+    read_keys,
     sign_statement,
+    stated_keys,
 )
 
 ROLES = ("owner", "user")
@@ -49,18 +51,17 @@ class ProxyCard:
 
     def sign(self, key: IdentityKey) -> Statement:
         body = {
-            "ed25519": self.identity.ed25519.hex(),
+            **stated_keys("proxy", self.identity),
             "format": FORMAT,
             "name": self.name,
             "url": self.url,
-            "x25519": self.identity.x25519.hex(),
         }
         return sign_statement("proxy", body, key)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "ed25519", "name", "url", "x25519", formats=LASTING_FORMATS)
+        check_members(body, "name", "url", *key_members("proxy", body), formats=LASTING_FORMATS)
         return cls(_text(body["name"], "name"), _text(body["url"], "url", 2000), _own_keys(statement))
 
 
@@ -75,19 +76,19 @@ class Enrolment:
 
     def sign(self, key: IdentityKey) -> Statement:
         body = {
-            "ed25519": self.identity.ed25519.hex(),
+            **stated_keys(self.role, self.identity),
             "format": FORMAT,
             "name": self.name,
             "proxy": self.proxy.hex(),
             "role": self.role,
-            "x25519": self.identity.x25519.hex(),
         }
         return sign_statement("enrolment", body, key)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "ed25519", "name", "proxy", "role", "x25519", formats=LASTING_FORMATS)
+        names = ("name", "proxy", "role", *key_members(body.get("role"), body))
+        check_members(body, *names, formats=LASTING_FORMATS)
         if body["role"] not in ROLES:
             raise MessageError("malformed", "the role must be owner or user")
         return cls(
@@ -99,10 +100,10 @@ class Enrolment:
 
 
 def _own_keys(statement: Statement) -> Identity:
-    ed25519 = hex_bytes(statement.body["ed25519"], 32, "ed25519")
-    if ed25519 != statement.signer:
+    keys = read_keys(statement.body)
+    if keys.ed25519 != statement.signer:
         raise MessageError("malformed", "the statement enrols a key that is not its signer's")
-    return Identity(ed25519, sealing_key_bytes(statement.body["x25519"], "x25519"))
+    return keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,10 +260,10 @@ _CALIBRATION = _proved((PROVED,), ("as-published",))
 MEMBERS: tuple[Member, ...] = (
     Member("title", text(_TITLE), "the title of the study", _MUST),
     Member("purpose", text(_PURPOSE), "the purpose of the study", _MUST),
-    Member("user", record(Party.parse, PARTY_SCHEMA, "`{name, ed25519, x25519}`"), "the data user", _NEVER),
+    Member("user", record(Party.parse, PARTY_SCHEMA, "`{name, ed25519}`"), "the data user", _NEVER),
     Member(
         "proxy",
-        record(ProxyParty.parse, PROXY_SCHEMA, "`{name, url, ed25519, x25519}`"),
+        record(ProxyParty.parse, PROXY_SCHEMA, "`{name, url, ed25519, kem}`"),
         "the proxy",
         _NEVER,
     ),

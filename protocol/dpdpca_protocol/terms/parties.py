@@ -7,6 +7,7 @@ from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.paillier.keys import MOST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.wire.fields import check_members, read_list, read_text, read_url, read_wide_hex, refused
+from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.schemas import HEX_PATTERN, hex_schema, object_schema
 from dpdpca_protocol.wire.signing import hex_bytes, sealing_key_bytes
 
@@ -17,13 +18,13 @@ _KEY32_SCHEMA = hex_schema(32)
 _WIDE_SCHEMA = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 4}
 
 PARTICIPANT_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA})
-PARTY_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA, "x25519": _KEY32_SCHEMA})
+PARTY_SCHEMA = object_schema({"name": _NAME_SCHEMA, "ed25519": _KEY32_SCHEMA})
 PROXY_SCHEMA = object_schema(
     {
         "name": _NAME_SCHEMA,
         "url": {"type": "string", "format": "uri"},
         "ed25519": _KEY32_SCHEMA,
-        "x25519": _KEY32_SCHEMA,
+        "kem": hex_schema(KEM_KEY_BYTES),
     }
 )
 KEY_SCHEMA = object_schema(
@@ -55,42 +56,40 @@ class Participant:
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """The data user: name and raw public keys."""
+    """The data user: name and raw Ed25519 key."""
 
     name: str
     ed25519: bytes
-    x25519: bytes
 
     @classmethod
     def parse(cls, untrusted: Any, where: str) -> Self:
-        check_members(untrusted, where, ("name", "ed25519", "x25519"))
+        check_members(untrusted, where, ("name", "ed25519"))
         return cls(
             read_text(untrusted["name"], f"{where}.name", _NAME),
             hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
-            sealing_key_bytes(untrusted["x25519"], f"{where}.x25519"),
         )
 
     def to_body(self) -> dict[str, Any]:
-        return {"name": self.name, "ed25519": self.ed25519.hex(), "x25519": self.x25519.hex()}
+        return {"name": self.name, "ed25519": self.ed25519.hex()}
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyParty:
-    """The proxy: name, address and raw public keys."""
+    """The proxy: name, address, raw Ed25519 key, and the key to which owners seal their shares."""
 
     name: str
     url: str
     ed25519: bytes
-    x25519: bytes
+    kem: bytes
 
     @classmethod
     def parse(cls, untrusted: Any, where: str) -> Self:
-        check_members(untrusted, where, ("name", "url", "ed25519", "x25519"))
+        check_members(untrusted, where, ("name", "url", "ed25519", "kem"))
         return cls(
             read_text(untrusted["name"], f"{where}.name", _NAME),
             read_url(untrusted["url"], f"{where}.url"),
             hex_bytes(untrusted["ed25519"], 32, f"{where}.ed25519"),
-            sealing_key_bytes(untrusted["x25519"], f"{where}.x25519"),
+            sealing_key_bytes(untrusted["kem"], f"{where}.kem"),
         )
 
     def to_body(self) -> dict[str, Any]:
@@ -98,7 +97,7 @@ class ProxyParty:
             "name": self.name,
             "url": self.url,
             "ed25519": self.ed25519.hex(),
-            "x25519": self.x25519.hex(),
+            "kem": self.kem.hex(),
         }
 
 

@@ -76,7 +76,7 @@ def sign_manifest(manifest: Manifest, key: IdentityKey) -> Statement:
     Raises:
         UsageError: the key belongs to another party.
     """
-    if (key.public.ed25519, key.public.x25519) != (manifest.user.ed25519, manifest.user.x25519):
+    if key.public.ed25519 != manifest.user.ed25519:
         raise UsageError("wrong-key", "the manifest names a data user with a different key")
     return sign_statement(KIND, manifest.to_body(), key)
 

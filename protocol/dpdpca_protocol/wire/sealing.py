@@ -1,30 +1,28 @@
 """Sealing to a party's key (HPKE), at rest under a data key, and under a passphrase.
 
-HPKE is used in base mode, single shot: X25519, HKDF-SHA256, ChaCha20-Poly1305 (RFC 9180), with empty
-associated data. A sealed message is enc ‖ ciphertext. Data sealed at rest begin with a random 96-bit nonce.
-The context of sealed data (what they are, of which study) is the associated data, so that a swapped file does
-not open.
+HPKE (RFC 9180) is used in base mode, single shot: ML-KEM-768 with X25519, HKDF-SHA256, ChaCha20-Poly1305, and
+empty associated data. A sealed message is enc ‖ ciphertext. Data sealed at rest begin with a random 96-bit
+nonce. The context of sealed data (what they are, of which study) is the associated data, so that a swapped
+file does not open.
 """
 
 import struct
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, IntegrityError
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.kem import ENCAPSULATION_BYTES, HPKE, KemKey, public_pair
 from dpdpca_protocol.wire.signing import FORMAT
 
-SEALING_OVERHEAD_BYTES = 32 + 16
+SEALING_OVERHEAD_BYTES = ENCAPSULATION_BYTES + 16
 DATA_KEY_BYTES = 32
 _NONCE_BYTES = 12
 _SALT_BYTES = 16
 _SCRYPT_LOG2_COST = 16
-_HPKE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 def chunk_info(study: StudyId, owner: PartyId, version: int, index: int) -> bytes:
@@ -41,28 +39,28 @@ def components_info(study: StudyId) -> bytes:
     return f"dpdpca/components/v{FORMAT}".encode() + study
 
 
-def seal(plaintext: bytes, x25519: bytes, info: bytes) -> bytes:
-    """Seals `plaintext` to a raw X25519 public key: only the holder of the private key can read the result.
+def seal(plaintext: bytes, kem: bytes, info: bytes) -> bytes:
+    """Seals `plaintext` to a public key `kem`: only the holder of its secrets can read the result.
 
     Raises:
-        CryptographicError: nothing can be sealed to this key, because it has low order.
+        CryptographicError: nothing can be sealed to this key.
     """
     try:
-        return _HPKE.encrypt(plaintext, X25519PublicKey.from_public_bytes(x25519), info)
+        return HPKE.encrypt(plaintext, public_pair(kem), info)
     except ValueError as error:
         raise CryptographicError(
-            "unfit-sealing-key", "an X25519 key has low order", "ask its holder to enrol with a valid key"
+            "unfit-sealing-key", "nothing can be sealed to a key", "ask its holder to enrol with a valid key"
         ) from error
 
 
-def open_sealed(untrusted: bytes, key: X25519PrivateKey, info: bytes) -> bytes:
+def open_sealed(untrusted: bytes, key: KemKey, info: bytes) -> bytes:
     """Opens what was sealed to `key` with the same `info`.
 
     Raises:
         CryptographicError: the message was sealed to another key or for another place, or it was altered.
     """
     try:
-        return _HPKE.decrypt(untrusted, key, info)
+        return HPKE.decrypt(untrusted, key.pair, info)
     except Exception as error:  # the library raises several kinds of errors; all mean the same here
         raise CryptographicError(
             "sealed-body-does-not-open",

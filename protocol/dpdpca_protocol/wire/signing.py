@@ -5,6 +5,7 @@ canonical bytes of the body and a domain tag, which consists of the kind and the
 statement's digest is the SHA-256 of the body bytes. Verification raises an error and never returns a flag.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,11 +13,12 @@ from typing import Any, Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
+from dpdpca_protocol.wire.kem import HPKE, KEM_KEY_BYTES, KemKey, public_pair
 
 FORMAT = 2
 """The number of the format of all messages, which a breaking change raises. Every domain tag contains it."""
@@ -24,18 +26,30 @@ LASTING_FORMATS = (1, FORMAT)
 """The formats of statements that outlive studies: cards, enrolments and rotations, kept in homes and pins."""
 FILE_FORMAT = 1
 """The number of the format of a home's own files: keys, pins and ledger outlive changes of messages."""
+_USER = "user"
+_PEM_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A party's public keys: raw 32-byte keys for signing and for sealing."""
+    """A party's public keys: a raw 32-byte key for signing, and one to which others seal.
+
+    `kem` is None for a data user, to whom nothing is sealed, and for keys of an earlier version.
+    """
 
     ed25519: bytes
-    x25519: bytes
+    kem: bytes | None = None
 
     @property
     def party_id(self) -> PartyId:
         return PartyId.of(self.ed25519)
+
+    @property
+    def sealing_key(self) -> bytes:
+        """`kem`, of a party that must have one. Raises CryptographicError `unfit-sealing-key`."""
+        if self.kem is None:
+            raise _no_kem()
+        return self.kem
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,50 +57,68 @@ class IdentityKey:
     """A party's private keys. Its repr shows nothing."""
 
     ed25519: Ed25519PrivateKey
-    x25519: X25519PrivateKey
+    kem: KemKey | None = None
 
     def __repr__(self) -> str:
         return "IdentityKey(…)"
 
     @classmethod
-    def generate(cls) -> Self:
-        return cls(Ed25519PrivateKey.generate(), X25519PrivateKey.generate())
+    def generate(cls, *, has_kem: bool = True) -> Self:
+        return cls(Ed25519PrivateKey.generate(), KemKey.generate() if has_kem else None)
 
     @property
     def public(self) -> Identity:
-        return Identity(
-            self.ed25519.public_key().public_bytes_raw(), self.x25519.public_key().public_bytes_raw()
-        )
+        ed25519 = self.ed25519.public_key().public_bytes_raw()
+        return Identity(ed25519, self.kem.public if self.kem else None)
+
+    @property
+    def opening_key(self) -> KemKey:
+        """`kem`, of a party that must have one. Raises CryptographicError `unfit-sealing-key`."""
+        if self.kem is None:
+            raise _no_kem()
+        return self.kem
 
     def to_pem(self, passphrase: bytes | None = None) -> bytes:
-        """Two PKCS#8 PEM blocks, the signing key first. The blocks are encrypted if a passphrase is given."""
+        """PKCS#8 PEM blocks: the signing key, then the ML-KEM seed and the X25519 key of `kem`.
+
+        The blocks are encrypted if a passphrase is given.
+        """
         encryption: serialization.KeySerializationEncryption = (
             serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         )
         return b"".join(
             key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-            for key in (self.ed25519, self.x25519)
+            for key in (self.ed25519, *(self.kem.parts if self.kem else ()))
         )
 
     @classmethod
     def from_pem(cls, pem: bytes, passphrase: bytes | None = None) -> Self:
-        """Raises AuthenticationError for a wrong or missing passphrase, MessageError for anything else."""
-        end = pem.find(b"-----END")
-        cut = pem.find(b"-----BEGIN", end)
-        if end < 0 or cut < 0:
-            raise MessageError("malformed", "the key file does not hold two PEM keys")
+        """The keys in a file that `to_pem` wrote.
+
+        A file of an earlier version has an X25519 key beside the signing key. Nothing is sealed to it any
+        more, so the key that is returned has no `kem`.
+
+        Raises:
+            AuthenticationError: the passphrase is wrong or missing.
+            MessageError: it is not such a file.
+        """
+        blocks = _PEM_BLOCK.findall(pem)
+        if not blocks or len(blocks) != pem.count(b"-----BEGIN"):
+            raise MessageError("malformed", "the key file does not hold whole PEM keys")
         try:
-            signing = serialization.load_pem_private_key(pem[:cut], passphrase)
-            sealing = serialization.load_pem_private_key(pem[cut:], passphrase)
+            keys = [serialization.load_pem_private_key(block, passphrase) for block in blocks]
         except (TypeError, ValueError) as error:
             raise AuthenticationError(
                 "wrong-passphrase",
                 "the key file cannot be decrypted",
                 "give the passphrase with which the file was made",
             ) from error
-        if not isinstance(signing, Ed25519PrivateKey) or not isinstance(sealing, X25519PrivateKey):
-            raise MessageError("malformed", "the key file does not hold an Ed25519 and an X25519 key")
-        return cls(signing, sealing)
+        match keys:
+            case [Ed25519PrivateKey() as signing] | [Ed25519PrivateKey() as signing, X25519PrivateKey()]:
+                return cls(signing)
+            case [Ed25519PrivateKey() as signing, *parts] if (kem := KemKey.of(parts)) is not None:
+                return cls(signing, kem)
+        raise MessageError("malformed", "the key file does not hold the keys of a party")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,21 +227,56 @@ def named_head(body: Mapping[str, Any]) -> Digest | None:
 
 
 def sealing_key_bytes(untrusted: Any, what: str) -> bytes:
-    """Reads `untrusted` as a raw X25519 public key that is suitable for sealing.
+    """Reads `untrusted` as a public key `kem` to which messages can be sealed.
 
     Raises:
-        MessageError: the key is not 32 bytes of lower-case hex.
-        CryptographicError: `unfit-sealing-key`, the key has low order, so anyone could open what is sealed to
-            it.
+        MessageError: the key is not 1,216 bytes of lower-case hex.
+        CryptographicError: `unfit-sealing-key`, a coefficient of its ML-KEM part is out of range, or its
+            X25519 part has low order, so that this part would protect nothing.
     """
-    raw = hex_bytes(untrusted, 32, what)
+    raw = hex_bytes(untrusted, KEM_KEY_BYTES, what)
     try:
-        X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(raw))
+        HPKE.encrypt(b"", public_pair(raw))
     except ValueError as error:
         raise CryptographicError(
-            "unfit-sealing-key", f"{what} is an X25519 key with low order", "make a new key"
+            "unfit-sealing-key", f"nothing can be sealed to {what}", "make a new key"
         ) from error
     return raw
+
+
+def stated_keys(role: str, identity: Identity) -> dict[str, str]:
+    """The members with which a card, an enrolment or a rotation states a party's keys.
+
+    Raises:
+        CryptographicError: the keys are of an earlier version, and the role needs a `kem`.
+    """
+    kem = {} if role == _USER else {"kem": identity.sealing_key.hex()}
+    return {"ed25519": identity.ed25519.hex(), **kem}
+
+
+def key_members(role: object, body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of these members in a received body."""
+    if body.get("format") == 1:
+        return "ed25519", "x25519"
+    return ("ed25519",) if role == _USER else ("ed25519", "kem")
+
+
+def read_keys(body: Mapping[str, Any]) -> Identity:
+    """The keys in these members. Raises like `hex_bytes` and `sealing_key_bytes`."""
+    ed25519 = hex_bytes(body["ed25519"], 32, "ed25519")
+    if "kem" in body:
+        return Identity(ed25519, sealing_key_bytes(body["kem"], "kem"))
+    if "x25519" in body:
+        hex_bytes(body["x25519"], 32, "x25519")
+    return Identity(ed25519)
+
+
+def _no_kem() -> CryptographicError:
+    return CryptographicError(
+        "unfit-sealing-key",
+        "the keys of this party are of an earlier version: nothing can be sealed to them",
+        "their holder must make new keys with: dpdpca owner rotate, or: dpdpca proxy rotate",
+    )
 
 
 def hex_bytes(untrusted: Any, length: int, what: str) -> bytes:

@@ -14,7 +14,6 @@ from dpdpca_protocol.errors import MessageError, printable
 from dpdpca_protocol.messages.share import CohortMember
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
-from dpdpca_protocol.wire.signing import Identity
 from dpdpca_runtime.bodies import (
     Body,
     CohortMemberBody,
@@ -83,7 +82,7 @@ class PartyFacts:
 
     name: str
     role: str
-    identity: Identity
+    ed25519: bytes
     successor: PartyId | None = None
     """The same party under the key that replaced this one."""
 
@@ -93,7 +92,7 @@ class PartyFacts:
             cls(
                 printable(party.name),
                 printable(party.role),
-                Identity(bytes.fromhex(party.ed25519), bytes.fromhex(party.x25519)),
+                bytes.fromhex(party.ed25519),
                 PartyId.parse(party.successor) if party.successor else None,
             )
             for party in read_body(_Parties, answer).parties

@@ -130,5 +130,4 @@ def _shown(row: PartyRow) -> dict[str, str | None]:
         "party": row.party.hex(),
         "role": row.role,
         "successor": row.successor.hex() if row.successor else None,
-        "x25519": row.x25519.hex(),
     }

@@ -58,7 +58,7 @@ router = APIRouter(prefix="/v1/studies/{study}/share", tags=["shares"])
         status=204,
         described="The chunk was stored.",
         body=binary(),
-        body_described="The chunk, sealed to the proxy's X25519 key.",
+        body_described="The chunk, sealed to the proxy's `kem`.",
     ),
 )
 async def send_chunk(

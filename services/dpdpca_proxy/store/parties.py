@@ -17,7 +17,8 @@ class PartyRow:
     role: str
     name: str
     ed25519: bytes
-    x25519: bytes
+    kem: bytes | None
+    """To which others seal. None for a data user, and for an owner's key of an earlier version."""
     enrolled_at: datetime
     successor: PartyId | None = None
     """The same party under the key that replaced this one."""
@@ -36,7 +37,7 @@ _PARTY = (
     parties.c.role,
     parties.c.name,
     parties.c.ed25519,
-    parties.c.x25519,
+    parties.c.kem,
     parties.c.enrolled_at,
     rotations.c.successor,
 )
@@ -87,7 +88,7 @@ def insert_party(connection: Connection, row: PartyRow, enrolment: bytes) -> Non
             role=row.role,
             name=row.name,
             ed25519=row.ed25519,
-            x25519=row.x25519,
+            kem=row.kem,
             enrolment=enrolment,
             enrolled_at=row.enrolled_at,
         )

@@ -34,13 +34,13 @@ def make_chunks(study: BareStudy, sums: Sums) -> list[bytes]:
 def seal_chunk(study: BareStudy, key: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
     """The body of a PUT of this chunk by the holder of `key`."""
     info = chunk_info(study.id, key.public.party_id, version, position)
-    return seal(chunk, study.manifest.proxy.x25519, info)
+    return seal(chunk, study.manifest.proxy.kem, info)
 
 
 def claim(study: BareStudy, key: IdentityKey, chunks: Sequence[bytes], version: int = 1) -> Statement:
     """The owner's statement that these are all chunks of this version."""
     public, digests = key.public, tuple(Digest.of(chunk) for chunk in chunks)
-    return ShareStatement(study.id, public.ed25519, version, digests, public.x25519).sign(key)
+    return ShareStatement(study.id, public.ed25519, version, digests, public.sealing_key).sign(key)
 
 
 def upload(study: BareStudy, key: IdentityKey, chunks: Sequence[bytes], version: int = 1) -> None:

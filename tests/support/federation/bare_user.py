@@ -68,8 +68,8 @@ class BareUser:
         public = self.key.public
         return complete_draft(
             draft(**changes),
-            Party(self.name, public.ed25519, public.x25519),
-            ProxyParty(card.name, card.url, card.identity.ed25519, card.identity.x25519),
+            Party(self.name, public.ed25519),
+            ProxyParty(card.name, card.url, card.identity.ed25519, card.identity.sealing_key),
             [Participant(owner.name, owner.key().public.ed25519) for owner in participants],
             secret.public,
             prove_key(secret, public.ed25519),

@@ -45,7 +45,7 @@ def enrol_many(federation: Federation, count: int) -> list[IdentityKey]:
                 public, name = key.public, f"Owner {number} of {secrets.token_hex(4)}"
                 statement = Enrolment("owner", name, public, federation.proxy_key).sign(key)
                 row = PartyRow(
-                    public.party_id, "owner", name, public.ed25519, public.x25519, datetime.now(UTC)
+                    public.party_id, "owner", name, public.ed25519, public.sealing_key, datetime.now(UTC)
                 )
                 insert_party(connection, row, statement.encoded)
                 append_entry(connection, "enrolment", statement.digest, row.enrolled_at)
@@ -94,8 +94,10 @@ class Crowd:
     def _body(self, owner: IdentityKey) -> tuple[bytes, bytes]:
         study, public = self.study, owner.public
         chunk = residues(study)
-        sealed = seal(chunk, study.manifest.proxy.x25519, chunk_info(study.id, public.party_id, 1, 0))
-        claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.x25519).sign(owner)
+        sealed = seal(chunk, study.manifest.proxy.kem, chunk_info(study.id, public.party_id, 1, 0))
+        claim = ShareStatement(study.id, public.ed25519, 1, (Digest.of(chunk),), public.sealing_key).sign(
+            owner
+        )
         return sealed, claim.encoded
 
     async def _deliver_all(self, bodies: Sequence[tuple[bytes, bytes]]) -> list[Delivery]:

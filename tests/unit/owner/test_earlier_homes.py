@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.recovery import recover_ledger
 from dpdpca_owner.upload import Outcome, Watcher
-from dpdpca_protocol.errors import AuthenticationError, MessageError
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError
+from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
+from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import StudyId
-from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.http.retry import Patience
@@ -56,6 +58,12 @@ class Earlier:
         return rational_text(self.desk.home.ledger.read().spent(self.stored["data_set"]).rho)
 
 
+def successor(role: str, old: IdentityKey, told: list[Statement]) -> IdentityKey:
+    new = IdentityKey.generate()
+    told.append(Rotation(role, 1, old.public.ed25519, new.public, time_text(NOW)).sign(old, new))
+    return new
+
+
 @pytest.fixture
 def earlier(tmp_path: Path, toy_key: SecretKey, draft: dict[str, Any]) -> Earlier:
     stored = json.loads(STORED.read_text())
@@ -65,19 +73,25 @@ def earlier(tmp_path: Path, toy_key: SecretKey, draft: dict[str, Any]) -> Earlie
     home = OwnerHome(tmp_path / "home")
     for path in (home.path, *home.path.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
-    owner = home.load()
-    user, relay = (IdentityKey.from_pem(stored[f"{name}_pem"].encode()) for name in ("user", "proxy"))
-    others = [IdentityKey.from_pem(pem.encode()) for pem in stored["owner_pems"][1:]]
+    user, old_relay = (IdentityKey.from_pem(stored[f"{name}_pem"].encode()) for name in ("user", "proxy"))
+    # After an upgrade, owners and the proxy make new keys. A data user goes on with its own.
+    told: list[Statement] = []
+    owner = home.rotate(None, NOW, told.append)
+    relay = successor("proxy", old_relay, told)
+    others = [
+        successor("owner", IdentityKey.from_pem(pem.encode()), told) for pem in stored["owner_pems"][1:]
+    ]
     keys = [owner.key, *others]
     manifest = complete_draft(
         draft,
-        Party("Institute", user.public.ed25519, user.public.x25519),
-        ProxyParty("Relay", URL, relay.public.ed25519, relay.public.x25519),
+        Party("Institute", user.public.ed25519),
+        ProxyParty("Relay", URL, relay.public.ed25519, relay.public.sealing_key),
         tuple(Participant(f"Hospital {x}", key.public.ed25519) for x, key in zip("ABC", keys, strict=True)),
         toy_key.public,
         prove_key(toy_key, user.public.ed25519),
     )
     proxy = MemoryProxy(relay, sign_manifest(manifest, user), owner.key.public.party_id)
+    proxy.rotations = [json.loads(statement.encoded) for statement in told]
     proxy.enrolled = [("user", "Institute", user.public)]
     proxy.enrolled += [("owner", f"Hospital {x}", key.public) for x, key in zip("ABC", keys, strict=True)]
 
@@ -93,9 +107,10 @@ def test_what_was_spent_under_format_1_stays_spent(earlier: Earlier) -> None:
     ledger = desk.home.ledger.read()
     assert (len(ledger.entries), ledger.last.hex()) == (stored["entries"], stored["last"])
     assert earlier.spent == stored["spent_rho"]
-    assert [key.public for key in desk.owner.former] == [
-        IdentityKey.from_pem(stored["owner_pems"][0].encode()).public
-    ]
+    # It had rotated its keys before, and did again after the upgrade.
+    assert len(desk.owner.former) == 2
+    first = IdentityKey.from_pem(stored["owner_pems"][0].encode())
+    assert desk.owner.former[-1].public == first.public
 
     prepared = actions.prepare_join(desk, earlier.address, earlier.location)
     assert actions.join(desk, earlier.address, prepared, Watcher()).outcome is Outcome.DONE
@@ -103,15 +118,24 @@ def test_what_was_spent_under_format_1_stays_spent(earlier: Earlier) -> None:
     assert read_rational(earlier.spent, "rho") == 2 * read_rational(stored["spent_rho"], "rho")
 
 
+def test_keys_of_format_1_join_nothing_before_a_rotation(earlier: Earlier) -> None:
+    owner = earlier.desk.owner
+    desk = replace(earlier.desk, owner=replace(owner, key=owner.former[0], former=()))
+    with pytest.raises(CryptographicError, match="dpdpca owner rotate") as caught:
+        actions.prepare_join(desk, earlier.address, earlier.location)
+    assert caught.value.slug == "unfit-sealing-key"
+    assert earlier.spent == earlier.stored["spent_rho"]
+
+
 def test_pins_of_format_1_still_tell_keys_apart(earlier: Earlier) -> None:
     pins = earlier.desk.home.pins
-    relay = earlier.proxy.key.public.ed25519
+    relay = IdentityKey.from_pem(earlier.stored["proxy_pem"].encode()).public.ed25519
     assert pins.proxy(URL).identity.ed25519 == relay
     stranger = IdentityKey.generate()
     with pytest.raises(AuthenticationError) as caught:
         pins.check_proxy(URL, ProxyCard("Relay", URL, stranger.public))
     assert caught.value.slug == "proxy-key-changed"
-    user = Party("Institute", stranger.public.ed25519, stranger.public.x25519)
+    user = Party("Institute", stranger.public.ed25519)
     with pytest.raises(AuthenticationError) as caught:
         pins.check_user(relay, user)
     assert caught.value.slug == "user-key-changed"

@@ -36,7 +36,7 @@ def card(key: IdentityKey) -> Any:
 
 
 def party(key: IdentityKey, name: str = "Institute") -> Party:
-    return Party(name, key.public.ed25519, key.public.x25519)
+    return Party(name, key.public.ed25519)
 
 
 def test_an_owner_comes_back_as_it_was_made_and_is_private(tmp_path: Path) -> None:

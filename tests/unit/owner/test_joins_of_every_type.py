@@ -184,7 +184,7 @@ class Recorder:
                 super().put_chunk(study, version, index, sealed)
                 info = chunk_info(study, recorder.owner.public.party_id, version, index)
                 proxy = recorder.study.world.proxy.key
-                recorder.chunks[index] = open_sealed(sealed, proxy.x25519, info)
+                recorder.chunks[index] = open_sealed(sealed, proxy.opening_key, info)
 
         return Recording(url, key, pinned, patience=Patience(seconds=0.0))
 

@@ -60,7 +60,7 @@ def publish(
 ) -> Components:
     manifest = actions.review(scene.desk, scene.address, None).manifest
     components, study = change(made_up(manifest)), scene.address.study
-    key = receiver or scene.parties.owners[0].public.x25519
+    key = receiver or scene.parties.owners[0].public.sealing_key
     copy = seal(encode_components(study, components), key, components_info(study))
     sealed = SealedComponents(study, {owner or scene.proxy.owner: copy})
     scene.proxy.components = sealed.sign(signer or scene.parties.user)
@@ -97,7 +97,7 @@ def test_a_study_of_pairs_counts_two_records_a_pair(make_scene: MakeScene, tmp_p
     ("change", "kind"),
     [
         ({"signer": IdentityKey.generate()}, AuthenticationError),
-        ({"receiver": IdentityKey.generate().public.x25519}, CryptographicError),
+        ({"receiver": IdentityKey.generate().public.sealing_key}, CryptographicError),
         ({"owner": PartyId.of(b"another")}, NotFoundError),
     ],
 )

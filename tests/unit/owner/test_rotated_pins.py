@@ -60,14 +60,14 @@ def test_a_proxy_is_followed_and_never_back(pins: Pins, promise: Promise) -> Non
 
 def test_a_data_user_follows_a_proxy_and_never_back(tmp_path: Path, promise: Promise) -> None:
     user, first = UserHome(tmp_path), KEYS[0].public
-    user.pin_proxy(EnrolledProxy(URL, "Relay", first.ed25519.hex(), first.x25519.hex()))
+    user.pin_proxy(EnrolledProxy(URL, "Relay", first.ed25519.hex(), first.sealing_key.hex()))
     followed = user.follow_proxy(user.proxy(URL), ProxyCard.parse(card(KEYS[2])), chain("proxy", 0, 1, 2))
     assert user.proxy(URL) == followed
     assert followed.keys == tuple(KEYS[at].public.ed25519 for at in (2, 1, 0))
     for at, links in ((0, []), (1, chain("proxy", 0, 1)), (0, chain("proxy", 2, 0))):
         with pytest.raises(AuthenticationError, match="already replaced"):
             user.follow_proxy(followed, ProxyCard.parse(card(KEYS[at])), links)
-    mixed = Identity(followed.identity.ed25519, KEYS[3].public.x25519)
+    mixed = Identity(followed.identity.ed25519, KEYS[3].public.sealing_key)
     for shown, links in ((KEYS[3].public, chain("proxy", 1, 3)), (mixed, [])):
         with pytest.raises(AuthenticationError, match=r"another|not the pinned"):
             user.follow_proxy(followed, ProxyCard("Relay", URL, shown), links)
@@ -85,7 +85,7 @@ def test_a_proxy_with_another_key_goes_on_with_its_generations(tmp_path: Path, r
         marks = home.marks
     else:
         user, first = UserHome(tmp_path), KEYS[0].public
-        pinned = EnrolledProxy(URL, "Relay", first.ed25519.hex(), first.x25519.hex())
+        pinned = EnrolledProxy(URL, "Relay", first.ed25519.hex(), first.sealing_key.hex())
         user.pin_proxy(pinned)
         user.follow_proxy(pinned, ProxyCard.parse(card(KEYS[2])), chain("proxy", 0, 1, 2))
         marks = SeenMarks(tmp_path / "marks.json", user.first_key)
@@ -115,7 +115,7 @@ def test_a_proxy_without_a_statement_is_refused(pins: Pins) -> None:
 
 
 def _user(at: int) -> Party:
-    return Party("Institute", KEYS[at].public.ed25519, KEYS[at].public.x25519)
+    return Party("Institute", KEYS[at].public.ed25519)
 
 
 def _participant(at: int) -> Participant:

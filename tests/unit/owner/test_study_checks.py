@@ -75,7 +75,7 @@ def test_a_known_data_user_with_another_key(make_scene: MakeScene, promise: Prom
     before = IdentityKey.generate().public
     scene.desk.home.pins.pin_user(
         scene.proxy.key.public.ed25519,
-        Party("Institute", before.ed25519, before.x25519),
+        Party("Institute", before.ed25519),
         "2025-01-01T00:00:00Z",
     )
     refused(scene, AuthenticationError, "known here since 2025")

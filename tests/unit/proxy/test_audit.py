@@ -423,7 +423,7 @@ def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
             "UPDATE studies SET state = 'open', failure = NULL, failure_detail = NULL WHERE study = ?",
             (study.study.hex(),),
         )
-        sealed = seal(bytes(32), study.world.proxy.key.public.x25519, data_key_info(study.study))
+        sealed = seal(bytes(32), study.world.proxy.key.public.sealing_key, data_key_info(study.study))
         database.execute("INSERT INTO data_keys VALUES (?, ?)", (study.study.hex(), sealed))
     proxy = open_proxy(load_settings(home), key_rules=KeyRules(TOY_BITS))
     wrong = {check.what for check in audit_study(proxy, study.study) if check.outcome != HOLDS}

@@ -10,7 +10,7 @@ from proxy_world import ProxyWorld, dump, refused, slug
 
 from dpdpca_protocol.messages.study_messages import Enrolment
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
-from dpdpca_protocol.wire.signing import IdentityKey
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.settings import load_settings
 
@@ -50,6 +50,21 @@ def test_an_invitation_expires_and_has_a_role(world: ProxyWorld) -> None:
     world.clock.ahead = timedelta(hours=169)
     assert slug(enrol(world, enrolment(world, key, token))) == "invitation-expired"
     assert dump(world.proxy) == before
+
+
+def test_a_key_of_format_1_enrols_a_data_user_and_no_owner(world: ProxyWorld) -> None:
+    """Nothing is sealed to a data user. An owner without a `kem` could not take part in any study."""
+    for role, status in (("owner", 422), ("user", 201)):
+        key, token = IdentityKey.generate(has_kem=False), invite(world.proxy, role, "New").token
+        terms = {"name": "New", "proxy": world.proxy_key.hex(), "role": role}
+        keys = {"ed25519": key.public.ed25519.hex(), "x25519": "9f" * 32}
+        statement = sign_statement("enrolment", {**terms, **keys, "format": 1}, key)
+        before = dump(world.proxy)
+        body = {"enrolment": parse_canonical(statement.encoded), "invitation": token}
+        answer = enrol(world, canonical_json(body))
+        assert answer.status_code == status
+        if status == 422:
+            assert (slug(answer), dump(world.proxy)) == ("unfit-sealing-key", before)
 
 
 def test_the_token_is_kept_nowhere(world: ProxyWorld) -> None:

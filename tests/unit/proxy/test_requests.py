@@ -133,7 +133,7 @@ def test_a_manifest_for_another_proxy_is_refused(world: ProxyWorld) -> None:
     manifest = world.manifest(3)
     body = manifest.to_body()
     stranger = IdentityKey.generate().public
-    body["proxy"] |= {"ed25519": stranger.ed25519.hex(), "x25519": stranger.x25519.hex()}
+    body["proxy"] |= {"ed25519": stranger.ed25519.hex(), "kem": stranger.sealing_key.hex()}
     signed = sign_statement("manifest", body, world.user)
     error = refused(lambda: world.client(world.user).create_study(signed.encoded))
     assert error.slug == "manifest-refused"

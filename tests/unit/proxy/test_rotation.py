@@ -36,10 +36,10 @@ def test_an_owner_gets_a_new_key_once(world: ProxyWorld) -> None:
     assert {key: rows for key, rows in dump(world.proxy).items() if key != "nonces"} == {
         key: rows for key, rows in after.items() if key != "nonces"
     }
-    parties = {party.identity: party for party in world.client(new).parties()}
-    assert parties[old.public].successor == new.public.party_id
-    assert parties[new.public].successor is None
-    assert parties[new.public].name == parties[old.public].name == "Hospital A"
+    parties = {party.ed25519: party for party in world.client(new).parties()}
+    before, now = (parties[key.public.ed25519] for key in (old, new))
+    assert (before.successor, now.successor) == (new.public.party_id, None)
+    assert before.name == now.name == "Hospital A"
     (link,) = follow_rotations(world.client(world.user).rotations(), "owner", old.public.ed25519)
     assert link.identity == new.public
     with pytest.raises(ConflictError, match="already replaced"):

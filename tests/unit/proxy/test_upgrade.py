@@ -5,6 +5,7 @@ import io
 import json
 import sqlite3
 import tarfile
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,16 @@ import pytest
 from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, refused, values_of, wait_for
 
+from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy.audit import HOLDS, audit_study
-from dpdpca_proxy.proxy import DATABASE_FILE
+from dpdpca_proxy.proxy import DATABASE_FILE, open_proxy
+from dpdpca_proxy.rotation import rotate_proxy
+from dpdpca_proxy.settings import load_settings
 from dpdpca_proxy.store.database import ProxyDatabase
 
 STORED = Path(__file__).parents[2] / "vectors" / "proxy_home_0001.json"
@@ -53,6 +57,10 @@ def test_a_home_of_the_first_version_goes_on(
     secret = SecretKey.from_bytes(bytes.fromhex(stored["secrets"][1]))
     owners = [IdentityKey.generate() for _ in range(2)]
     world = ProxyWorld(home, user, owners, secret, prove_key(secret, user.public.ed25519))
+    with pytest.raises(CryptographicError, match="dpdpca proxy rotate") as caught:
+        open_proxy(load_settings(home))
+    assert caught.value.slug == "unfit-sealing-key"
+    rotate_proxy(home, datetime.now(UTC))
     world.start()
     try:
         client = world.client(user)

@@ -30,6 +30,7 @@ from dpdpca_protocol.result.publication import encode_components, parse_componen
 from dpdpca_protocol.terms.parties import Party, ProxyParty
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.files import write_private
@@ -254,8 +255,8 @@ DRAFT: dict[str, Any] = {
 
 def test_lint_takes_names_on_trust_and_judges_everything_else() -> None:
     user, proxy = (
-        Party("u", b"\1" * 32, b"\1" * 32),
-        ProxyParty("p", "https://p.example", b"\2" * 32, b"\2" * 32),
+        Party("u", b"\1" * 32),
+        ProxyParty("p", "https://p.example", b"\2" * 32, PREVIEW_KEM),
     )
     closes_at = datetime(2030, 1, 1, tzinfo=UTC)
     named = lint(DRAFT | {"participants": ["A", "B", "C"]}, user, proxy, closes_at, 3072)
@@ -282,7 +283,7 @@ def test_a_draft_that_does_not_parse_is_not_repeated() -> None:
 
 
 def test_so_many_owners_are_not_made_up() -> None:
-    party, proxy = Party("u", b"\1" * 32, b"\1" * 32), ProxyParty("p", "https://p", b"\2" * 32, b"\2" * 32)
+    party, proxy = Party("u", b"\1" * 32), ProxyParty("p", "https://p", b"\2" * 32, PREVIEW_KEM)
     with pytest.raises(PolicyError, match="more than 10000"):
         lint(DRAFT | {"min_owners": 10**12}, party, proxy, datetime(2030, 1, 1, tzinfo=UTC), 3072)
 
@@ -329,7 +330,8 @@ def test_as_many_components_are_published_as_have_room() -> None:
         )
         more = encode_components(study, whole.leading(told.component_count + 1))
         if told.component_count < 60:
-            assert owners * 2 * len(more) > 0.97 * COMPONENTS_LIMIT_BYTES
+            sealed_more = len(more) + SEALING_OVERHEAD_BYTES
+            assert owners * 2 * sealed_more > 0.97 * COMPONENTS_LIMIT_BYTES
     assert told.component_count < 10
     with pytest.raises(LimitError, match="not even one component fits"):
         publishable(study, whole, 100_000)

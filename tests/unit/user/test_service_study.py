@@ -34,6 +34,7 @@ from dpdpca_protocol.wire.sealing import components_info, open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_runtime.files import write_private
 from dpdpca_runtime.http.client import ProxyClient
+from dpdpca_runtime.identity_files import IdentityFiles
 from dpdpca_user.home import EnrolledProxy
 from dpdpca_user.offline import verify_evidence
 from dpdpca_user_service.operations import (
@@ -57,6 +58,20 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
     made = UserWorld(world, tmp_path / "user")
     yield made
     made.service.close()
+
+
+def test_a_pin_of_an_earlier_version_leads_to_the_proxys_new_keys(user: UserWorld) -> None:
+    """It has an X25519 key, which is in no use any more. The next study names the `kem` of the rotation."""
+    pins = user.home / "proxies.json"
+    listed = json.loads(pins.read_bytes())
+    del listed["proxies"][0]["kem"]
+    listed["proxies"][0]["x25519"] = "9f" * 32
+    write_private(pins, json.dumps(listed).encode())
+    user.world.stop()
+    IdentityFiles(user.world.home).rotate("proxy", None, datetime.now(UTC), lambda statement: None)
+    user.world.start()
+    row = user.advance_to(user.create(release="joint"), Stage.OPEN)
+    assert user.opened(row).manifest.proxy.kem == user.world.proxy.key.public.sealing_key
 
 
 @pytest.mark.parametrize("release", ["joint", "masked"])
@@ -127,7 +142,7 @@ def test_a_study_goes_from_draft_to_published_components(
     assert len(copies.sealed) == 3
     for owner in user.world.owners:
         plain = open_sealed(
-            copies.sealed[owner.public.party_id], owner.x25519, components_info(row.known_study)
+            copies.sealed[owner.public.party_id], owner.opening_key, components_info(row.known_study)
         )
         received = parse_components(plain, row.known_study)
         assert encode_components(row.known_study, received) == encode_components(
@@ -622,7 +637,9 @@ def test_a_study_made_for_publication_in_clear_shows_nothing_but_the_sum_of_both
     published = user.world.client(user.world.owners[0]).components(row.known_study)
     copies = SealedComponents.parse(verify_statement("components", published, user.world.user.public.ed25519))
     owner = user.world.owners[0]
-    plain = open_sealed(copies.sealed[owner.public.party_id], owner.x25519, components_info(row.known_study))
+    plain = open_sealed(
+        copies.sealed[owner.public.party_id], owner.opening_key, components_info(row.known_study)
+    )
     assert plain == encode_components(row.known_study, model.components)
 
 

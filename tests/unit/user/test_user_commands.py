@@ -315,7 +315,7 @@ def test_enrol_pins_the_proxy_and_spends_no_second_invitation(run: Run, world: P
     home = UserHome.find(None)
     pinned = home.proxy(None)
     with pytest.raises(Exception, match="shows another key"):
-        home.pin_proxy(EnrolledProxy(pinned.url, "x", other.ed25519.hex(), other.x25519.hex()))
+        home.pin_proxy(EnrolledProxy(pinned.url, "x", other.ed25519.hex(), other.sealing_key.hex()))
 
 
 @pytest.fixture
