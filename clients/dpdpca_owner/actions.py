@@ -273,12 +273,12 @@ def prepare_join(
             for the rounds of a chain.
         NotAllowedError: the study names its owners, and this owner is not among them.
         AuthenticationError: a key in the manifest is enrolled under another name.
-        CryptographicError: `unfit-sealing-key`, this owner's keys are of an earlier version.
+        CryptographicError: `unfit-sealing-key`, this owner's keys come from an earlier version.
         InputError: the columns of the data do not fit the study; if `strict`, also a value that does not fit.
             If not `strict`, no value of a record prevents the share.
     """
     with desk.study(address) as (desk, client, opened):
-        _ = desk.owner.key.opening_key  # the components will be sealed to it
+        _ = desk.owner.key.opening_key  # raises if there is no key to which the components could be sealed
         check_participant(opened.manifest, desk.owner)
         opened = check_names(opened, desk.home, desk.owner, client)
     policy = desk.home.policy()

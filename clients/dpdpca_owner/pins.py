@@ -227,7 +227,7 @@ def _pinned_proxy(path: Path) -> _PinnedProxy:
 
 
 def _former_keys(ed25519: Any, kem: Any) -> Identity:
-    """Replaced keys of a proxy. Those of an earlier version have no `kem`."""
+    """Reads replaced keys of a proxy. Keys from an earlier version have no `kem`."""
     sealing = None if kem is None else hex_bytes(kem, KEM_KEY_BYTES, "former")
     return Identity(hex_bytes(ed25519, 32, "former"), sealing)
 

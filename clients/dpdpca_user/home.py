@@ -1,6 +1,6 @@
-"""The data user's home folder: identity keys, the service's bearer token, and the proxies it is enrolled at.
+"""The data user's home folder: identity key, the service's bearer token, and the proxies it is enrolled at.
 
-    identity.pem   Ed25519 key, mode 0600, encrypted if a passphrase was given
+    identity.pem   the Ed25519 key, mode 0600, encrypted if a passphrase was given
     token          bearer token of the service, mode 0600
     profile.json   the name that owners see
     proxies.json   address, name and pinned keys of each proxy
@@ -47,7 +47,8 @@ class EnrolledProxy:
     """A proxy with its pinned keys: those from enrolment, or those to which rotations have led since.
 
     Attributes:
-        kem: None for a proxy that was pinned by an earlier version, until it has new keys.
+        kem: the key to which owners seal their shares. None if an earlier version pinned the proxy, and the
+            proxy has not been followed to newer keys since.
         former: replaced Ed25519 keys. A study keeps the key that it began with.
     """
 
@@ -68,12 +69,12 @@ class EnrolledProxy:
 
     @property
     def party(self) -> ProxyParty:
-        """The proxy in a manifest. Raises CryptographicError while the pin has no `kem`."""
+        """The proxy as a manifest names it. Raises CryptographicError if the pin has no `kem`."""
         return ProxyParty(self.name, self.url, self.identity.ed25519, self.identity.sealing_key)
 
     @property
     def provisional_party(self) -> ProxyParty:
-        """The proxy in a manifest that is only checked and never sent, whether or not the pin has a `kem`."""
+        """Like `party`, for a manifest that is checked but not sent: a stand-in replaces a missing `kem`."""
         return ProxyParty(self.name, self.url, self.identity.ed25519, self.identity.kem or PREVIEW_KEM)
 
 
@@ -265,7 +266,7 @@ class _ProxyFile(ProxyPins[EnrolledProxy]):
 
 
 def _enrolled(entry: Mapping[str, Any]) -> EnrolledProxy:
-    # An entry of an earlier version has the proxy's X25519 key, which is in no use any more.
+    # An entry from an earlier version also has an X25519 key, which nothing uses any more.
     members = {name: value for name, value in entry.items() if name != "x25519"}
     former = tuple(entry.get("former", ()))
     pin = EnrolledProxy(**{**members, "former": former, "url": normal_address(entry["url"])})

@@ -73,7 +73,7 @@ class IdentityFiles:
 
     Args:
         home: the folder.
-        has_kem: whether new keys have a `kem`. A data user's have none.
+        has_kem: whether new keys have a `kem`. A data user's keys have none.
         acted: returns the parties that used this home, according to its other content. If there are any, only
             a key of theirs is accepted. Content that cannot be read names no parties.
     """
@@ -194,7 +194,7 @@ class IdentityFiles:
     def _known(self) -> Identity | None:
         try:
             body = parse_canonical(read_private(self._known_path))
-            # Earlier versions remembered an X25519 key, which is in no use any more.
+            # Earlier versions also remembered an X25519 key, which nothing uses any more.
             sealing = sorted({"kem", "x25519"} & set(body))
             check_members(body, "ed25519", *sealing, formats=(FILE_FORMAT,))
             kem = hex_bytes(body["kem"], KEM_KEY_BYTES, "kem") if "kem" in body else None
@@ -237,10 +237,7 @@ class IdentityFiles:
             number = len(keys.rotations) + 1
             if number > MOST_ROTATIONS:
                 raise too_many_rotations()
-            if not self._next_path.exists():
-                made = IdentityKey.generate(has_kem=self._has_kem)
-                write_private(self._next_path, made.to_pem(passphrase), replace=False)
-            new = _read_key(self._next_path, passphrase)
+            new = self._successor(number, passphrase)
             announce(self._statement(number, role, keys.current, new, now))
             private_dir(self._former_path(number).parent)
             write_private(self._former_path(number), read_private(self._path))
@@ -248,6 +245,17 @@ class IdentityFiles:
             self._remember(new.public)
             remove_private(self._next_path)
             return self.load(passphrase)
+
+    def _successor(self, number: int, passphrase: bytes | None) -> IdentityKey:
+        """The key to which rotation `number` leads. An interrupted rotation has already made this key."""
+        if self._next_path.exists():
+            begun = _read_key(self._next_path, passphrase)
+            if begun.kem or not self._has_kem or self._rotation_path(number).exists():
+                return begun
+            # An earlier version made this key, which has no `kem`. No statement names it, so nobody knows it.
+        made = IdentityKey.generate(has_kem=self._has_kem)
+        write_private(self._next_path, made.to_pem(passphrase))
+        return made
 
     def _statement(
         self, number: int, role: str, old: IdentityKey, new: IdentityKey, now: datetime

@@ -87,7 +87,7 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
 
     Raises:
         MessageError: the request is malformed, or meant for another proxy.
-        CryptographicError: nothing can be sealed to the owner's key.
+        CryptographicError: `unfit-sealing-key`, nothing can be sealed to the owner's key.
         AuthenticationError: `bad-signature`, `invitation-unknown`, `invitation-used`, `invitation-expired`.
         ConflictError: `already-enrolled`, under another invitation.
     """
@@ -153,7 +153,8 @@ def enrol(proxy: Proxy, untrusted: bytes) -> PartyRow:
 def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
     """Checks that a manifest gives its data user and its participants the names that the operator gave them.
 
-    The data user writes the manifest, but owners decide by these names whom they trust with their sums.
+    The data user writes the manifest, but owners decide by these names whom they trust with their sums. Each
+    participant must also have a `kem`, because it could not join the study without one.
 
     Raises:
         PolicyError: `manifest-refused`.
@@ -163,8 +164,11 @@ def check_named_parties(proxy: Proxy, manifest: Manifest) -> None:
     for place, owner in enumerate(manifest.participants, 1):
         row = _check_named(enrolled, f"participant {place}", "owner", owner.name, owner.ed25519)
         if row.kem is None:
-            raise _misnamed(
-                f"participant {place} of the manifest has keys of an earlier version and must rotate them"
+            raise PolicyError(
+                "manifest-refused",
+                f"participant {place} of the manifest, {row.name!r}, has keys of an earlier version, and"
+                " nothing can be sealed to them",
+                "ask this owner to run: dpdpca owner rotate; or name the participants without this owner",
             )
 
 

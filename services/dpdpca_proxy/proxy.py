@@ -196,7 +196,7 @@ def open_proxy(
     Raises:
         NotFoundError: `not-initialised`.
         AuthenticationError: `wrong-passphrase`.
-        CryptographicError: `unfit-sealing-key`, the keys are of an earlier version.
+        CryptographicError: `unfit-sealing-key`, the keys come from an earlier version.
     """
     home = settings.home
     files = key_files(home)
@@ -205,7 +205,7 @@ def open_proxy(
             "not-initialised", f"there is no proxy in {home}", "create a proxy with: dpdpca proxy init"
         )
     keys = files.load(passphrase_of(settings))
-    _ = keys.current.opening_key  # an earlier version's key cannot be in a card
+    _ = keys.current.opening_key  # raises for keys from an earlier version, which no card can state
     counted = metrics or Metrics()
 
     @lru_cache(maxsize=64)

@@ -201,7 +201,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     if claim.kem != caller.kem:
         raise MessageError(
             "malformed",
-            "the statement names a kem that is not the enrolled one",
+            "the statement names another `kem` than the enrolled one",
             "sign the statement with your own keys",
         )
     if len(claim.chunk_digests) != terms.manifest.figures.chunk_count:

@@ -66,10 +66,10 @@ def test_a_data_user_is_no_participant(world: ProxyWorld) -> None:
     assert "not enrolled at this proxy as an owner" in refusal(world, manifest)
 
 
-def test_an_owner_is_named_only_under_a_key_to_which_others_can_seal(world: ProxyWorld) -> None:
-    """Its key is of an earlier version, as after an upgrade, until the owner rotates it."""
+def test_an_owner_without_a_kem_is_not_named(world: ProxyWorld) -> None:
+    """After an upgrade, an owner has keys from the earlier version until it rotates them."""
     old, new = world.owners[0], IdentityKey.generate()
-    with world.proxy.database.transaction("keys of before") as connection:
+    with world.proxy.database.transaction("keys of an earlier version") as connection:
         connection.execute(update(parties).where(parties.c.party == old.public.party_id).values(kem=None))
     assert "has keys of an earlier version" in refusal(world, world.manifest(3))
     rotation = Rotation("owner", 1, old.public.ed25519, new.public, time_text(world.clock()))

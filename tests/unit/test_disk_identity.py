@@ -196,10 +196,8 @@ def test_a_sealing_key_counts_as_much_as_a_signing_key(tmp_path: Path) -> None:
         files.load(None)
 
 
-@pytest.mark.parametrize("passphrase", [None, b"correct horse"])
-def test_keys_of_an_earlier_version_are_read_and_get_a_kem_by_a_rotation(
-    tmp_path: Path, passphrase: bytes | None
-) -> None:
+def earlier_pem(passphrase: bytes | None) -> tuple[Identity, bytes]:
+    """Keys as an earlier version made them: Ed25519 and X25519."""
     signing, sealing = Ed25519PrivateKey.generate(), X25519PrivateKey.generate()
     encryption = (
         serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
@@ -208,11 +206,19 @@ def test_keys_of_an_earlier_version_are_read_and_get_a_kem_by_a_rotation(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         for key in (signing, sealing)
     )
-    old = Identity(signing.public_key().public_bytes_raw())
-    remembered = {"ed25519": old.ed25519.hex(), "format": 1}
-    x25519 = sealing.public_key().public_bytes_raw().hex()
+    return Identity(signing.public_key().public_bytes_raw()), pem
+
+
+@pytest.mark.parametrize("passphrase", [None, b"correct horse"])
+def test_keys_of_an_earlier_version_are_read_and_get_a_kem_by_a_rotation(
+    tmp_path: Path, passphrase: bytes | None
+) -> None:
+    old, pem = earlier_pem(passphrase)
+    remembered = {"ed25519": old.ed25519.hex(), "format": 1, "x25519": "9f" * 32}
     write_private(tmp_path / "identity.pem", pem)
-    write_private(tmp_path / "known-key.json", canonical_json({**remembered, "x25519": x25519}))
+    write_private(tmp_path / "known-key.json", canonical_json(remembered))
+    # The earlier version was interrupted in a rotation, before it signed a statement about the new key.
+    write_private(tmp_path / "next.pem", earlier_pem(passphrase)[1])
     files = IdentityFiles(tmp_path)
     current = files.load(passphrase).current
     assert current.public == old
@@ -225,7 +231,7 @@ def test_keys_of_an_earlier_version_are_read_and_get_a_kem_by_a_rotation(
     assert IdentityFiles(tmp_path).load(passphrase).current.public == keys.current.public
 
 
-def test_a_data_user_has_a_signing_key_alone(tmp_path: Path) -> None:
+def test_a_data_user_has_only_a_signing_key(tmp_path: Path) -> None:
     files = IdentityFiles(tmp_path, has_kem=False)
     assert files.create(None).kem is None
     keys = files.rotate("user", None, NOW, unheard)

@@ -1,4 +1,4 @@
-"""ML-KEM-768 with X25519, held against another implementation and against its own parts."""
+"""Seals with ML-KEM-768 and X25519, compared with another implementation and computed from their parts."""
 
 import hashlib
 import hmac
@@ -25,35 +25,43 @@ INFO = b"dpdpca/chunk/v2"
 
 
 def test_a_vector_of_another_implementation_opens() -> None:
-    """Keys, KEM and key schedule of the HPKE draft's own implementation, which is written in Rust."""
-    vector = {
-        name: bytes.fromhex(value)
-        for name, value in json.loads(STORED.read_text())["vector"].items()
-        if isinstance(value, str)
-    }
+    """The HPKE draft's own implementation in Rust made the keys, the shared secret and the message."""
+    stored = json.loads(STORED.read_text())["vector"]
+    vector, message = (
+        {name: bytes.fromhex(value) for name, value in members.items() if isinstance(value, str)}
+        for members in (stored, stored["encryption"])
+    )
     expanded = hashlib.shake_256(vector["skRm"]).digest(64 + 32)
     key = KemKey(
         MLKEM768PrivateKey.from_seed_bytes(expanded[:64]), X25519PrivateKey.from_private_bytes(expanded[64:])
     )
     assert key.public == vector["pkRm"]
-    # We seal with no associated data, so the vector's own message would not open; its key and nonce do.
-    body = ChaCha20Poly1305(vector["key"]).encrypt(vector["base_nonce"], b"a share", b"")
-    assert HPKE.decrypt(vector["enc"] + body, key.pair, vector["info"]) == b"a share"
+    assert shared_secret(key, vector["enc"]) == vector["shared_secret"]
+    # The library takes no associated data, but the vector's message has some. So the same key and nonce seal
+    # the message again without them.
+    cipher = ChaCha20Poly1305(vector["key"])
+    assert cipher.decrypt(message["nonce"], message["ct"], message["aad"]) == message["pt"]
+    body = cipher.encrypt(vector["base_nonce"], message["pt"], b"")
+    assert HPKE.decrypt(vector["enc"] + body, key.pair, vector["info"]) == message["pt"]
     assert len(vector["enc"]) == ENCAPSULATION_BYTES
 
 
-def test_what_is_sealed_opens_with_the_parts_alone() -> None:
-    """ML-KEM and X25519 of the library, the rest from the RFC and the draft with hashes alone."""
-    key = KemKey.generate()
-    sealed = HPKE.encrypt(b"a share", public_pair(key.public), INFO)
-    ml_kem_enc, x25519_enc, body = sealed[:1088], sealed[1088:1120], sealed[1120:]
-    shared = hashlib.sha3_256(
+def shared_secret(key: KemKey, enc: bytes) -> bytes:
+    ml_kem_enc, x25519_enc = enc[:1088], enc[1088:]
+    return hashlib.sha3_256(
         key.ml_kem.decapsulate(ml_kem_enc)
         + key.x25519.exchange(X25519PublicKey.from_public_bytes(x25519_enc))
         + x25519_enc
         + key.x25519.public_key().public_bytes_raw()
         + bytes.fromhex("5c2e2f2f5e5c")  # the label of X-Wing
     ).digest()
+
+
+def test_what_is_sealed_opens_by_a_computation_from_rfc_and_draft() -> None:
+    """ML-KEM, X25519 and the AEAD are the library's. The test computes the rest with hashes."""
+    key = KemKey.generate()
+    sealed = HPKE.encrypt(b"a share", public_pair(key.public), INFO)
+    shared, body = shared_secret(key, sealed[:1120]), sealed[1120:]
     suite = b"HPKE" + bytes.fromhex("647a00010003")
 
     def extract(salt: bytes, label: bytes, secret: bytes) -> bytes:
@@ -110,7 +118,7 @@ def test_a_build_without_the_algorithm_is_refused_in_one_sentence(monkeypatch: p
     )
 
 
-def test_a_command_says_so_and_does_nothing(tmp_path: Path) -> None:
+def test_a_command_reports_the_missing_algorithm_and_does_nothing(tmp_path: Path) -> None:
     program = """
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
@@ -138,7 +146,7 @@ main(["owner", "init", "--name", "Hospital A", "--home", HOME])
 
 
 def _start() -> str:
-    """What a program says that imports a fresh copy of the module."""
+    """The error that a fresh copy of the module raises on its import."""
     spec = importlib.util.spec_from_file_location("kem_of_a_new_process", kem.__file__)
     assert spec is not None
     assert spec.loader is not None

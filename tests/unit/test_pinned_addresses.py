@@ -109,7 +109,7 @@ def test_two_pins_of_an_owner_with_one_key_become_one(tmp_path: Path) -> None:
 
 
 def test_pins_of_an_earlier_version_wait_for_new_keys_of_their_proxy(tmp_path: Path) -> None:
-    """They were made with an X25519 key, which is in no use any more; the signing key leads on."""
+    """Such pins hold an X25519 key, which nothing uses any more. A rotation brings a `kem`."""
     body: dict[str, Any] = dict(card(KEYS[0]).body) | {"format": 1, "x25519": "9f" * 32}
     del body["kem"]
     path = keep_as_before(tmp_path, CANONICAL, 0)
@@ -120,8 +120,8 @@ def test_pins_of_an_earlier_version_wait_for_new_keys_of_their_proxy(tmp_path: P
     write_private(path, canonical_json(pin))
     pins, old = Pins(tmp_path), Identity(KEYS[0].public.ed25519)
     assert pins.proxy_identities(CANONICAL) == (old, Identity(KEYS[1].public.ed25519))
-    with pytest.raises(AuthenticationError, match="another sealing key"):
-        pins.follow_proxy(CANONICAL, card(KEYS[0]), [])  # a `kem` comes with a rotation alone
+    with pytest.raises(AuthenticationError, match="a sealing key that is not the pinned one"):
+        pins.follow_proxy(CANONICAL, card(KEYS[0]), [])  # only a rotation brings a `kem`
     assert pins.follow_proxy(CANONICAL, card(KEYS[2]), [rotation(0, 2)])
     assert pins.proxy_identities(CANONICAL)[:2] == (KEYS[2].public, old)
 

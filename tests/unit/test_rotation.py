@@ -27,7 +27,7 @@ def test_a_rotation_comes_back_as_it_was_signed() -> None:
 
 
 def test_a_rotation_of_format_1_is_followed_to_a_key_without_kem() -> None:
-    """Old statements lead on from old pins. Only the next rotation brings a key to seal to."""
+    """Parties with old pins follow old statements. Only a rotation of format 2 brings a `kem`."""
     terms = {
         "ed25519": KEYS[1].public.ed25519.hex(),
         "format": 1,

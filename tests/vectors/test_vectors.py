@@ -49,7 +49,7 @@ def operations(name: str) -> list[Any]:
 
 CIPHERTEXTS = load("ciphertext_zoo.json")
 SECRET = SecretKey(mpz(int(CIPHERTEXTS["p"], 16)), mpz(int(CIPHERTEXTS["q"], 16)))
-# Homes of earlier versions and a vector of others, which tests elsewhere read, lie here too.
+# Other tests read the homes of earlier versions and the vector from another implementation.
 FILES = [
     path.name
     for path in sorted(FOLDER.glob("*.json"))

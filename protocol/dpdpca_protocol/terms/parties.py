@@ -75,7 +75,7 @@ class Party:
 
 @dataclass(frozen=True, slots=True)
 class ProxyParty:
-    """The proxy: name, address, raw Ed25519 key, and the key to which owners seal their shares."""
+    """The proxy: name, address, raw Ed25519 key, and the key `kem` to which owners seal their shares."""
 
     name: str
     url: str

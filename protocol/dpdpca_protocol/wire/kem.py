@@ -1,8 +1,9 @@
-"""The keys to which messages are sealed: ML-KEM-768 and X25519 together.
+"""The keys to which messages are sealed: pairs of an ML-KEM-768 key and an X25519 key.
 
-A sealed message stays shut as long as one of the two holds. A quantum computer breaks X25519 alone. A public
-key `kem` is the ML-KEM key, then the X25519 key. HPKE calls the pair MLKEM768-X25519 (draft-ietf-hpke-pq);
-its shared secret is that of X-Wing.
+Each message is sealed with both algorithms, and stays shut as long as one of the two is unbroken. A quantum
+computer could break X25519; no such attack on ML-KEM-768 is known. A public key `kem` is the ML-KEM key, then
+the X25519 key. HPKE calls the pair MLKEM768-X25519 (draft-ietf-hpke-pq), and combines the two secrets as
+X-Wing does.
 """
 
 from collections.abc import Sequence
@@ -36,11 +37,12 @@ except (AttributeError, ImportError, UnsupportedAlgorithm) as error:
 
 _ML_KEM_BYTES = 1184
 KEM_KEY_BYTES = _ML_KEM_BYTES + 32
-"""Length of a public key."""
+"""The length of a public key."""
 ENCAPSULATION_BYTES = 1088 + 32
-"""What a sealed message begins with: the ML-KEM ciphertext, then an X25519 key made for this message."""
+"""The length of the first part of a sealed message: an ML-KEM ciphertext, then an X25519 key that was made
+for this message."""
 PREVIEW_KEM = bytes(_ML_KEM_BYTES) + b"\xff" * 32
-"""A well-formed public key for manifests that are only looked at: nothing is ever sealed to it."""
+"""A well-formed public key for manifests that are only checked or shown. Nothing is ever sealed to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class KemKey:
 
     @classmethod
     def of(cls, parts: Sequence[object]) -> Self | None:
-        """The key with these `parts`, or None if they are other keys."""
+        """The key with these `parts`, or None if they are not an ML-KEM-768 key and an X25519 key."""
         match parts:
             case [MLKEM768PrivateKey() as ml_kem, X25519PrivateKey() as x25519]:
                 return cls(ml_kem, x25519)
@@ -71,7 +73,7 @@ class KemKey:
 
     @property
     def pair(self) -> MLKEM768X25519PrivateKey:
-        """The key as HPKE takes it."""
+        """The private key in the form that HPKE takes."""
         return MLKEM768X25519PrivateKey(self.ml_kem, self.x25519)
 
     @property
@@ -80,7 +82,7 @@ class KemKey:
 
 
 def public_pair(kem: bytes) -> MLKEM768X25519PublicKey:
-    """A public key as HPKE takes it. Raises ValueError if this is no ML-KEM key."""
+    """A public key in the form that HPKE takes. Raises ValueError if its first part is no ML-KEM-768 key."""
     return MLKEM768X25519PublicKey(
         MLKEM768PublicKey.from_public_bytes(kem[:_ML_KEM_BYTES]),
         X25519PublicKey.from_public_bytes(kem[_ML_KEM_BYTES:]),

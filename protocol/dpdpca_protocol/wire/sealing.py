@@ -1,9 +1,9 @@
 """Sealing to a party's key (HPKE), at rest under a data key, and under a passphrase.
 
-HPKE (RFC 9180) is used in base mode, single shot: ML-KEM-768 with X25519, HKDF-SHA256, ChaCha20-Poly1305, and
-empty associated data. A sealed message is enc ‖ ciphertext. Data sealed at rest begin with a random 96-bit
-nonce. The context of sealed data (what they are, of which study) is the associated data, so that a swapped
-file does not open.
+HPKE (RFC 9180) is used in base mode, single shot, with ML-KEM-768 and X25519, HKDF-SHA256, ChaCha20-Poly1305
+and empty associated data. A sealed message is enc ‖ ciphertext. Data sealed at rest begin with a random
+96-bit nonce. The context of sealed data (what they are, of which study) is the associated data, so that a
+swapped file does not open.
 """
 
 import struct
@@ -40,10 +40,10 @@ def components_info(study: StudyId) -> bytes:
 
 
 def seal(plaintext: bytes, kem: bytes, info: bytes) -> bytes:
-    """Seals `plaintext` to a public key `kem`: only the holder of its secrets can read the result.
+    """Seals `plaintext` to a public key `kem`: only the holder of the private key can read the result.
 
     Raises:
-        CryptographicError: nothing can be sealed to this key.
+        CryptographicError: `unfit-sealing-key`, nothing can be sealed to this key.
     """
     try:
         return HPKE.encrypt(plaintext, public_pair(kem), info)

@@ -32,9 +32,12 @@ _PEM_BLOCK = re.compile(rb"-----BEGIN [A-Z ]+-----.+?-----END [A-Z ]+-----\n?", 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A party's public keys: a raw 32-byte key for signing, and one to which others seal.
+    """A party's public keys.
 
-    `kem` is None for a data user, to whom nothing is sealed, and for keys of an earlier version.
+    Attributes:
+        ed25519: the raw 32-byte key that verifies the party's signatures.
+        kem: the key to which others seal messages. None for a data user, because nothing is sealed to it, and
+            for keys from an earlier version.
     """
 
     ed25519: bytes
@@ -46,7 +49,7 @@ class Identity:
 
     @property
     def sealing_key(self) -> bytes:
-        """`kem`, of a party that must have one. Raises CryptographicError `unfit-sealing-key`."""
+        """The key `kem`. Raises CryptographicError `unfit-sealing-key` if there is none."""
         if self.kem is None:
             raise _no_kem()
         return self.kem
@@ -73,7 +76,7 @@ class IdentityKey:
 
     @property
     def opening_key(self) -> KemKey:
-        """`kem`, of a party that must have one. Raises CryptographicError `unfit-sealing-key`."""
+        """The key `kem`. Raises CryptographicError `unfit-sealing-key` if there is none."""
         if self.kem is None:
             raise _no_kem()
         return self.kem
@@ -93,14 +96,14 @@ class IdentityKey:
 
     @classmethod
     def from_pem(cls, pem: bytes, passphrase: bytes | None = None) -> Self:
-        """The keys in a file that `to_pem` wrote.
+        """Reads the keys in a file that `to_pem` wrote.
 
-        A file of an earlier version has an X25519 key beside the signing key. Nothing is sealed to it any
-        more, so the key that is returned has no `kem`.
+        A file from an earlier version holds the signing key and an X25519 key. Nothing is sealed to such an
+        X25519 key any more, so the returned key has no `kem`.
 
         Raises:
             AuthenticationError: the passphrase is wrong or missing.
-            MessageError: it is not such a file.
+            MessageError: the file does not hold the keys of a party.
         """
         blocks = _PEM_BLOCK.findall(pem)
         if not blocks or len(blocks) != pem.count(b"-----BEGIN"):
@@ -231,8 +234,8 @@ def sealing_key_bytes(untrusted: Any, what: str) -> bytes:
 
     Raises:
         MessageError: the key is not 1,216 bytes of lower-case hex.
-        CryptographicError: `unfit-sealing-key`, a coefficient of its ML-KEM part is out of range, or its
-            X25519 part has low order, so that this part would protect nothing.
+        CryptographicError: `unfit-sealing-key`, a coefficient of the ML-KEM part is out of range, or the
+            X25519 part has low order and would protect nothing.
     """
     raw = hex_bytes(untrusted, KEM_KEY_BYTES, what)
     try:
@@ -245,24 +248,28 @@ def sealing_key_bytes(untrusted: Any, what: str) -> bytes:
 
 
 def stated_keys(role: str, identity: Identity) -> dict[str, str]:
-    """The members with which a card, an enrolment or a rotation states a party's keys.
+    """The members of a card, an enrolment or a rotation that state a party's keys.
 
     Raises:
-        CryptographicError: the keys are of an earlier version, and the role needs a `kem`.
+        CryptographicError: the role needs a `kem`, but the keys come from an earlier version and have none.
     """
     kem = {} if role == _USER else {"kem": identity.sealing_key.hex()}
     return {"ed25519": identity.ed25519.hex(), **kem}
 
 
 def key_members(role: object, body: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of these members in a received body."""
+    """The names of the members that state a party's keys in a received card, enrolment or rotation."""
     if body.get("format") == 1:
         return "ed25519", "x25519"
     return ("ed25519",) if role == _USER else ("ed25519", "kem")
 
 
 def read_keys(body: Mapping[str, Any]) -> Identity:
-    """The keys in these members. Raises like `hex_bytes` and `sealing_key_bytes`."""
+    """Reads a party's keys from a body that has the members `key_members`.
+
+    The X25519 key of a body of format 1 is checked for its length and dropped. Raises the errors of
+    `hex_bytes` and `sealing_key_bytes`.
+    """
     ed25519 = hex_bytes(body["ed25519"], 32, "ed25519")
     if "kem" in body:
         return Identity(ed25519, sealing_key_bytes(body["kem"], "kem"))
@@ -274,7 +281,7 @@ def read_keys(body: Mapping[str, Any]) -> Identity:
 def _no_kem() -> CryptographicError:
     return CryptographicError(
         "unfit-sealing-key",
-        "the keys of this party are of an earlier version: nothing can be sealed to them",
+        "the keys of this party are of an earlier version, and nothing can be sealed to them",
         "their holder must make new keys with: dpdpca owner rotate, or: dpdpca proxy rotate",
     )
 

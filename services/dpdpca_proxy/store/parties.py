@@ -18,7 +18,7 @@ class PartyRow:
     name: str
     ed25519: bytes
     kem: bytes | None
-    """To which others seal. None for a data user, and for an owner's key of an earlier version."""
+    """The key to which others seal messages. None for a data user, and for keys from an earlier version."""
     enrolled_at: datetime
     successor: PartyId | None = None
     """The same party under the key that replaced this one."""

@@ -44,7 +44,7 @@ parties = Table(
     Column("role", String(8), nullable=False),
     Column("name", String(200), nullable=False),  # the operator's name for it, from the invitation
     Column("ed25519", LargeBinary(32), nullable=False),
-    Column("kem", LargeBinary(KEM_KEY_BYTES)),  # none of a data user, or of a key of an earlier version
+    Column("kem", LargeBinary(KEM_KEY_BYTES)),  # NULL: a data user, or keys from an earlier version
     Column("enrolment", LargeBinary, nullable=False),  # the self-signed statement, or that of the rotation
     Column("enrolled_at", TimeColumn, nullable=False),
     CheckConstraint("role IN ('owner', 'user')", name="role_is_owner_or_user"),
@@ -185,7 +185,7 @@ data_keys = Table(
     "data_keys",
     metadata,
     Column("study", StudyColumn, ForeignKey("studies.study"), primary_key=True),
-    Column("sealed", LargeBinary, nullable=False),  # to the proxy's own key
+    Column("sealed", LargeBinary, nullable=False),  # to the proxy's own `kem`
 )
 
 release_chunks = Table(

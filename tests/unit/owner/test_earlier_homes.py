@@ -74,7 +74,7 @@ def earlier(tmp_path: Path, toy_key: SecretKey, draft: dict[str, Any]) -> Earlie
     for path in (home.path, *home.path.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)
     user, old_relay = (IdentityKey.from_pem(stored[f"{name}_pem"].encode()) for name in ("user", "proxy"))
-    # After an upgrade, owners and the proxy make new keys. A data user goes on with its own.
+    # After the upgrade, owners and the proxy make new keys. A data user keeps its key.
     told: list[Statement] = []
     owner = home.rotate(None, NOW, told.append)
     relay = successor("proxy", old_relay, told)
@@ -107,7 +107,7 @@ def test_what_was_spent_under_format_1_stays_spent(earlier: Earlier) -> None:
     ledger = desk.home.ledger.read()
     assert (len(ledger.entries), ledger.last.hex()) == (stored["entries"], stored["last"])
     assert earlier.spent == stored["spent_rho"]
-    # It had rotated its keys before, and did again after the upgrade.
+    # The owner rotated its keys once before the upgrade, and once after it.
     assert len(desk.owner.former) == 2
     first = IdentityKey.from_pem(stored["owner_pems"][0].encode())
     assert desk.owner.former[-1].public == first.public

@@ -25,6 +25,7 @@ from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.terms.parties import Participant, Party
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.kem import KemKey
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress
 
@@ -68,6 +69,17 @@ def test_a_manifest_for_another_proxy(make_scene: MakeScene) -> None:
         scene.address.proxy, ProxyCard("Relay", scene.address.proxy, other.public).sign(other)
     )
     refused(scene, AuthenticationError, "another key")
+
+
+def test_a_manifest_that_states_another_sealing_key_for_the_proxy(
+    make_scene: MakeScene, make_manifest: MakeManifest
+) -> None:
+    """The data user could open chunks that were sealed to a key of its own."""
+    scene, honest = make_scene(), make_manifest()
+    forged = replace(honest, proxy=replace(honest.proxy, kem=KemKey.generate().public))
+    scene.proxy.manifest = sign_manifest(forged, scene.parties.user)
+    scene.address = replace(scene.address, study=scene.proxy.study)
+    refused(scene, AuthenticationError, "names a different proxy")
 
 
 def test_a_known_data_user_with_another_key(make_scene: MakeScene, promise: Promise) -> None:

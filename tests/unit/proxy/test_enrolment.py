@@ -53,7 +53,7 @@ def test_an_invitation_expires_and_has_a_role(world: ProxyWorld) -> None:
 
 
 def test_a_key_of_format_1_enrols_a_data_user_and_no_owner(world: ProxyWorld) -> None:
-    """Nothing is sealed to a data user. An owner without a `kem` could not take part in any study."""
+    """Nothing is sealed to a data user, so it needs no `kem`. An owner without `kem` could join no study."""
     for role, status in (("owner", 422), ("user", 201)):
         key, token = IdentityKey.generate(has_kem=False), invite(world.proxy, role, "New").token
         terms = {"name": "New", "proxy": world.proxy_key.hex(), "role": role}

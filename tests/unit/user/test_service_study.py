@@ -61,7 +61,7 @@ def user(world: ProxyWorld, tmp_path: Path) -> Iterator[UserWorld]:
 
 
 def test_a_pin_of_an_earlier_version_leads_to_the_proxys_new_keys(user: UserWorld) -> None:
-    """It has an X25519 key, which is in no use any more. The next study names the `kem` of the rotation."""
+    """The pin has an X25519 key, which nothing uses any more. The next study names the proxy's new `kem`."""
     pins = user.home / "proxies.json"
     listed = json.loads(pins.read_bytes())
     del listed["proxies"][0]["kem"]

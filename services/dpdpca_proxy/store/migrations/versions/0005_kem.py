@@ -1,4 +1,4 @@
-"""The keys to which parties let others seal: ML-KEM-768 with X25519, in the place of X25519 alone.
+"""Each party's key `kem` (ML-KEM-768 with X25519), to which others seal messages, instead of an X25519 key.
 
 Revision ID: 0005
 Revises: 0004
@@ -14,6 +14,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # A key of before gets none: its owner makes new keys by a rotation. Its statement stays as it is.
+    # A party that enrolled earlier has no `kem` until it rotates its keys. Its X25519 key stays in its stored
+    # statement.
     op.drop_column("parties", "x25519")
     op.add_column("parties", sa.Column("kem", sa.LargeBinary(length=1216)))
