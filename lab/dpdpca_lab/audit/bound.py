@@ -20,10 +20,10 @@ _THRESHOLDS = 256
 
 @dataclass(frozen=True, slots=True)
 class EpsilonBound:
-    """The lower bound that one event gives.
+    """The lower bound on ε that one event proves.
 
     Attributes:
-        epsilon: the lower bound; 0 if the event shows nothing.
+        epsilon: the lower bound; 0 if the event proves nothing.
         event: the event, in words.
         runs: number of samples from each side on which it was counted.
         likelier, rarer: how often it happened on the side where it is more likely, and on the other side.
