@@ -71,7 +71,10 @@ def epsilon_bound(
 
 
 def largest_bound(runs: int, delta: float, alpha: float) -> float:
-    """The largest ε that `runs` samples of each side can show: for an event that always or never happens."""
+    """The largest ε that `runs` samples of each side can prove.
+
+    They prove it if an event happens in all samples of one side and in no sample of the other side.
+    """
     counted = runs - runs // 2
     return max(0.0, float(_bounds(np.array([counted]), np.array([0]), counted, delta, alpha)[0]))
 
