@@ -263,7 +263,7 @@ class FederatedPCA(NoisyPCA):
         return estimator
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Fetch the model. If a pipeline passes rows, only their columns are checked.
+        """Fetch the model. If a pipeline passes rows, they are checked, but they do not change the model.
 
         Raises:
             NotFoundError: the service has no model of this study, or does not have it yet.
