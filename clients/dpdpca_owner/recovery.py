@@ -190,7 +190,7 @@ def _may_be_newer(folder: StudyFolder, version: int) -> bool:
 
 
 def _charge(desk: Desk, folder: StudyFolder) -> tuple[Charge, str | None]:
-    """What a study cost, and if its ρ is not known, why: a line for a person."""
+    """What a study cost. If its ρ is not known, a line says to a person why; otherwise the line is None."""
     unread = _unread_charge(desk, folder)
     try:
         body = _signed_body(folder)

@@ -3,7 +3,7 @@ chunks.
 
 Encryption is randomised, so an interrupted share can only be resumed with the same ciphertexts. The
 ciphertexts stay here, unsealed, until the proxy's receipt is verified. Only the data user's key can decrypt
-them, and it is not on this machine.
+the ciphertexts, and the owner's machine does not have this key.
 """
 
 import shutil

@@ -1,8 +1,9 @@
 """An owner's share as it is sent: chunks, the signed statement that the share is complete, and receipts.
 
-Ciphertexts are sent in manifest order. Each has bits(n)/4 bytes, big-endian. A chunk has 1,024 ciphertexts;
-the last chunk may be shorter. A chunk of a share begins with a salt of 32 random bytes. A chunk of a release
-has no salt. A chunk's digest is the SHA-256 of its bytes before sealing.
+The ciphertexts are sent in the order that docs/spec.md, section 6, defines. Each has bits(n)/4 bytes,
+big-endian. A chunk has 1,024 ciphertexts; the last chunk may be shorter. A chunk of a share begins with a
+salt of 32 random bytes. A chunk of a release has no salt. A chunk's digest is the SHA-256 of its bytes before
+sealing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

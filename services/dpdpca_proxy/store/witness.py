@@ -1,8 +1,8 @@
 """The witness: the newest entry of the proxy's log, stored outside the database and its backups.
 
 The witness detects a database that was restored from an older backup. With an older database, the proxy could
-draw noise a second time, or use a withdrawn share again. The mark is written atomically and synced after each
-commit that must not be undone, before anyone learns of the commit.
+draw noise a second time, or use a withdrawn share again. The proxy writes the witness atomically and
+syncs it after each commit that must not be undone, before anyone learns of the commit.
 """
 
 import errno
