@@ -117,7 +117,7 @@ def test_no_byte_is_awaited_where_there_is_nothing_to_publish(world: ProxyWorld)
 def test_the_limit_is_that_of_the_study(world: ProxyWorld) -> None:
     study = released(world)
     limit = limit_of(study)
-    assert limit < 30_000
+    assert limit < 32_000
     assert answered(world, world.user, f"{study.path}/components", limit + 1) == "too-large"
 
 
