@@ -1,7 +1,7 @@
 """The proxy as one value: settings, keys, database, files, clock and randomness.
 
 Every operation of the proxy takes a `Proxy` as an argument. `open_proxy` sets the clock and the randomness
-for all of them. Whatever tests may change (a smaller key, another clock) is an argument of `open_proxy`,
+for all operations. Whatever tests may change (a smaller key, another clock) is an argument of `open_proxy`,
 never a setting.
 """
 

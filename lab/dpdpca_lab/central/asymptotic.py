@@ -145,7 +145,8 @@ def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: s
 def utility_curve(
     eigenvalues: Floats, k: int, n: int, targets: list[float], relation: str = "replace-one"
 ) -> list[dict[str, float | None]]:
-    """For each wanted σ, β and the errors in the limit; None if the target cannot be reached."""
+    """One row for each wanted σ: the β that gives this σ, and the errors in the limit. Members are None if no β
+    gives this σ."""
     spectrum = Spectrum.of(eigenvalues, k)
     theta = n / len(eigenvalues) ** 1.5
     rows: list[dict[str, float | None]] = []
