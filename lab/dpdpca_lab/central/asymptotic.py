@@ -145,8 +145,10 @@ def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: s
 def utility_curve(
     eigenvalues: Floats, k: int, n: int, targets: list[float], relation: str = "replace-one"
 ) -> list[dict[str, float | None]]:
-    """One row for each wanted σ: the β that gives this σ, and the errors in the limit. Members are None if no β
-    gives this σ."""
+    """One row for each wanted σ: the β that gives this σ, and the errors in the limit.
+
+    If no β gives a wanted σ, the other members of its row are None.
+    """
     spectrum = Spectrum.of(eigenvalues, k)
     theta = n / len(eigenvalues) ** 1.5
     rows: list[dict[str, float | None]] = []
