@@ -241,7 +241,7 @@ def open_proxy(
 def passphrase_of(settings: Settings) -> bytes | None:
     """The passphrase of the keys in the home.
 
-    The user is asked for it if the keys need one and the settings name no file.
+    If the keys need a passphrase and the settings name no file, the program asks for it at the terminal.
     """
     return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 
