@@ -7,8 +7,8 @@ to closed forms. The formulas for add-or-remove come from the authors' public fi
 again; the formulas for replace-one are ours.
 The limits of this calibration: it is asymptotic in p, it describes one data set and not the worst case, and
 it reads the exact eigenvalues. For p = 400, n = 16000 and β = 4, the standard deviation σ of the privacy loss
-is 0.93, but the pure ε of the worst case is 40. None of our sources contains the authors' own sampler.
-`draw_direction` therefore uses the exact sampler.
+is 0.93, but the pure ε of the worst case is 40. None of our sources contains the sampler with which the
+authors of this calibration drew directions. `draw_direction` therefore uses the exact sampler.
 """
 
 from dataclasses import dataclass
