@@ -50,7 +50,7 @@ _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
 
 @dataclass(frozen=True, slots=True)
 class ReceivedHead:
-    """The head of a request as it was received. Everything in the head is untrusted."""
+    """The head of a request as it was received. Everything in it is untrusted."""
 
     method: str
     raw_path: bytes
