@@ -50,7 +50,7 @@ _NONCE = re.compile(rf"[0-9a-f]{{{2 * NONCE_BYTES}}}")
 
 @dataclass(frozen=True, slots=True)
 class ReceivedHead:
-    """The head of a request as it was received. Everything in it is untrusted."""
+    """The head of a request as it was received. Everything in the head is untrusted."""
 
     method: str
     raw_path: bytes
@@ -79,7 +79,7 @@ class ReceivedHead:
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """A head with a verified signature. The request's body, if any, must still pass `check_body`."""
+    """The head of a request, with a verified signature. The body, if any, must still pass `check_body`."""
 
     party: PartyId
     nonce: str
