@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -320,11 +321,13 @@ def one_a_state(studies: Mapping[str, OpenStudy]) -> dict[str, OpenStudy]:
     return {name: studies[name] for name in (*names, "cancelled after closing", "failed after closing")}
 
 
-def noticed(studies: Mapping[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]]) -> str:
-    """Tries all changes to all studies; how many, by state."""
+def noticed(
+    studies: Mapping[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]], stride: int = 1
+) -> str:
+    """Tries all changes, or each `stride`-th one, to all studies; how many, by state."""
     tried: Counter[str] = Counter()
     for name, study in studies.items():
-        for what, change in changes(study):
+        for what, change in islice(changes(study), None, None, stride):
             assert audited(study, change), f"{name}: {what}"
             tried[load(study).state] += 1
     assert set(tried) == set(StudyState)
@@ -336,11 +339,15 @@ def test_every_study_passes_its_audit(studies: dict[str, OpenStudy]) -> None:
         assert audited(study, lambda _: None) is None, name
 
 
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("changes", [gone_and_doubled, altered, signed_by_the_proxy])
 def test_what_is_gone_doubled_altered_or_added_is_noticed_in_every_state(
-    studies: dict[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]], promise: Promise
+    studies: dict[str, OpenStudy],
+    changes: Callable[[OpenStudy], Iterator[Change]],
+    stride: int,
+    promise: Promise,
 ) -> None:
-    counted = noticed(one_a_state(studies) if changes is altered else studies, changes)
+    counted = noticed(one_a_state(studies) if changes is altered else studies, changes, stride)
     promise(
         "P17", counted=f"rows and events {changes.__name__} ({counted})", result="all noticed by an audit"
     )
