@@ -94,7 +94,7 @@ SECRETS = {
     "dpdpca_protocol/privacy/gaussian_draws.py _happens": "test_our_sampler_uses_its_source",
     "dpdpca_protocol/privacy/gaussian_draws.py _is_below": "test_our_sampler_uses_its_source",
     # salts of chunks, and the key of the marks of copies
-    "dpdpca_protocol/messages/share.py draw_salt": "test_salts_differ",
+    "dpdpca_protocol/wire/salts.py draw_salt": "test_salts_differ",
     "dpdpca_proxy/worker.py multiply_chunks": "test_salts_differ",
     "dpdpca_proxy/shares.py digest(data_key)": "proxy/test_shares.py::"
     "test_the_mark_of_a_chunk_depends_on_the_ciphertexts_and_on_the_studys_key",

@@ -27,7 +27,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.pairing import KeyStream, shuffled
 from dpdpca_protocol.reference import Released, run_study
-from dpdpca_protocol.release.ciphers import UNENCRYPTED, Cipher, Paillier, Pads
+from dpdpca_protocol.release.ciphers import UNENCRYPTED, Cipher, Pads, Paillier
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.study import ReleaseKind
