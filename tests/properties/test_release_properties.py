@@ -17,7 +17,7 @@ from dpdpca_protocol.release.release import (
     open_masked_release,
     triangle_index,
 )
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 BOUND = 40
 MASK_BITS = 70
@@ -60,7 +60,7 @@ def test_joint_release_is_the_pooled_moments_plus_the_noise(
     toy_key: SecretKey, data: st.DataObject, cohort: tuple[int, list[Records]]
 ) -> None:
     d, owners = cohort
-    suite = PaillierSuite(toy_key.public, data.draw(st.integers(24, 200), label="slot width"))
+    suite = PaillierVectors(toy_key.public, data.draw(st.integers(24, 200), label="slot width"))
     shares = []
     for records in owners:
         n, v, r = moments(d, records)
@@ -116,7 +116,7 @@ def test_noise_that_owners_bring_adds_up_and_leaves_the_count_exact(
 ) -> None:
     """Whatever owners add to v and R before they encrypt, the aggregate is the pooled sums plus all of it."""
     d, owners = cohort
-    suite = PaillierSuite(toy_key.public, data.draw(st.integers(30, 200), label="slot width"))
+    suite = PaillierVectors(toy_key.public, data.draw(st.integers(30, 200), label="slot width"))
     size = d + d * (d + 1) // 2
     parts = st.lists(st.integers(-99999, 99999), min_size=size, max_size=size)
     shares, total = [], [0] * size

@@ -1,20 +1,27 @@
-"""The ciphers of the reference run: Paillier, or no encryption at all.
+"""The ciphers of the reference run: Paillier, pads, or no encryption at all.
 
-`dpdpca_protocol.reference` gives the same integers with both ciphers, because decryption is exact. The roles
-use faster code: combs and workers for encryption, `release.masked` for the masked release.
+`dpdpca_protocol.reference` gives the same integers with every cipher, because decryption is exact. The roles
+use faster code: combs and workers for encryption, `release.masked` for the masked release, arrays for pads.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gmpy2 import mpz
 
+from dpdpca_protocol.pads.chunks import chunk_count, chunk_range
+from dpdpca_protocol.pads.keys import KEY_BYTES
+from dpdpca_protocol.pads.streams import chunk_pads
 from dpdpca_protocol.paillier.cipher import add, add_plain, raw_encrypt, rerandomize, scale
 from dpdpca_protocol.paillier.keys import SecretKey, random_unit
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release.release import answer_count, check_count
 
 Ciphertext = TypeVar("Ciphertext")
+Hidden = TypeVar("Hidden")
+
+_WORD = 1 << 64
 
 
 class Cipher(Protocol[Ciphertext]):
@@ -43,6 +50,22 @@ class Cipher(Protocol[Ciphertext]):
 
     def decrypt(self, ciphertext: Ciphertext) -> int:
         """The plaintext."""
+
+
+class VectorCipher(Protocol[Hidden]):
+    """Hides lists of integers whose sums one party can open."""
+
+    def encrypt(self, values: Sequence[int]) -> Hidden:
+        """The hidden values of one owner."""
+
+    def add(self, left: Hidden, right: Hidden) -> Hidden:
+        """The hidden sums, position by position."""
+
+    def add_plain(self, hidden: Hidden, values: Sequence[int]) -> Hidden:
+        """The hidden sums with known values."""
+
+    def decrypt(self, hidden: Hidden) -> list[int]:
+        """The sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +131,57 @@ class _Unencrypted:
 
     def decrypt(self, ciphertext: int) -> int:
         return ciphertext
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Padded:
+    """Values with their pads, and the keys of all these pads. Its repr shows nothing.
+
+    The proxy has the padded values. The keys go from owner to data user, sealed.
+    """
+
+    words: tuple[int, ...]
+    keys: tuple[bytes, ...]
+
+    def __repr__(self) -> str:
+        return "Padded(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class Pads:
+    """Each value with a pad that is added to it modulo 2⁶⁴. Only flat releases can use pads.
+
+    Args:
+        randomness: for the key of each owner.
+    """
+
+    randomness: Randomness
+
+    def encrypt(self, values: Sequence[int]) -> Padded:
+        key = self.randomness.bytes(KEY_BYTES)
+        pads = _pads(key, len(values))
+        return Padded(tuple((x + pad) % _WORD for x, pad in zip(values, pads, strict=True)), (key,))
+
+    def add(self, left: Padded, right: Padded) -> Padded:
+        return Padded(_sums(left.words, right.words), left.keys + right.keys)
+
+    def add_plain(self, hidden: Padded, values: Sequence[int]) -> Padded:
+        return Padded(_sums(hidden.words, values), hidden.keys)
+
+    def decrypt(self, hidden: Padded) -> list[int]:
+        words = list(hidden.words)
+        for key in hidden.keys:
+            words = [(x - pad) % _WORD for x, pad in zip(words, _pads(key, len(words)), strict=True)]
+        return [word - _WORD if word >= _WORD // 2 else word for word in words]
+
+
+def _sums(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
+    return tuple((x + y) % _WORD for x, y in zip(left, right, strict=True))
+
+
+def _pads(key: bytes, count: int) -> Iterator[int]:
+    for index in range(chunk_count(count)):
+        yield from chunk_pads(key, index, len(chunk_range(count, index))).tolist()
 
 
 UNENCRYPTED: Cipher[int] = _Unencrypted()

@@ -18,7 +18,7 @@ from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.cipher import decrypt_many, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def draw_mask(d: int, mask_bits: int, randomness: Randomness) -> list[int]:
 
 
 def open_flat_release(
-    suite: PaillierSuite,
+    suite: PaillierVectors,
     secret: SecretKey,
     ciphertexts: Sequence[mpz],
     blocks: Sequence[Block],

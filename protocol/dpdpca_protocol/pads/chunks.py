@@ -1,0 +1,143 @@
+"""Chunks of padded values: how they are cut, encoded, made, checked, added up and opened.
+
+The values of a share or release are one list. Each chunk has `CHUNK_VALUES` of them, and the last chunk has
+the rest. A value has 8 bytes, little-endian. A chunk of a share begins with a salt; a chunk of a release has
+none. All arithmetic is exact, modulo 2⁶⁴.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import MessageError, UsageError
+from dpdpca_protocol.pads.keys import ShareKeys
+from dpdpca_protocol.pads.streams import CHUNK_VALUES, VALUE_BYTES, Words, chunk_pads, chunk_salt
+
+Integers = NDArray[np.int64]
+
+MAGNITUDE_LIMIT = 1 << 62
+"""Values, and sums of a cohort with their noise, are below this in absolute value."""
+
+
+def chunk_count(value_count: int) -> int:
+    """The number of chunks of a list of values."""
+    return -(-value_count // CHUNK_VALUES)
+
+
+def chunk_range(value_count: int, index: int) -> range:
+    """The positions of the values in chunk `index`.
+
+    Raises:
+        MessageError: no chunk has this index.
+    """
+    chunks = chunk_count(value_count)
+    if not 0 <= index < chunks:
+        raise MessageError(
+            "malformed", f"there is no chunk {index}: chunks are numbered from 0 to {chunks - 1}"
+        )
+    return range(index * CHUNK_VALUES, min((index + 1) * CHUNK_VALUES, value_count))
+
+
+def check_chunk(untrusted: bytes, value_count: int, index: int, salt_bytes: int = 0) -> None:
+    """Raises MessageError unless the chunk has its length. Every 8 bytes are a valid value.
+
+    Args:
+        untrusted: a chunk.
+        value_count: the number of values in the whole share or release.
+        index: the position of the chunk.
+        salt_bytes: the length of its salt.
+    """
+    expected = salt_bytes + VALUE_BYTES * len(chunk_range(value_count, index))
+    if len(untrusted) != expected:
+        raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
+
+
+def share_chunk(keys: ShareKeys, index: int, values: Integers) -> bytes:
+    """Chunk `index` of a share: its salt, then each value plus its pad.
+
+    The same keys and values always give the same bytes. Never use the same keys for other values.
+
+    Args:
+        keys: of this version of the share.
+        index: the position of the chunk.
+        values: (n,) int64, each below 2⁶² in absolute value.
+
+    Raises:
+        UsageError: a value is too large.
+    """
+    check_magnitudes(values)
+    return chunk_salt(keys.salt, index) + encode(chunk_pads(keys.pad, index, len(values)) + as_words(values))
+
+
+def encode(words: Words) -> bytes:
+    """The values of a chunk as they are sent, without a salt."""
+    return words.astype("<u8", copy=False).tobytes()
+
+
+def decode(content: bytes | memoryview) -> Words:
+    """The values of a chunk that was checked before, without its salt."""
+    return np.frombuffer(content, dtype="<u8")
+
+
+def add_up(shares: Iterable[Words]) -> Words:
+    """The sums over all owners, position by position.
+
+    Args:
+        shares: the same chunk of each owner. Each is read once, and only one is in memory at a time.
+
+    Raises:
+        UsageError: there is no share, or shares have different lengths.
+    """
+    total: Words | None = None
+    for words in shares:
+        if total is None:
+            total = words.copy()
+        elif len(words) != len(total):
+            raise UsageError("wrong-shape", f"a share has {len(words)} values, but another has {len(total)}")
+        else:
+            total += words
+    if total is None:
+        raise UsageError("wrong-shape", "there is no share to add up")
+    return total
+
+
+def add_known(words: Words, values: Integers) -> Words:
+    """Padded values plus known values, such as the noise of the proxy.
+
+    Raises:
+        UsageError: the lengths differ.
+    """
+    if len(words) != len(values):
+        raise UsageError("wrong-length", f"got {len(values)} values instead of {len(words)}")
+    return words + as_words(values)
+
+
+def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int) -> Integers:
+    """The sums in chunk `index` of a release, as signed integers.
+
+    Args:
+        words: the padded sums.
+        pad_keys: the pad keys of the whole cohort, each once.
+        index: the position of the chunk.
+
+    Returns:
+        (n,) int64. It equals the sum of the values modulo 2⁶⁴, whatever anybody else did.
+    """
+    opened = words.astype(np.uint64)
+    for pad_key in pad_keys:
+        opened -= chunk_pads(pad_key, index, len(opened))
+    return opened.view(np.int64)
+
+
+def as_words(values: Integers) -> Words:
+    """Signed integers modulo 2⁶⁴."""
+    if values.dtype != np.int64:
+        raise UsageError("bad-argument", f"values must be int64, not {values.dtype}")
+    return values.view(np.uint64)
+
+
+def check_magnitudes(values: Integers) -> None:
+    """Raises UsageError if a value reaches 2⁶² in absolute value."""
+    if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
+        raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")

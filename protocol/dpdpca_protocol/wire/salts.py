@@ -1,0 +1,23 @@
+"""Salts of chunks: random bytes at the beginning of a share's chunk, which its digest covers.
+
+Only the owner and the proxy ever know a salt. Without it, the public digest would tell whoever has the
+release and the other shares whether a guess of the noise is right.
+"""
+
+from dpdpca_protocol.randomness import Randomness
+
+SALT_BYTES = 32
+
+
+def salted_chunk(encoded: bytes, randomness: Randomness) -> bytes:
+    """A chunk of a share: a salt of its own, then its content."""
+    return draw_salt(randomness) + encoded
+
+
+def draw_salt(randomness: Randomness) -> bytes:
+    return randomness.bytes(SALT_BYTES)
+
+
+def unsalted(chunk: bytes) -> bytes:
+    """The content of a share's chunk."""
+    return chunk[SALT_BYTES:]
