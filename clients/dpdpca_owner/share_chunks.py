@@ -145,13 +145,13 @@ def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums) -> Iter
     """Packs rows one at a time: a whole matrix of Python integers would take ten times the memory."""
     figures = signed.manifest.figures
     if figures.blocks:
-        suite = PaillierVectors(signed.public_key, figures.slot_bits)
+        vectors = PaillierVectors(signed.public_key, figures.slot_bits)
         values = sums.stream()
         if figures.noise_by is NoiseBy.OWNERS:
             # Each run draws new noise. A chunk on the disk keeps the noise that it was made with. A chunk
             # that is not on the disk was never sent under this version. So no value is sent with two draws.
             values = map(add, values, figures.own_noise())
-        return suite.plaintexts(values, figures.value_count)
+        return vectors.plaintexts(values, figures.value_count)
     assert isinstance(sums, SecondMoments)
     layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
     return layout.pack_share(sums.count, sums.sum.tolist(), sums.second_moment)  # type: ignore[arg-type]  # rows of an array are sequences of integers

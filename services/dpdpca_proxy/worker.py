@@ -132,8 +132,8 @@ def make_release(
             # nothing about the data.
             released: Iterable[mpz] = aggregate
         elif not figures.rules.is_masked:
-            suite = PaillierVectors(files.public, figures.slot_bits)
-            released = suite.add_plain_stream(aggregate, _integers(noise), len(noise))
+            vectors = PaillierVectors(files.public, figures.slot_bits)
+            released = vectors.add_plain_stream(aggregate, _integers(noise), len(noise))
         else:
             assert records is not None
             mask = json.loads(mask_line)

@@ -146,9 +146,9 @@ def open_pre_study(
 
 def _open_blocks(key: SecretKey, figures: Figures, chunks: list[bytes]) -> dict[BlockName, list[int]]:
     ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
-    suite = PaillierVectors(key.public, figures.slot_bits)
+    vectors = PaillierVectors(key.public, figures.slot_bits)
     with WorkerThreads(core_count()) as threads:
-        return open_flat_release(suite, key, ciphertexts, figures.blocks, threads)
+        return open_flat_release(vectors, key, ciphertexts, figures.blocks, threads)
 
 
 def _check_records(manifest: Manifest, records: int) -> None:

@@ -42,13 +42,13 @@ def counted(study: OpenStudy) -> int:
     said = ReleaseStatement.parse(
         verify_statement("release", client.release(study.study).release, world.proxy_key)
     )
-    suite = PaillierVectors(world.secret.public, study.manifest.figures.slot_bits)
+    vectors = PaillierVectors(world.secret.public, study.manifest.figures.slot_bits)
     ciphertexts = [
         c
         for k in range(len(said.chunk_digests))
         for c in decode_chunk(client.release_chunk(study.study, k, 2_000_000), world.secret.public)
     ]
-    return suite.decrypt_vector(world.secret, ciphertexts, 1 + study.d + study.d * (study.d + 1) // 2)[0]
+    return vectors.decrypt_vector(world.secret, ciphertexts, 1 + study.d + study.d * (study.d + 1) // 2)[0]
 
 
 def failure(study: OpenStudy) -> str | None:

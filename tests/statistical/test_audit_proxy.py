@@ -71,8 +71,8 @@ class MaskedThroughTheProxy(MaskedRelease):
         self.proxy = proxy
 
     def play(self, totals: Totals, runs: int) -> Views:
-        suite = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
-        encryptor = Encryptor(suite.public, self.layout.ciphertext_count)
+        vectors = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
+        encryptor = Encryptor(vectors.public, self.layout.ciphertext_count)
         share = list(self.layout.pack_share(totals.count, totals.sum, totals.second_moment))
         product = self.proxy.store(encryptor.encrypt_many(share))
         values, veiled = [], []
@@ -97,13 +97,13 @@ class JointThroughTheProxy(JointRelease):
         self.proxy = proxy
 
     def play(self, totals: Totals, runs: int) -> Views:
-        suite = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
+        vectors = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
         plain = [totals.count, *self.truth(totals)]
-        product = self.proxy.store(encrypted(suite, plain))
+        product = self.proxy.store(encrypted(vectors, plain))
         values = []
         for _ in range(runs):
             packed = self.proxy.release(self.figures, None, product)
-            count, *seen = suite.layout(len(plain)).unpack_all(packed)
+            count, *seen = vectors.layout(len(plain)).unpack_all(packed)
             assert count == totals.count
             values.append(seen)
         return Views(integers(values), np.empty((runs, 0), dtype=object))

@@ -13,8 +13,8 @@ NAMES = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 
 def open_joint_release(
-    suite: PaillierVectors, secret: SecretKey, ciphertexts: Sequence[mpz], d: int, max_records: int
+    vectors: PaillierVectors, secret: SecretKey, ciphertexts: Sequence[mpz], d: int, max_records: int
 ) -> NoisyScatter:
     """The noisy scatter of a joint release."""
     blocks = [Block(name, block_length(name, d), max_records, 0) for name in NAMES]
-    return flat_scatter(open_flat_release(suite, secret, ciphertexts, blocks), d)
+    return flat_scatter(open_flat_release(vectors, secret, ciphertexts, blocks), d)

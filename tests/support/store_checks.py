@@ -132,8 +132,8 @@ def check_opened(
     world, figures, public = study.world, study.manifest.figures, study.world.secret.public
     ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, public)]
     if study.manifest.release == ReleaseKind.JOINT:
-        suite = PaillierVectors(public, figures.slot_bits)
-        opened = suite.decrypt_vector(world.secret, ciphertexts, len(total.flat))
+        vectors = PaillierVectors(public, figures.slot_bits)
+        opened = vectors.decrypt_vector(world.secret, ciphertexts, len(total.flat))
         assert [x - g for x, g in zip(opened, noise, strict=True)] == total.flat
         return
     d = study.d

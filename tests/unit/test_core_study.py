@@ -112,14 +112,14 @@ def test_what_roles_stream_is_what_the_reference_releases(
         with ThreadPoolExecutor(2) as threads:
             opened = open_masked_release(toy_key, layout, released, count, threads)
     else:
-        suite = PaillierVectors(public, figures.slot_bits)
+        vectors = PaillierVectors(public, figures.slot_bits)
         if figures.noise_by is NoiseBy.PROXY:
             drawn = iter(figures.mechanism.draw(1, STEPS))
-            released = list(suite.add_plain_stream(iter(aggregate), drawn, figures.value_count))
+            released = list(vectors.add_plain_stream(iter(aggregate), drawn, figures.value_count))
         else:
             released = aggregate
         with ThreadPoolExecutor(2) as threads:
-            opened = open_flat_release(suite, toy_key, released, figures.blocks, threads)
+            opened = open_flat_release(vectors, toy_key, released, figures.blocks, threads)
         if manifest.release is not ReleaseKind.PRE_STUDY:
             opened = flat_scatter(opened, figures.encoded_features)
 

@@ -321,8 +321,8 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
     def run() -> None:
         with WorkerThreads(size.workers) as threads:
             if size.release is ReleaseKind.JOINT:
-                suite = PaillierVectors(public, figures.slot_bits)
-                open_flat_release(suite, secret, ciphertexts, figures.blocks, threads)
+                vectors = PaillierVectors(public, figures.slot_bits)
+                open_flat_release(vectors, secret, ciphertexts, figures.blocks, threads)
             else:
                 open_masked_release(secret, layout, ciphertexts, RECORDS, threads)
 

@@ -24,8 +24,8 @@ def make_chunks(study: BareStudy, sums: Sums) -> list[bytes]:
     d, encryptor = figures.encoded_features, Encryptor(public, figures.ciphertext_count)
     if study.manifest.release == "joint":
         upper = [sums.second_moment[i][j] for i in range(d) for j in range(i, d)]
-        suite = PaillierVectors(public, figures.slot_bits)
-        ciphertexts = encrypted(suite, [sums.count, *sums.sum, *upper], encryptor)
+        vectors = PaillierVectors(public, figures.slot_bits)
+        ciphertexts = encrypted(vectors, [sums.count, *sums.sum, *upper], encryptor)
     else:
         layout = BlockLayout(d, figures.slot_bits, figures.slots)
         plains = layout.pack_share(sums.count, sums.sum, sums.second_moment)

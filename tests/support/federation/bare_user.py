@@ -173,8 +173,8 @@ class BareStudy:
         """The decrypted release."""
         ciphertexts, figures = self.released_ciphertexts(), self.manifest.figures
         if self.manifest.release != "masked":
-            suite = PaillierVectors(self.secret.public, figures.slot_bits)
-            released = open_flat_release(suite, self.secret, ciphertexts, figures.blocks)
+            vectors = PaillierVectors(self.secret.public, figures.slot_bits)
+            released = open_flat_release(vectors, self.secret, ciphertexts, figures.blocks)
             return flat_scatter(released, figures.encoded_features)
         layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
         said = json.loads(self.user.client.release(self.id).release)["body"]

@@ -196,8 +196,8 @@ class Recorder:
             for _, chunk in sorted(self.chunks.items())
             for c in decode_chunk(unsalted(chunk), secret.public)
         ]
-        suite = PaillierVectors(secret.public, figures.slot_bits)
-        return suite.decrypt_vector(secret, ciphertexts, figures.value_count)
+        vectors = PaillierVectors(secret.public, figures.slot_bits)
+        return vectors.decrypt_vector(secret, ciphertexts, figures.value_count)
 
 
 @pytest.fixture

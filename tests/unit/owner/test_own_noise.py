@@ -32,8 +32,8 @@ def noise_of(scene: Scene) -> list[int]:
         for _, chunk in sorted(scene.proxy.chunks.items())
         for c in decode_chunk(unsalted(chunk), secret.public)
     ]
-    suite = PaillierVectors(secret.public, figures.slot_bits)
-    seen = suite.decrypt_vector(secret, ciphertexts, figures.value_count)
+    vectors = PaillierVectors(secret.public, figures.slot_bits)
+    seen = vectors.decrypt_vector(secret, ciphertexts, figures.value_count)
     return [a - b for a, b in zip(seen, prepared.contribution.sums.stream(), strict=True)]
 
 

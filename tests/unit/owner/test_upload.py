@@ -89,10 +89,10 @@ def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: MakeScene)
     public: PublicKey = scene.parties.secret.public
     chunks = [unsalted(chunk) for _, chunk in sorted(scene.proxy.chunks.items())]
     ciphertexts = [c for chunk in chunks for c in decode_chunk(chunk, public)]
-    suite = PaillierVectors(public, figures.slot_bits)
-    opened = suite.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
+    vectors = PaillierVectors(public, figures.slot_bits)
+    opened = vectors.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
     assert opened == list(prepared.contribution.sums.stream())
-    assert open_joint_release(suite, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
+    assert open_joint_release(vectors, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
 
 
 def test_every_chunk_has_a_salt_of_its_own_and_a_new_version_has_others(scene: Scene) -> None:

@@ -56,8 +56,8 @@ def released(study: OpenStudy) -> NoisyScatter:
     figures = study.manifest.figures
     wait_for(lambda: not sealed(study, ""))  # the release is told a moment before the files go
     if study.manifest.release == "joint":
-        suite = PaillierVectors(world.secret.public, figures.slot_bits)
-        return open_joint_release(suite, world.secret, ciphertexts, study.d, 5000)
+        vectors = PaillierVectors(world.secret.public, figures.slot_bits)
+        return open_joint_release(vectors, world.secret, ciphertexts, study.d, 5000)
     layout = BlockLayout(study.d, figures.slot_bits, figures.slots)
     return open_masked_release(world.secret, layout, ciphertexts, 15)
 

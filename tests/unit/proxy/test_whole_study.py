@@ -39,8 +39,8 @@ def opened(study: OpenStudy) -> tuple[NoisyScatter, ReleaseStatement]:
         ciphertexts += decode_chunk(chunk, world.secret.public)
     figures = study.manifest.figures
     if study.manifest.release == "joint":
-        suite = PaillierVectors(world.secret.public, figures.slot_bits)
-        return open_joint_release(suite, world.secret, ciphertexts, study.d, 5000), said
+        vectors = PaillierVectors(world.secret.public, figures.slot_bits)
+        return open_joint_release(vectors, world.secret, ciphertexts, study.d, 5000), said
     assert said.records is not None
     layout = BlockLayout(study.d, figures.slot_bits, figures.slots)
     return open_masked_release(world.secret, layout, ciphertexts, said.records), said

@@ -30,9 +30,9 @@ def released(manifest: Manifest, key: SecretKey) -> list[bytes]:
         upper = [centred[i][j] for i in range(3) for j in range(i, 3)]
         plains = list(layout.pack_share(0, [0, 0, 0], symmetric_rows(3, upper)))[1:]
         return list(encode_chunks(Encryptor(public, 8).encrypt_many(plains), public))
-    suite = PaillierVectors(public, figures.slot_bits)
+    vectors = PaillierVectors(public, figures.slot_bits)
     values = [N, *SUMS] if figures.blocks[-1].name == "sum" else [N, *SUMS, *UPPER]
-    return list(encode_chunks(encrypted(suite, values), public))
+    return list(encode_chunks(encrypted(vectors, values), public))
 
 
 @pytest.mark.parametrize("release", ["joint", "masked", "pre-study"])

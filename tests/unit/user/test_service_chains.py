@@ -90,8 +90,8 @@ class ChainWorld(UserWorld):
         for seed, owner in enumerate(self.world.owners):
             figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
             values = owner_sums(figures, RecordEncoder(signed.manifest).encode(records(seed)).z)
-            suite = PaillierVectors(public, figures.slot_bits)
-            ciphertexts = encrypted(suite, values)
+            vectors = PaillierVectors(public, figures.slot_bits)
+            ciphertexts = encrypted(vectors, values)
             chunks = [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
             study.upload(owner, chunks)
             digests = tuple(Digest.of(chunk) for chunk in chunks)
