@@ -1,5 +1,5 @@
-"""One-time pads for sums: every value is hidden by a pad that is added to it modulo 2⁶⁴.
+"""Sums of hidden values: each value has a pad added to it, modulo 2⁶⁴.
 
-The data user has the pads of all owners as short keys, and the proxy has the padded values. Each alone learns
-nothing about a share. This package depends only on errors, randomness, identifiers and sealing.
+A short key gives all pads of one owner. Whoever has only such keys, or only the padded values, learns nothing
+about the values. This package depends only on errors, randomness, identifiers and sealing.
 """

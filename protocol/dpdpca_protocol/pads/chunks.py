@@ -5,7 +5,8 @@ the rest. A value has 8 bytes, little-endian. A chunk of a share begins with a s
 none. All arithmetic is exact, modulo 2⁶⁴.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from operator import index as exact
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from dpdpca_protocol.pads.streams import CHUNK_VALUES, VALUE_BYTES, Words, chunk
 Integers = NDArray[np.int64]
 
 MAGNITUDE_LIMIT = 1 << 62
-"""Values, and sums of a cohort with their noise, are below this in absolute value."""
+"""Each value of a share is below this in absolute value."""
 
 
 def chunk_count(value_count: int) -> int:
@@ -56,7 +57,7 @@ def check_chunk(untrusted: bytes, value_count: int, index: int, salt_bytes: int 
 def share_chunk(keys: ShareKeys, index: int, values: Integers) -> bytes:
     """Chunk `index` of a share: its salt, then each value plus its pad.
 
-    The same keys and values always give the same bytes. Never use the same keys for other values.
+    The same keys and values always give the same bytes. Use keys for one list of values only.
 
     Args:
         keys: of this version of the share.
@@ -66,8 +67,26 @@ def share_chunk(keys: ShareKeys, index: int, values: Integers) -> bytes:
     Raises:
         UsageError: a value is too large.
     """
-    check_magnitudes(values)
-    return chunk_salt(keys.salt, index) + encode(chunk_pads(keys.pad, index, len(values)) + as_words(values))
+    return chunk_salt(keys.salt, index) + encode(add_pads(keys.pad, index, values))
+
+
+def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
+    """The values of chunk `index`, each with its pad.
+
+    Use a key and an index for one list of values only. Whoever has two lists with the same pads sees the
+    exact differences of their values.
+
+    Args:
+        pad_key: 32 bytes.
+        index: the position of the chunk.
+        values: (n,) int64, each below 2⁶² in absolute value.
+
+    Raises:
+        UsageError: a value is too large.
+    """
+    if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
+        raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
+    return chunk_pads(pad_key, index, len(values)) + _as_words(values)
 
 
 def encode(words: Words) -> bytes:
@@ -110,7 +129,7 @@ def add_known(words: Words, values: Integers) -> Words:
     """
     if len(words) != len(values):
         raise UsageError("wrong-length", f"got {len(values)} values instead of {len(words)}")
-    return words + as_words(values)
+    return words + _as_words(values)
 
 
 def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int) -> Integers:
@@ -122,7 +141,7 @@ def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int) -> Integers:
         index: the position of the chunk.
 
     Returns:
-        (n,) int64. It equals the sum of the values modulo 2⁶⁴, whatever anybody else did.
+        (n,) int64: the padded sums without the pads, modulo 2⁶⁴.
     """
     opened = words.astype(np.uint64)
     for pad_key in pad_keys:
@@ -130,14 +149,16 @@ def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int) -> Integers:
     return opened.view(np.int64)
 
 
-def as_words(values: Integers) -> Words:
+def integers(values: Sequence[int]) -> Integers:
+    """Values as an array. Raises UsageError for a value beyond 64 bits."""
+    try:
+        return np.fromiter(map(exact, values), dtype=np.int64, count=len(values))
+    except OverflowError as error:
+        raise UsageError("bad-argument", "a value does not fit into 64 bits") from error
+
+
+def _as_words(values: Integers) -> Words:
     """Signed integers modulo 2⁶⁴."""
     if values.dtype != np.int64:
         raise UsageError("bad-argument", f"values must be int64, not {values.dtype}")
     return values.view(np.uint64)
-
-
-def check_magnitudes(values: Integers) -> None:
-    """Raises UsageError if a value reaches 2⁶² in absolute value."""
-    if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
-        raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")

@@ -7,11 +7,11 @@ from typing import Self
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.pads.streams import KEY_BYTES
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, open_sealed, seal
 
-KEY_BYTES = 32
 SEALED_KEY_BYTES = KEY_BYTES + SEALING_OVERHEAD_BYTES
 """The length of a sealed pad key, the member `pad` of a share statement."""
 

@@ -14,6 +14,7 @@ from dpdpca_protocol.errors import UsageError
 Words = NDArray[np.uint64]
 """Integers modulo 2⁶⁴. Numpy adds and subtracts them exactly, without floating point."""
 
+KEY_BYTES = 32
 CHUNK_VALUES = 98_304
 """The values of a full chunk. Their pads take 12,288 ChaCha20 blocks, so the block counter never wraps."""
 VALUE_BYTES = 8

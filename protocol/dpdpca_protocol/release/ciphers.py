@@ -1,18 +1,26 @@
 """The ciphers of the reference run: Paillier, pads, or no encryption at all.
 
 `dpdpca_protocol.reference` gives the same integers with every cipher, because decryption is exact. The roles
-use faster code: combs and workers for encryption, `release.masked` for the masked release, arrays for pads.
+use faster code: combs and workers for encryption, `release.masked` for the masked release.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.pads.chunks import chunk_count, chunk_range
-from dpdpca_protocol.pads.keys import KEY_BYTES
-from dpdpca_protocol.pads.streams import chunk_pads
+from dpdpca_protocol.pads.chunks import (
+    Integers,
+    add_known,
+    add_pads,
+    add_up,
+    chunk_count,
+    chunk_range,
+    integers,
+    open_chunk,
+)
+from dpdpca_protocol.pads.streams import KEY_BYTES, Words
 from dpdpca_protocol.paillier.cipher import add, add_plain, raw_encrypt, rerandomize, scale
 from dpdpca_protocol.paillier.keys import SecretKey, random_unit
 from dpdpca_protocol.randomness import Randomness
@@ -20,8 +28,6 @@ from dpdpca_protocol.release.release import answer_count, check_count
 
 Ciphertext = TypeVar("Ciphertext")
 Hidden = TypeVar("Hidden")
-
-_WORD = 1 << 64
 
 
 class Cipher(Protocol[Ciphertext]):
@@ -133,14 +139,11 @@ class _Unencrypted:
         return ciphertext
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Padded:
-    """Values with their pads, and the keys of all these pads. Its repr shows nothing.
+    """Values with their pads, in chunks, and the keys of all these pads. Its repr shows nothing."""
 
-    The proxy has the padded values. The keys go from owner to data user, sealed.
-    """
-
-    words: tuple[int, ...]
+    chunks: tuple[Words, ...]
     keys: tuple[bytes, ...]
 
     def __repr__(self) -> str:
@@ -149,7 +152,7 @@ class Padded:
 
 @dataclass(frozen=True, slots=True)
 class Pads:
-    """Each value with a pad that is added to it modulo 2⁶⁴. Only flat releases can use pads.
+    """Adds a pad to each value, modulo 2⁶⁴. This works for flat releases only.
 
     Args:
         randomness: for the key of each owner.
@@ -159,29 +162,26 @@ class Pads:
 
     def encrypt(self, values: Sequence[int]) -> Padded:
         key = self.randomness.bytes(KEY_BYTES)
-        pads = _pads(key, len(values))
-        return Padded(tuple((x + pad) % _WORD for x, pad in zip(values, pads, strict=True)), (key,))
+        return Padded(tuple(add_pads(key, index, part) for index, part in enumerate(_cut(values))), (key,))
 
     def add(self, left: Padded, right: Padded) -> Padded:
-        return Padded(_sums(left.words, right.words), left.keys + right.keys)
+        pairs = zip(left.chunks, right.chunks, strict=True)
+        return Padded(tuple(map(add_up, pairs)), left.keys + right.keys)
 
     def add_plain(self, hidden: Padded, values: Sequence[int]) -> Padded:
-        return Padded(_sums(hidden.words, values), hidden.keys)
+        pairs = zip(hidden.chunks, _cut(values), strict=True)
+        return Padded(tuple(add_known(words, part) for words, part in pairs), hidden.keys)
 
     def decrypt(self, hidden: Padded) -> list[int]:
-        words = list(hidden.words)
-        for key in hidden.keys:
-            words = [(x - pad) % _WORD for x, pad in zip(words, _pads(key, len(words)), strict=True)]
-        return [word - _WORD if word >= _WORD // 2 else word for word in words]
+        parts = (open_chunk(words, hidden.keys, index) for index, words in enumerate(hidden.chunks))
+        return [value for part in parts for value in part.tolist()]
 
 
-def _sums(left: Sequence[int], right: Sequence[int]) -> tuple[int, ...]:
-    return tuple((x + y) % _WORD for x, y in zip(left, right, strict=True))
-
-
-def _pads(key: bytes, count: int) -> Iterator[int]:
-    for index in range(chunk_count(count)):
-        yield from chunk_pads(key, index, len(chunk_range(count, index))).tolist()
+def _cut(values: Sequence[int]) -> list[Integers]:
+    """Values in chunks."""
+    whole = integers(values)
+    ranges = (chunk_range(len(whole), index) for index in range(chunk_count(len(whole))))
+    return [whole[at.start : at.stop] for at in ranges]
 
 
 UNENCRYPTED: Cipher[int] = _Unencrypted()

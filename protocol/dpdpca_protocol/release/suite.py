@@ -342,12 +342,7 @@ class PadsSuite:
 
 def _integers(values: Values) -> NDArray[np.int64]:
     """The values as an array. Raises UsageError for a value beyond 64 bits."""
-    if isinstance(values, np.ndarray):
-        return values
-    try:
-        return np.fromiter(map(exact, values), dtype=np.int64, count=len(values))
-    except OverflowError as error:
-        raise UsageError("bad-argument", "a value does not fit into 64 bits") from error
+    return values if isinstance(values, np.ndarray) else padded.integers(values)
 
 
 def _check_count(found: int, expected: int) -> None:
