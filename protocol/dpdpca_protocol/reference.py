@@ -52,7 +52,7 @@ def run_study(
         owners: the records of each owner, by column.
         randomness: for the mask, and for the order in which owners pair records.
         noise: the source of the noise, whichever party draws it.
-        cipher: the cipher with the data user's key, or pads (not in a masked study).
+        cipher: the cipher with the data user's key, or pads. A masked study cannot use pads.
 
     Returns:
         The noisy scatter or, for a pre-study, the noisy blocks.
@@ -60,7 +60,7 @@ def run_study(
     Raises:
         InputError: records do not fit the terms.
         CryptographicError: `count-out-of-range`, there is no record, or there are more than the terms allow.
-        UsageError: pads cannot hide a masked study.
+        UsageError: pads were given for a masked study.
     """
     figures, encoder = terms.figures, RecordEncoder(terms)
 
@@ -80,7 +80,7 @@ def run_study(
     # Masked: the data user proves N; the proxy adds mask and noise; the data user removes the mask (9).
     if figures.release.needs_count:
         if isinstance(cipher, Pads):
-            raise UsageError("bad-argument", "pads cannot hide a masked study, which multiplies values")
+            raise UsageError("bad-argument", "a masked study multiplies values, which pads cannot do")
         count = cipher.prove(cipher.rerandomize(aggregate[0]))
         check_count_range(count, 1, figures.most_counted)
         d = figures.encoded_features
@@ -110,7 +110,7 @@ def owner_sums(figures: Figures, z: Integers) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Packed(Generic[Ciphertext]):
-    """Vectors under a cipher: each plaintext holds several values, as the release requires (section 6)."""
+    """Vectors under a cipher. Each plaintext holds several values, as the release requires (section 6)."""
 
     figures: Figures
     cipher: Cipher[Ciphertext]

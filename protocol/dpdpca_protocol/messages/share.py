@@ -1,6 +1,7 @@
-"""What an owner says about its share: the signed statement that it is complete, withdrawals, and receipts.
+"""Statements about an owner's share: that it is complete, that it is withdrawn, and the proxy's receipts.
 
-A share is sent in chunks. A chunk's digest is the SHA-256 of its bytes before sealing, with its salt.
+An owner sends its share in chunks. The digest of a chunk is the SHA-256 of its bytes before sealing, which
+include its salt.
 """
 
 from collections.abc import Sequence

@@ -59,7 +59,7 @@ class Cipher(Protocol[Ciphertext]):
 
 
 class VectorCipher(Protocol[Hidden]):
-    """Hides lists of integers whose sums one party can open."""
+    """Hides lists of integers, so that one party can open their sums."""
 
     def encrypt(self, values: Sequence[int]) -> Hidden:
         """The hidden values of one owner."""

@@ -1,6 +1,6 @@
-"""Salts of chunks: random bytes at the beginning of a share's chunk, which its digest covers.
+"""Salts: random bytes at the beginning of each chunk of a share. The chunk's digest covers its salt.
 
-Only the owner and the proxy ever know a salt. Without it, the public digest would tell whoever has the
+Only the owner and the proxy ever know a salt. Without salts, the public digests would tell whoever has the
 release and the other shares whether a guess of the noise is right.
 """
 
