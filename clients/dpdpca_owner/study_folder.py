@@ -3,7 +3,7 @@ chunks.
 
 Encryption is randomised, so an interrupted share can only be resumed with the same ciphertexts. The
 ciphertexts stay here, unsealed, until the proxy's receipt is verified. Only the data user's key can decrypt
-them, and it is not on this machine.
+the ciphertexts, and the owner's machine does not have this key.
 """
 
 import shutil
@@ -90,7 +90,8 @@ class StudyFolder:
         save(self.path / "owner.json", {"ed25519": ed25519.hex()})
 
     def owners(self) -> frozenset[PartyId]:
-        """The parties that joined from this folder: one owner, or none yet. Raises like `owner_key`."""
+        """The owner that joined the study from this folder; empty before the first join. Raises like
+        `owner_key`."""
         if (key := self.owner_key()) is not None:
             return frozenset({PartyId.of(key)})
         shares = map(read_private, self.path.glob("share-*.json"))  # an older version kept no key file

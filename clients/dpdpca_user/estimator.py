@@ -227,7 +227,7 @@ class FederatedPCA(NoisyPCA):
     Args:
         service_url: address of the data user's service; None means the address in the environment, else this
             machine, as for the commands.
-        token: its bearer token; None reads the token file in the data user's home folder.
+        token: its bearer token; if None, it is read from the token file in the data user's home folder.
         study: study id, 64 hex digits.
         n_components: how many of the released components to use; None for all.
         metric: "study" for the metric of the manifest, "correlation" for standardised features.
@@ -263,7 +263,7 @@ class FederatedPCA(NoisyPCA):
         return estimator
 
     def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Fetch the model. If a pipeline passes rows, only their columns are checked.
+        """Fetch the model. If a pipeline passes rows, they are checked, but they do not change the model.
 
         Raises:
             NotFoundError: the service has no model of this study, or does not have it yet.

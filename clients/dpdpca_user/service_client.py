@@ -49,7 +49,7 @@ class ServiceClient:
 
     Args:
         url: http for this machine, https for any other.
-        token: bearer token; None reads it from the token file.
+        token: bearer token; if None, it is read from the token file.
         home: the data user's home folder, which contains the token file.
         patience: how long to try again if the service answers that it is busy.
         transport: for tests.

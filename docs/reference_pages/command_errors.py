@@ -190,7 +190,7 @@ COMMAND_ERRORS: Final[dict[str, tuple[str, str]]] = {
     "not-a-chain": ("The results do not belong to one chain.", "Give the results of all rounds, in order."),
     "not-a-feature": ("A column of the sample cannot be a feature.", "Change the column, or omit it."),
     "not-a-file": ("The path does not name a file.", "Give the path of one file."),
-    "not-a-query": ("The statement returns no rows.", "Use a `SELECT` statement."),
+    "not-a-query": ("The statement is not a query.", "Use a `SELECT` statement."),
     "not-accepted": (
         "You did not accept the proxy's key, so nothing was sent.",
         "Compare the words with the proxy's operator, and enrol again.",

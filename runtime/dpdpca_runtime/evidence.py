@@ -1,4 +1,4 @@
-"""Reads manifests from a role's database. Manifests name the keys that were used in the role's home."""
+"""Reads manifests from a role's database. These manifests show which keys the role has used."""
 
 import sqlite3
 from contextlib import closing, suppress

@@ -64,7 +64,7 @@ def write_private(path: Path, content: bytes, *, replace: bool = True) -> None:
     Args:
         path: its folder must exist.
         content: the whole file.
-        replace: False refuses to replace an existing file, for example a key.
+        replace: if False, an existing file (for example a key) is not replaced.
 
     Raises:
         ConflictError: the file exists and `replace` is False.

@@ -170,7 +170,7 @@ class WorkerProcess:
 
     Args:
         niceness: lowers its priority, 0 to 19. The child processes of the worker inherit its priority.
-        library_threads: the number of threads of the libraries below NumPy; None lets them decide.
+        library_threads: the number of threads of the libraries below NumPy; if None, the libraries decide.
 
     Raises:
         UnavailableError: `worker-died`, the system cannot start a process.

@@ -76,7 +76,7 @@ _logger = logging.getLogger("dpdpca.jobs")
 
 
 class Jobs:
-    """The job runner of a proxy process; `run` is its only task."""
+    """The job runner of a proxy process. The process runs one task for it, `run`."""
 
     def __init__(self, proxy: Proxy, worker: Background) -> None:
         self._proxy = proxy

@@ -1,6 +1,6 @@
 """The service as one value: settings, keys, store and workers.
 
-All operations take it as an argument. Only this module chooses the clock and the rules for acceptable keys.
+All operations take it as an argument. `open_service` sets their clock and their rules for acceptable keys.
 Whatever tests may change is an argument of `open_service`, never a setting.
 """
 

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,8 @@ _KEEP_ALIVE_SECONDS = 2
 def _raw_client() -> httpx.Client:
     """Tries once, so it must not send on a connection that the server is about to close."""
     limits = httpx.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS / 4)
-    return httpx.Client(trust_env=False, timeout=20, limits=limits)
+    # Loading the authorities of the machine takes longer than a request, and there is no TLS here.
+    return httpx.Client(trust_env=False, timeout=20, limits=limits, verify=False)
 
 
 @dataclass
@@ -194,6 +195,12 @@ class ProxyWorld:
     @property
     def is_running(self) -> bool:
         return hasattr(self, "_thread") and self._thread.is_alive()
+
+    def on_copy(self, home: Path) -> "ProxyWorld":
+        """The same parties with a copy of this stopped proxy, and a clock that stands where this one does."""
+        copied = replace(self, home=copy_with_generation(self.home, home), clock=HandClock())
+        copied.clock.ahead = self.clock.ahead
+        return copied
 
     def restart(self) -> None:
         self.stop()
@@ -407,6 +414,18 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -
 def copy_home(home: Path, to: Path) -> Path:
     """A backup of a stopped proxy."""
     shutil.copytree(home, to)
+    return to
+
+
+def generation_of(home: Path) -> Path:
+    return home.with_name(f"{home.name}-generation")
+
+
+def copy_with_generation(home: Path, to: Path) -> Path:
+    """A stopped proxy on a home of its own, with its generation beside it; replaces what stands there."""
+    for source, target in ((home, to), (generation_of(home), generation_of(to))):
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
     return to
 
 

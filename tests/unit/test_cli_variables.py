@@ -21,7 +21,12 @@ MADE_UP = {"DPDPCA_PROXY_SOMETHING", "DPDPCA_TEST_FILE"}
 
 def test_every_variable_of_code_deployment_tests_and_texts_is_known() -> None:
     folders = ("protocol", "services", "clients", "deploy", "docs", "tests", "lab", ".ci")
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file()]
+    files = [
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
     files += [ROOT / "docker-compose.yml", ROOT / "README.md", ROOT / "Makefile", ROOT / "CHANGELOG.md"]
     text = {
         path: path.read_text(encoding="utf-8", errors="ignore")

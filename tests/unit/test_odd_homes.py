@@ -5,7 +5,7 @@ import sqlite3
 import stat
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import chdir, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -127,8 +127,7 @@ def run(*words: str) -> None:
 
 def tables(path: Path) -> set[str]:
     # Opened as it lies on the disk, by a name that means nothing else.
-    os.chdir(path.parent)
-    with closing(sqlite3.connect(path.name)) as connection:
+    with chdir(path.parent), closing(sqlite3.connect(path.name)) as connection:
         return {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
 
 

@@ -76,7 +76,7 @@ class Budget:
     """What all releases of the same records may cost together.
 
     Attributes:
-        rho: the largest sum of costs.
+        rho: the limit for the sum of costs.
         delta: the δ at which amounts are stated as ε.
         epsilon: the ε with which the budget was set; None if the budget was set as ρ.
 

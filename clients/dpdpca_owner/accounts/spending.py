@@ -1,4 +1,7 @@
-"""How much of an owner's budget a study would use. The consent sheet shows this use, and a join checks it."""
+"""How much of an owner's budget a study would use.
+
+The consent sheet shows this amount. A join checks that the amount is left in the budget.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -32,7 +32,7 @@ class SqlSource(RecordSource):
         self._query = query
         with self._result(1) as result:
             if not result.returns_rows:
-                raise InputError("not-a-query", "the statement returns no rows", "give a SELECT")
+                raise InputError("not-a-query", "the statement is not a query", "give a SELECT statement")
             self.names = tuple(result.keys())
 
     def __repr__(self) -> str:

@@ -56,7 +56,8 @@ def correlation_components(
     Args:
         components: the components of the release, in the clip metric.
         reliability: of the same release: its variances, and how far noise moves their total.
-        denoise: keep only components above the noise edge. None does so if there are 20 or more features.
+        denoise: keep only components above the noise edge. If `denoise` is None, this happens if there are
+            20 or more features.
 
     Returns:
         The standardised components. None if no component is above its noise edge and above what noise alone

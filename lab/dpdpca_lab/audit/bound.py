@@ -20,10 +20,10 @@ _THRESHOLDS = 256
 
 @dataclass(frozen=True, slots=True)
 class EpsilonBound:
-    """The lower bound that one event gives.
+    """The lower bound on ε that one event proves.
 
     Attributes:
-        epsilon: the lower bound; 0 if the event shows nothing.
+        epsilon: the lower bound; 0 if the event proves nothing.
         event: the event, in words.
         runs: number of samples from each side on which it was counted.
         likelier, rarer: how often it happened on the side where it is more likely, and on the other side.
@@ -71,7 +71,10 @@ def epsilon_bound(
 
 
 def largest_bound(runs: int, delta: float, alpha: float) -> float:
-    """The largest ε that `runs` samples of each side can show: for an event that always or never happens."""
+    """The largest ε that `runs` samples of each side can prove.
+
+    They prove it if an event happens in all samples of one side and in no sample of the other side.
+    """
     counted = runs - runs // 2
     return max(0.0, float(_bounds(np.array([counted]), np.array([0]), counted, delta, alpha)[0]))
 

@@ -45,8 +45,8 @@ class FlatRelease:
 
     Args:
         figures: the figures of the study.
-        d: number of features in the game; None means all. The noise on
-            `octaves` depends on d, so a game with fewer features plays with less noise on them.
+        d: number of features in the game; None means all. The noise on `octaves` depends on d, so a game with
+            fewer features plays with less noise on them.
     """
 
     veil = 0

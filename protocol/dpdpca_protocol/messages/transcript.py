@@ -36,7 +36,7 @@ A study closes once, nobody joins or leaves after that, and exactly one event en
 """
 KINDS = tuple(kind for kind in _FOLLOWERS if kind is not None)
 FIRST = Digest(bytes(32))
-"""The predecessor that the first event names."""
+"""32 zero bytes, which the first event names in place of a predecessor's digest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Chunks of ciphertexts, as shares and releases are sent.
 
-Ciphertexts are sent in manifest order. Each has bits(n)/4 bytes, big-endian. A chunk has 1,024 ciphertexts;
-the last chunk may be shorter. A chunk of a share begins with a salt. A chunk of a release has no salt.
+The ciphertexts are sent in the order that docs/spec.md, section 6, defines. Each has bits(n)/4 bytes,
+big-endian. A chunk has 1,024 ciphertexts; the last chunk may be shorter. A chunk of a share begins with a
+salt. A chunk of a release has no salt.
 """
 
 from collections.abc import Iterable, Iterator

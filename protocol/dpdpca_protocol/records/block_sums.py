@@ -1,8 +1,8 @@
 """The exact integer sums of one owner for a study of pairs or a pre-study, block by block.
 
-Integer comparisons decide into which bin a record falls. Every edge of a histogram of norms is the floor of
-an exact square. Values above the last edge count in the last bin, and values below the first edge in the
-first bin.
+Integer comparisons decide into which bin a record falls. Every edge of a histogram of norms is an integer:
+the square of a norm, rounded down. Values above the last edge count in the last bin, and values below the
+first edge in the first bin.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def norm_edges(record_bound: int, scale: int = 1) -> Integers:
 
 
 def octave_edges(grid: int) -> Integers:
-    """The 11 upper edges of |y_j|/√2, as squares of y_j: bin o ends at 2^(o−11) scaled units.
+    """The 11 upper edges of the bins, as squares of y_j: bin o ends where |y_j|/√2 is 2^(o−11) scaled units.
 
     Args:
         grid: q, one scaled unit.

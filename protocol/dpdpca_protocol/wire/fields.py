@@ -1,8 +1,8 @@
 """Strict readers for the members of untrusted messages.
 
 Each reader takes the untrusted value and its place in the message, and returns a typed value. A reader raises
-`MessageError` if the shape is wrong, and `PolicyError` if the shape is right but the content is refused. No
-error repeats the rejected text.
+`MessageError` if the shape is wrong, and `PolicyError` if the shape is right but the content is refused. An
+error repeats a rejected text only if this version knows it (see `not_offered` in `read_choice`).
 """
 
 import re

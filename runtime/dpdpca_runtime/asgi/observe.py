@@ -1,8 +1,9 @@
 """For operators: logs with an allow-list of fields, metrics without content, health and readiness.
 
-A log line is one JSON object. Only the fields in `LOG_FIELDS` are printed. Of messages from other libraries
-only the template is printed, never the arguments. So names, keys, bodies and path parameters cannot be logged
-by accident. `file` is a file of the service that is damaged or cannot be written.
+A log line is one JSON object with a time, a level, the logger's name and an event. The only other fields that
+are printed are those in `LOG_FIELDS`. Of messages from other libraries only the template is printed, never
+the arguments. So names, keys, bodies and path parameters cannot be logged by accident. `file` is a file of
+the service that is damaged or cannot be written.
 """
 
 import json

@@ -234,7 +234,7 @@ class ProxyClient:
         """The release without its chunks.
 
         Args:
-            limit_bytes: the most bytes to read. The limit follows from the study's largest possible cohort.
+            limit_bytes: the most bytes to read. A study that allows very many owners needs a higher limit.
         """
         answer = self._exchange.ask(
             Call("GET", _path(study, "release"), limit_bytes=limit_bytes), _GROWTH_OF_A_RELEASE * limit_bytes

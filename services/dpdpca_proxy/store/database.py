@@ -26,7 +26,7 @@ class ProxyDatabase(Database):
     Args:
         path: the file. `upgrade` creates it if it is missing.
         observe: called with the name of every transaction that changed something.
-        witness: remembers the newest log entry; None uses no witness.
+        witness: remembers the newest log entry; if None, nothing remembers it.
     """
 
     def __init__(

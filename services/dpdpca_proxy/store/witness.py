@@ -1,8 +1,8 @@
 """The witness: the newest entry of the proxy's log, stored outside the database and its backups.
 
 The witness detects a database that was restored from an older backup. With an older database, the proxy could
-draw noise a second time, or use a withdrawn share again. The mark is written atomically and synced after each
-commit that must not be undone, before anyone learns of the commit.
+draw noise a second time, or use a withdrawn share again. The proxy writes the witness atomically and
+syncs it after each commit that must not be undone, before anyone learns of the commit.
 """
 
 import errno
@@ -104,7 +104,7 @@ class Witness:
             raise UnavailableError(
                 "storage-full" if full else "storage-failing",
                 f"the generation file cannot be {act}: {reason}",
-                "free space on its disk" if full else "check the owner and mode of the file and its folder",
+                "make room on its disk" if full else "check the owner and mode of the file and its folder",
                 retry_after_seconds=60,
                 place=str(self.path),
             ) from error

@@ -3,7 +3,6 @@
 All studies lie in one home, whose proxy has stopped. Each change is made in a transaction that is undone.
 """
 
-import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +14,15 @@ from typing import Any
 
 import pytest
 from promises import Promise
-from proxy_world import TOY_BITS, InlineWorker, OpenStudy, ProxyWorld, copy_home, values_of, wait_for
+from proxy_world import (
+    TOY_BITS,
+    InlineWorker,
+    OpenStudy,
+    ProxyWorld,
+    copy_with_generation,
+    values_of,
+    wait_for,
+)
 from sqlalchemy import Column, Connection, Integer, LargeBinary, Table
 from sqlalchemy.exc import IntegrityError
 from study_parties import Parties
@@ -414,8 +421,7 @@ def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
     """The last act of all, taken out of state, transcript and log alike."""
     study = studies["failed"]
     settings = study.world.proxy.settings
-    home = copy_home(settings.home, tmp_path / "proxy")
-    shutil.copytree(settings.witness_path.parent, tmp_path / "proxy-generation")
+    home = copy_with_generation(settings.home, tmp_path / "proxy")
     with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
         database.execute("DELETE FROM log WHERE position = (SELECT max(position) FROM log)")
         database.execute("DELETE FROM events WHERE study = ? AND kind = 'failed'", (study.study.hex(),))
@@ -458,8 +464,7 @@ def test_damage_ends_no_audit_without_its_table(
 ) -> None:
     study = studies["open" if "contradictions" in damage else "published"]
     settings = study.world.proxy.settings
-    home = copy_home(settings.home, tmp_path / "proxy")
-    shutil.copytree(settings.witness_path.parent, tmp_path / "proxy-generation")
+    home = copy_with_generation(settings.home, tmp_path / "proxy")
 
     with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
         database.execute("PRAGMA ignore_check_constraints = ON")

@@ -238,7 +238,7 @@ def test_a_sample_gives_a_draft_that_lints_once_what_it_leaves_open_is_filled_in
     init = ("study", "init", "--from", str(sample))
     status, out, err = run(*init, "--records", "20000", "--out", "made.toml")
     assert (status, out) == (0, "")
-    assert "Replace them" in err
+    assert "Replace the bounds and levels" in err
     assert "fill in by hand: bounds of const" in err
     text = (tmp_path / "made.toml").read_text()
     assert text.startswith("# The bounds and levels below come from the sample")

@@ -22,7 +22,7 @@ From this scale on, τ < m·2⁻²²⁴.
 
 @dataclass(frozen=True)
 class SharedGaussian(Gaussian):
-    """Noise in m = `setting.shares` shares. `scale` is t of their sum.
+    """Noise in m = `setting.shares` shares. `scale` is the scale t of the sum of these m shares.
 
     Each share has variance t²/m on the diagonal and half of that off the diagonal.
 
