@@ -24,18 +24,20 @@ from streamed import encrypted
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, encode_chunks, salted_chunk
+from dpdpca_protocol.messages.share import ShareStatement, Withdrawal
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
+from dpdpca_protocol.paillier.chunks import encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import answer_count
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.app import create_app, create_operator_app
@@ -316,7 +318,7 @@ class OpenStudy:
         ciphertexts: list[mpz]
         if self.manifest.release == "joint":
             noisy = [x + g for x, g in zip(values.flat, figures.own_noise(), strict=True)]
-            ciphertexts = encrypted(PaillierSuite(public, figures.slot_bits), noisy, encryptor)
+            ciphertexts = encrypted(PaillierVectors(public, figures.slot_bits), noisy, encryptor)
         else:
             layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
             rows = symmetric_rows(self.d, values.upper)
