@@ -209,8 +209,8 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         )
     _check_no_repeats(proxy, caller, claim)
     close_if_due(proxy, study)
-    now = proxy.now()
     with proxy.database.transaction("complete share") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         if (known := signed_before(connection, caller, study, claim.version, statement)) is not None:
             return known
@@ -251,8 +251,8 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     if (known := known_receipt(proxy, caller, study, wish.version, statement)) is not None:
         return known
     close_if_due(proxy, study)
-    now = proxy.now()
     with proxy.database.transaction("withdraw share") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         if (known := signed_before(connection, caller, study, wish.version, statement)) is not None:
             return known
