@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from proxy_world import ProxyWorld
+from proxy_world import ProxyWorld, copy_with_generation
 from study_parties import MakeManifest, Parties
 
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
@@ -99,9 +99,20 @@ def stopped_world(tmp_path: Path, parties: Parties) -> Iterator[ProxyWorld]:
         world.stop()
 
 
+@pytest.fixture(scope="session")
+def enrolled_home(tmp_path_factory: pytest.TempPathFactory, parties: Parties) -> Path:
+    """The home of a stopped proxy, at which the data user and the three owners are enrolled."""
+    home = tmp_path_factory.mktemp("enrolled") / "proxy"
+    world = ProxyWorld(home, parties.user, list(parties.owners), parties.secret, parties.proof)
+    world.start()
+    world.enrol_all()
+    world.stop()
+    return home
+
+
 @pytest.fixture
-def world(stopped_world: ProxyWorld) -> ProxyWorld:
+def world(stopped_world: ProxyWorld, enrolled_home: Path) -> ProxyWorld:
     """A running proxy with toy keys; its data user and three owners are enrolled."""
+    copy_with_generation(enrolled_home, stopped_world.home)
     stopped_world.start()
-    stopped_world.enrol_all()
     return stopped_world

@@ -1,8 +1,8 @@
 """Converts keys and ciphertexts to and from `phe`, and lets an owner encrypt with `phe` alone.
 
 This is the only package that imports `phe` (GPLv3). This package is an extra, and the core never needs it.
-Both libraries use the generator 1 + n and the same encoding of signed plaintexts, so a conversion changes
-only types and leaves all numbers as they are.
+`phe` and the core both use the generator 1 + n and the same encoding of signed plaintexts, so a conversion
+changes only types and leaves all numbers as they are.
 """
 
 from collections.abc import Sequence

@@ -77,12 +77,12 @@ class Rebuilt:
 
 
 def look_into(desk: Desk) -> str:
-    """Describe what a recovery would do. Changes nothing."""
+    """Returns a text that says what a recovery would do. Changes nothing."""
     return _rebuild(desk, _reason(desk.home.ledger), _key(desk.home.ledger)).text()
 
 
 def recover_ledger(desk: Desk) -> str:
-    """Replace an invalid ledger by a valid one, and describe what was done.
+    """Replace an invalid ledger by a valid one, and return a text that says what was done.
 
     Raises:
         ConflictError: `nothing-to-recover`, the ledger is valid.

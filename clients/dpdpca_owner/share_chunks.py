@@ -11,21 +11,16 @@ from gmpy2 import mpz
 
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import (
-    CHUNK_CIPHERTEXTS,
-    SALT_BYTES,
-    decode_chunk,
-    encode_chunk,
-    salted_chunk,
-)
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.scatter import SecondMoments
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_protocol.wire.salts import SALT_BYTES, salted_chunk
 
 _CHUNKS_AHEAD = 2
 """Chunks that are encrypted at the same time, so that workers are busy while a chunk is written and sent."""
@@ -150,13 +145,13 @@ def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums) -> Iter
     """Packs rows one at a time: a whole matrix of Python integers would take ten times the memory."""
     figures = signed.manifest.figures
     if figures.blocks:
-        suite = PaillierSuite(signed.public_key, figures.slot_bits)
+        vectors = PaillierVectors(signed.public_key, figures.slot_bits)
         values = sums.stream()
         if figures.noise_by is NoiseBy.OWNERS:
             # Each run draws new noise. A chunk on the disk keeps the noise that it was made with. A chunk
             # that is not on the disk was never sent under this version. So no value is sent with two draws.
             values = map(add, values, figures.own_noise())
-        return suite.plaintexts(values, figures.value_count)
+        return vectors.plaintexts(values, figures.value_count)
     assert isinstance(sums, SecondMoments)
     layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
     return layout.pack_share(sums.count, sums.sum.tolist(), sums.second_moment)  # type: ignore[arg-type]  # rows of an array are sequences of integers

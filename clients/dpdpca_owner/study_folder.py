@@ -90,7 +90,8 @@ class StudyFolder:
         save(self.path / "owner.json", {"ed25519": ed25519.hex()})
 
     def owners(self) -> frozenset[PartyId]:
-        """The parties that joined from this folder: one owner, or none yet. Raises like `owner_key`."""
+        """The owner that joined the study from this folder; empty before the first join. Raises like
+        `owner_key`."""
         if (key := self.owner_key()) is not None:
             return frozenset({PartyId.of(key)})
         shares = map(read_private, self.path.glob("share-*.json"))  # an older version kept no key file

@@ -11,15 +11,10 @@ from dataclasses import dataclass
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, PolicyError
-from dpdpca_protocol.messages.share import (
-    CohortMember,
-    ShareStatement,
-    chunk_count,
-    cohort_digest,
-    parse_chunk,
-)
+from dpdpca_protocol.messages.share import CohortMember, ShareStatement, cohort_digest
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
+from dpdpca_protocol.paillier.chunks import chunk_count, parse_chunk
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.terms.manifest import Manifest

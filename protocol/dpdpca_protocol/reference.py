@@ -6,10 +6,12 @@ equals the plain sums.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Protocol
+from typing import Any, Generic, Protocol
 
+from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName, cut_blocks
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, pack, symmetric_rows
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
@@ -18,7 +20,7 @@ from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.columns import Column
 from dpdpca_protocol.records.encoding import Integers, RecordEncoder
 from dpdpca_protocol.records.pairing import SEED_BYTES, KeyStream, differences, shuffled
-from dpdpca_protocol.release.ciphers import Cipher, Ciphertext
+from dpdpca_protocol.release.ciphers import Cipher, Ciphertext, Pads, VectorCipher
 from dpdpca_protocol.release.release import NoisyScatter, check_count_range, draw_mask, flat_scatter, unmask
 from dpdpca_protocol.terms.figures import Figures, NoiseBy
 from dpdpca_protocol.terms.terms import EncodingTerms
@@ -39,7 +41,7 @@ def run_study(
     owners: Sequence[Records],
     randomness: Randomness,
     noise: Samplers,
-    cipher: Cipher[Ciphertext],
+    cipher: Cipher[Any] | Pads,
 ) -> Released:
     """Runs one study, from the owners' records to the result of the data user.
 
@@ -50,7 +52,7 @@ def run_study(
         owners: the records of each owner, by column.
         randomness: for the mask, and for the order in which owners pair records.
         noise: the source of the noise, whichever party draws it.
-        cipher: the cipher with the data user's key.
+        cipher: the cipher with the data user's key, or pads. A masked study cannot use pads.
 
     Returns:
         The noisy scatter or, for a pre-study, the noisy blocks.
@@ -58,26 +60,30 @@ def run_study(
     Raises:
         InputError: records do not fit the terms.
         CryptographicError: `count-out-of-range`, there is no record, or there are more than the terms allow.
+        UsageError: pads were given for a masked study.
     """
     figures, encoder = terms.figures, RecordEncoder(terms)
-    d = figures.encoded_features
 
-    # Each owner encodes its records, adds them up, packs and encrypts the sums (sections 4 to 6).
-    shares: list[list[Ciphertext]] = []
+    # Each owner encodes its records, adds them up and hides the sums (sections 4 to 6).
+    vectors = vectors_of(figures, cipher)
+    shares = []
     for records in owners:
         z = encoder.encode(records).z
         if figures.mechanism.setting.has_pairs:
             z = z[shuffled(len(z), KeyStream(randomness.bytes(SEED_BYTES)))]
         sums = map(add, owner_sums(figures, z), figures.own_noise(noise))
-        shares.append([cipher.encrypt(plain) for plain in plaintexts(figures, list(sums))])
+        shares.append(vectors.encrypt(list(sums)))
 
-    # The proxy multiplies position by position (section 7).
-    aggregate = [reduce(cipher.add, ciphertexts) for ciphertexts in zip(*shares, strict=True)]
+    # The proxy adds up position by position (section 7).
+    aggregate = reduce(vectors.add, shares)
 
     # Masked: the data user proves N; the proxy adds mask and noise; the data user removes the mask (9).
     if figures.release.needs_count:
+        if isinstance(cipher, Pads):
+            raise UsageError("bad-argument", "a masked study multiplies values, which pads cannot do")
         count = cipher.prove(cipher.rerandomize(aggregate[0]))
         check_count_range(count, 1, figures.most_counted)
+        d = figures.encoded_features
         b = draw_mask(d, figures.mask_bits, randomness)
         H = symmetric_rows(d, figures.mechanism.draw(count, noise))
         released = masked_release(figures, aggregate, count, b, H, cipher)
@@ -86,11 +92,10 @@ def run_study(
     # Flat: the proxy adds noise unless the owners did; the data user decodes block by block (8).
     by_proxy = figures.noise_by is NoiseBy.PROXY
     drawn = figures.mechanism.draw(1, noise) if by_proxy else [0] * figures.value_count
-    released = flat_release(figures, aggregate, drawn, cipher)
-    values = flat_layout(figures).unpack_all([cipher.decrypt(ciphertext) for ciphertext in released])
+    values = vectors.decrypt(vectors.add_plain(aggregate, drawn))
     blocks = cut_blocks(figures.blocks, values)
     check_count_range(blocks[BlockName.COUNT][0], 1, figures.most_counted)
-    return flat_scatter(blocks, d) if figures.release.has_components else blocks
+    return flat_scatter(blocks, figures.encoded_features) if figures.release.has_components else blocks
 
 
 def owner_sums(figures: Figures, z: Integers) -> list[int]:
@@ -101,6 +106,31 @@ def owner_sums(figures: Figures, z: Integers) -> list[int]:
         for y in differences([z]):
             sums.add_pairs(y)
     return list(sums.stream())
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(Generic[Ciphertext]):
+    """Vectors under a cipher. Each plaintext holds several values, as the release requires (section 6)."""
+
+    figures: Figures
+    cipher: Cipher[Ciphertext]
+
+    def encrypt(self, values: Sequence[int]) -> list[Ciphertext]:
+        return [self.cipher.encrypt(plain) for plain in plaintexts(self.figures, values)]
+
+    def add(self, left: list[Ciphertext], right: list[Ciphertext]) -> list[Ciphertext]:
+        return [self.cipher.add(x, y) for x, y in zip(left, right, strict=True)]
+
+    def add_plain(self, hidden: list[Ciphertext], values: Sequence[int]) -> list[Ciphertext]:
+        return flat_release(self.figures, hidden, values, self.cipher)
+
+    def decrypt(self, hidden: list[Ciphertext]) -> list[int]:
+        return flat_layout(self.figures).unpack_all([self.cipher.decrypt(each) for each in hidden])
+
+
+def vectors_of(figures: Figures, cipher: Cipher[Any] | Pads) -> VectorCipher[Any]:
+    """Pads hide each value by itself; a cipher encrypts packed values."""
+    return cipher if isinstance(cipher, Pads) else Packed(figures, cipher)
 
 
 def plaintexts(figures: Figures, values: Sequence[int]) -> list[int]:

@@ -144,7 +144,7 @@ class SqliteFile:
             return UnavailableError(
                 "storage-full",
                 "the disk of the database is full",
-                "free space on the disk; nothing else is needed",
+                "make room on the disk; nothing else is needed",
                 retry_after_seconds=60,
                 place=place,
             )

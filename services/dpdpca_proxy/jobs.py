@@ -361,8 +361,8 @@ class Jobs:
         study, proxy = row.study, self._proxy
         figures = proxy.terms(study).manifest.figures
         token = self._worker.call(draw, self._files(study), figures, row.records)
-        now = proxy.now()
         with proxy.database.transaction("draw noise") as connection:
+            now = proxy.now()
             if self._is_unchanged(connection, row) and find_draw(connection, study) is None:
                 check_distance(connection, row)
                 insert_draw(connection, study, token, now)
@@ -387,8 +387,8 @@ class Jobs:
                 raise UnavailableError(
                     "release-not-stored", "the release was not completely written to the disk"
                 )
-        now = proxy.now()
         with proxy.database.transaction("store release") as connection:
+            now = proxy.now()
             present = load_study(connection, study)
             if not self._is_unchanged(connection, row):
                 return

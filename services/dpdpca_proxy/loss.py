@@ -31,8 +31,8 @@ def accept_loss(proxy: Proxy) -> list[StudyId]:
     else:
         raise ConflictError("nothing-lost", "the database is up to date; there is no loss to accept")
     seen = proxy.database.witnessed() or START
-    now = proxy.now()
     with proxy.database.transaction("accept loss", accepting_loss=True) as connection:
+        now = proxy.now()
         append_entry(connection, LOSS, seen.head, now, after=seen.generation)
         lost = list_studies(connection, _UNDECIDED)
         for row in lost:

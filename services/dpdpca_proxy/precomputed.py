@@ -17,7 +17,7 @@ from functools import partial
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.messages.share import encode_chunk
+from dpdpca_protocol.paillier.chunks import encode_chunk
 from dpdpca_protocol.paillier.residues import (
     is_worth_a_pool,
     pool_size,

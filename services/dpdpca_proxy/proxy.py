@@ -1,7 +1,7 @@
 """The proxy as one value: settings, keys, database, files, clock and randomness.
 
 Every operation of the proxy takes a `Proxy` as an argument. `open_proxy` sets the clock and the randomness
-for all of them. Whatever tests may change (a smaller key, another clock) is an argument of `open_proxy`,
+for all operations. Whatever tests may change (a smaller key, another clock) is an argument of `open_proxy`,
 never a setting.
 """
 
@@ -243,7 +243,7 @@ def open_proxy(
 def passphrase_of(settings: Settings) -> bytes | None:
     """The passphrase of the keys in the home.
 
-    The user is asked for it if the keys need one and the settings name no file.
+    If the keys need a passphrase and the settings name no file, the program asks for it at the terminal.
     """
     return unlock(key_files(settings.home), settings.passphrase_file, f"{PREFIX}PASSPHRASE_FILE")
 

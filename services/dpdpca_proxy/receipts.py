@@ -38,8 +38,8 @@ def known_receipt(
     if signed is None:
         return None
     if signed.digest != statement.digest:
-        now = proxy.now()
         with proxy.database.transaction("keep contradiction") as connection:
+            now = proxy.now()
             if insert_contradiction(connection, study, caller.party, version, statement, now):
                 append_entry(connection, "contradiction", statement.digest, now)
         raise _differs(version)

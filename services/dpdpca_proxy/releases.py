@@ -96,8 +96,8 @@ def answer_count(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byte
             "all owners together have fewer or more records than the manifest allows",
         )
         raise
-    now = proxy.now()
     with proxy.database.transaction("take count") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         if row.records is not None:
             if load_blob(connection, study, "answer") == statement.encoded:
@@ -202,8 +202,8 @@ def publish(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) ->
     components = SealedComponents.parse(statement)
     if components.study != study:
         raise MessageError("malformed", "the statement and the path name different studies")
-    now = proxy.now()
     with proxy.database.transaction("publish components") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)
         _check_released(proxy, row)

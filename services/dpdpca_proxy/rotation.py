@@ -46,8 +46,9 @@ def rotate_party(proxy: Proxy, caller: PartyRow, party: PartyId, untrusted: byte
     rotation, statement = verify_rotation(untrusted)
     if rotation.previous != caller.ed25519 or rotation.role != caller.role:
         raise MessageError("malformed", "the rotation is for another key or role than the caller's")
-    successor, now = rotation.identity.party_id, proxy.now()
+    successor = rotation.identity.party_id
     with proxy.database.transaction("rotate key") as connection:
+        now = proxy.now()
         present = find_rotation(connection, party)
         if present == statement.encoded:
             return successor

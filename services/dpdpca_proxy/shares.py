@@ -18,15 +18,11 @@ from dpdpca_protocol.errors import (
     NotAllowedError,
     UnavailableError,
 )
-from dpdpca_protocol.messages.share import (
-    MAX_VERSION,
-    ShareStatement,
-    Withdrawal,
-    parse_share_chunk,
-    unsalted,
-)
+from dpdpca_protocol.messages.share import MAX_VERSION, ShareStatement, Withdrawal
+from dpdpca_protocol.paillier.chunks import parse_chunk
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.salts import SALT_BYTES, unsalted
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.proxy import Proxy
@@ -104,7 +100,8 @@ def put_chunk(
         if _same_chunk(present, digest):
             return
         _check_upload(connection, load_study(connection, study), caller, version)
-    parse_share_chunk(chunk, terms.public_key, position, terms.manifest.figures.ciphertext_count)
+    count = terms.manifest.figures.ciphertext_count
+    parse_chunk(chunk, terms.public_key, position, count, SALT_BYTES)
     name = chunk_name(study, caller.party, version, position, digest)
     key = proxy.data_key(study)
     proxy.files.write_sealed(name, chunk, key, proxy.randomness)
@@ -212,8 +209,8 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
         )
     _check_no_repeats(proxy, caller, claim)
     close_if_due(proxy, study)
-    now = proxy.now()
     with proxy.database.transaction("complete share") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         if (known := signed_before(connection, caller, study, claim.version, statement)) is not None:
             return known
@@ -254,8 +251,8 @@ def withdraw(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
     if (known := known_receipt(proxy, caller, study, wish.version, statement)) is not None:
         return known
     close_if_due(proxy, study)
-    now = proxy.now()
     with proxy.database.transaction("withdraw share") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         if (known := signed_before(connection, caller, study, wish.version, statement)) is not None:
             return known

@@ -161,8 +161,8 @@ def close_by_user(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: byt
         ConflictError: `cohort-too-small`, or the study was cancelled or failed.
     """
     _check_act(caller, study, "close", untrusted)
-    now = proxy.now()
     with proxy.database.transaction("close study") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)
         if row.state in _AFTER_CLOSING:
@@ -176,8 +176,8 @@ def close_if_due(proxy: Proxy, study: StudyId) -> None:
 
     Fails the study if too few owners have delivered.
     """
-    now = proxy.now()
     with proxy.database.transaction("close study when due") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         if not _is_due(connection, row, now):
             return
@@ -218,8 +218,8 @@ def cancel(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -> 
         ConflictError: `noise-already-drawn`, or the study was released or has failed.
     """
     _check_act(caller, study, "cancel", untrusted)
-    now = proxy.now()
     with proxy.database.transaction("cancel study") as connection:
+        now = proxy.now()
         row = load_study(connection, study)
         check_user(row, caller)
         if row.state is StudyState.CANCELLED:
@@ -236,8 +236,8 @@ def fail(proxy: Proxy, row: StudyRow, slug: str, detail: str) -> None:
 
     Raises ConflictError if the study can no longer fail.
     """
-    now = proxy.now()
     with proxy.database.transaction("fail study") as connection:
+        now = proxy.now()
         fail_study(proxy, connection, load_study(connection, row.study), now, slug, detail)
     sweep(proxy, row.study)
     proxy.wake()

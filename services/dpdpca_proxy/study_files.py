@@ -9,11 +9,12 @@ from pathlib import Path
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.messages.share import decode_chunk, encode_chunk, unsalted
+from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_proxy.store.files import FileStore, is_salted
 from dpdpca_runtime.workers import WorkerProcesses, core_count
 

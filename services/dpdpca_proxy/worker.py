@@ -15,13 +15,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import (
-    CHUNK_CIPHERTEXTS,
-    decode_chunk,
-    encode_chunk,
-    encode_chunks,
-    salted_chunk,
-)
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import rerandomize
 from dpdpca_protocol.paillier.residues import forget_products
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -29,10 +23,11 @@ from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.masked import Speed, masked_ciphertexts, multiplications
 from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_protocol.release.release import draw_mask, noise_row
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_proxy.precomputed import residues_for
 from dpdpca_proxy.store.files import draw_name, product_name, release_name
 from dpdpca_proxy.study_files import StudyFiles
@@ -137,8 +132,8 @@ def make_release(
             # nothing about the data.
             released: Iterable[mpz] = aggregate
         elif not figures.rules.is_masked:
-            suite = PaillierSuite(files.public, figures.slot_bits)
-            released = suite.add_plain_stream(aggregate, _integers(noise), len(noise))
+            vectors = PaillierVectors(files.public, figures.slot_bits)
+            released = vectors.add_plain_stream(aggregate, _integers(noise), len(noise))
         else:
             assert records is not None
             mask = json.loads(mask_line)

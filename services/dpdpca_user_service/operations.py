@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
-from dpdpca_protocol.messages.share import chunk_count
 from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.paillier.chunks import chunk_count
 from dpdpca_protocol.terms.statements import privacy_statements
 from dpdpca_user.evidence import released_count
 from dpdpca_user.planning.lint import closing_time, lint, parse_draft

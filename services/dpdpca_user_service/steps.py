@@ -24,8 +24,8 @@ from dpdpca_protocol.errors import (
     PolicyError,
     UnavailableError,
 )
-from dpdpca_protocol.messages.share import chunk_length
 from dpdpca_protocol.messages.study_messages import CountAnswer, ReleaseStatement, SealedComponents, StudyAct
+from dpdpca_protocol.paillier.chunks import chunk_length
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.components import Components

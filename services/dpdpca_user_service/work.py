@@ -14,12 +14,12 @@ from gmpy2 import mpz
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import answer_count, flat_scatter, open_flat_release, open_masked_release
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.figures import Figures
@@ -146,9 +146,9 @@ def open_pre_study(
 
 def _open_blocks(key: SecretKey, figures: Figures, chunks: list[bytes]) -> dict[BlockName, list[int]]:
     ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
-    suite = PaillierSuite(key.public, figures.slot_bits)
+    vectors = PaillierVectors(key.public, figures.slot_bits)
     with WorkerThreads(core_count()) as threads:
-        return open_flat_release(suite, key, ciphertexts, figures.blocks, threads)
+        return open_flat_release(vectors, key, ciphertexts, figures.blocks, threads)
 
 
 def _check_records(manifest: Manifest, records: int) -> None:

@@ -4,7 +4,6 @@ What stood on a disk may come back flipped, cut, exchanged, older, or not at all
 altered in one place and taken up again; when the right file is back, the study goes on from there.
 """
 
-import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +16,15 @@ from typing import Any, Self
 import numpy as np
 import pytest
 from promises import Promise
-from proxy_world import InlineWorker, OpenStudy, ProxyWorld, dump, refused, values_of
+from proxy_world import (
+    InlineWorker,
+    OpenStudy,
+    ProxyWorld,
+    copy_with_generation,
+    dump,
+    refused,
+    values_of,
+)
 from store_checks import check_opened
 
 from dpdpca_protocol.errors import ConflictError, DpdpcaError, NotFoundError
@@ -99,21 +106,6 @@ def alter(path: Path, alteration: Callable[[bytes], bytes | None]) -> None:
         path.unlink()
     else:
         path.write_bytes(content)
-
-
-# A home and its copies
-
-
-def generation(home: Path) -> Path:
-    return home.with_name(f"{home.name}-generation")
-
-
-def copy(home: Path, to: Path) -> Path:
-    """The home of a proxy, with its generation beside it."""
-    for source, target in ((home, to), (generation(home), generation(to))):
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(source, target)
-    return to
 
 
 @dataclass
@@ -223,7 +215,7 @@ def test_sealed_files_that_changed_are_not_used(
 ) -> None:
     """Before each step: no release, and an operator is asked for; the right file is enough to go on."""
     before = tmp_path / "before"
-    with Taken(study, copy(study.world.home, before)) as taken:
+    with Taken(study, copy_with_generation(study.world.home, before)) as taken:
         taken.work(held)
         before_it, answer = taken.draws, taken.answer
     tried = refused = 0
@@ -232,7 +224,7 @@ def test_sealed_files_that_changed_are_not_used(
     changes = [(file, name, change) for file in files for name, change in ALTERATIONS.items()]
     changes += [(file, "another", exchanged(other)) for file, other in pairwise(files)]
     for file, name, change in changes if every else changes[:: len(changes) // FEW]:
-        home = copy(before, tmp_path / "altered")
+        home = copy_with_generation(before, tmp_path / "altered")
         path = home / file.relative_to(before)
         right = path.read_bytes()
         alter(path, change)
@@ -262,13 +254,13 @@ def test_sealed_files_that_changed_are_not_used(
 def test_a_release_that_changed_is_not_given_out(study: OpenStudy, tmp_path: Path) -> None:
     """Whoever reads it is told that an operator is needed; the audit names the chunk."""
     before = tmp_path / "before"
-    with Taken(study, copy(study.world.home, before)) as taken:
+    with Taken(study, copy_with_generation(study.world.home, before)) as taken:
         taken.work()
         taken.check_release()
         answer = taken.answer
     (file,) = (path for path in (before / "studies").rglob("*") if path.is_file())
     for name, change in ALTERATIONS.items():
-        home = copy(before, tmp_path / "altered")
+        home = copy_with_generation(before, tmp_path / "altered")
         alter(home / file.relative_to(before), change)
         with Taken(study, home, answer=answer) as taken:
             assert refused(taken.check_release).slug == "state-corrupt", name
@@ -306,7 +298,7 @@ def drawn(study: OpenStudy, to: Path, *, crashed: bool) -> tuple[Path, dict[str,
         taken.work("make_release")
         if not crashed:
             taken.proxy.database.forget_deleted()
-        home = copy(study.world.home, to)
+        home = copy_with_generation(study.world.home, to)
         assert ((home / "proxy.sqlite3-wal").stat().st_size > 20_000) == crashed
         return home, rows(taken.proxy), taken.answer
 
@@ -377,7 +369,7 @@ def test_a_log_that_changed_is_an_older_database_or_the_same(
     changes += [(name, change) for name in WAL_FILES for change in ALTERATIONS.values()]
     outcomes: Counter[str] = Counter()
     for name, change in changes if every else changes[:: len(changes) // (2 * FEW)]:
-        altered = copy(home, tmp_path / "altered")
+        altered = copy_with_generation(home, tmp_path / "altered")
         alter(altered / name, change)
         outcome, found = judge(study, altered, answer)
         outcomes[outcome] += 1
@@ -401,7 +393,7 @@ def test_a_database_that_changed_is_told(
     places = [start + at for start in range(0, length, 4096) for at in (0, 5, 2000, 4090)]
     outcomes: Counter[str] = Counter()
     for at in places if every else places[:: len(places) // (2 * FEW)]:
-        altered = copy(home, tmp_path / "altered")
+        altered = copy_with_generation(home, tmp_path / "altered")
         alter(altered / "proxy.sqlite3", turned(at))
         outcomes[judge(study, altered, answer)[0]] += 1
     promise(

@@ -290,7 +290,7 @@ def loop(world: ProcessWorld, make: type[Act], mode: str, at_every_point: bool) 
     met: list[Point] = []
     if not at_every_point:
         firsts = {point.name: point for point in reversed(ahead)}
-        ahead = [firsts[name] for number, name in enumerate(firsts) if name in ALWAYS or number % 3 == 0]
+        ahead = [firsts[name] for number, name in enumerate(firsts) if name in ALWAYS or number % 5 == 0]
     tries: Counter[Point] = Counter()
     while ahead:
         point = ahead[0]

@@ -12,9 +12,9 @@ from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, copy_home, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.errors import AuthenticationError, ConflictError
-from dpdpca_protocol.messages.share import decode_chunk
 from dpdpca_protocol.messages.study_messages import ReleaseStatement
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.paillier.chunks import decode_chunk
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy import jobs
@@ -86,13 +86,13 @@ def released(study: OpenStudy) -> list[int]:
     said = ReleaseStatement.parse(
         verify_statement("release", client.release(study.study).release, world.proxy_key)
     )
-    suite = PaillierSuite(world.secret.public, study.manifest.figures.slot_bits)
+    vectors = PaillierVectors(world.secret.public, study.manifest.figures.slot_bits)
     ciphertexts = [
         c
         for k in range(len(said.chunk_digests))
         for c in decode_chunk(client.release_chunk(study.study, k, 2_000_000), world.secret.public)
     ]
-    return suite.decrypt_vector(world.secret, ciphertexts, 1 + study.d + study.d * (study.d + 1) // 2)
+    return vectors.decrypt_vector(world.secret, ciphertexts, 1 + study.d + study.d * (study.d + 1) // 2)
 
 
 @pytest.mark.parametrize("release", ["joint", "masked"])

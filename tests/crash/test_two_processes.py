@@ -17,7 +17,7 @@ from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.retry import Patience
 
-STUDIES = 4
+STUDIES = 2
 
 
 @pytest.fixture

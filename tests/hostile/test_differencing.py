@@ -10,12 +10,12 @@ from promises import Promise
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, refused, values_of, wait_for
 
 from dpdpca_protocol.errors import PolicyError
-from dpdpca_protocol.messages.share import decode_chunk
 from dpdpca_protocol.messages.study_messages import ReleaseStatement
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy import jobs
 from dpdpca_proxy.store import cohorts
@@ -42,13 +42,13 @@ def counted(study: OpenStudy) -> int:
     said = ReleaseStatement.parse(
         verify_statement("release", client.release(study.study).release, world.proxy_key)
     )
-    suite = PaillierSuite(world.secret.public, study.manifest.figures.slot_bits)
+    vectors = PaillierVectors(world.secret.public, study.manifest.figures.slot_bits)
     ciphertexts = [
         c
         for k in range(len(said.chunk_digests))
         for c in decode_chunk(client.release_chunk(study.study, k, 2_000_000), world.secret.public)
     ]
-    return suite.decrypt_vector(world.secret, ciphertexts, 1 + study.d + study.d * (study.d + 1) // 2)[0]
+    return vectors.decrypt_vector(world.secret, ciphertexts, 1 + study.d + study.d * (study.d + 1) // 2)[0]
 
 
 def failure(study: OpenStudy) -> str | None:

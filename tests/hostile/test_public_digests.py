@@ -20,14 +20,16 @@ from dpdpca_owner import actions
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.layout.packing import FlatLayout, pack
-from dpdpca_protocol.messages import share
-from dpdpca_protocol.messages.share import ShareStatement, decode_chunk, encode_chunk, unsalted
+from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.wire import salts
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.address import StudyAddress
 
-ZEROS = bytes(share.SALT_BYTES)
+ZEROS = bytes(salts.SALT_BYTES)
 TERMS = {"epsilon": 10, "fraction_bits": 1, "min_records": 1}
 """A coarse grid and a large ε keep the guesses few. Others take longer: the attack is the same."""
 
@@ -73,7 +75,7 @@ def publish_salts(monkeypatch: pytest.MonkeyPatch) -> None:
     def known(_: Randomness) -> bytes:
         return ZEROS
 
-    monkeypatch.setattr(share, "draw_salt", known)
+    monkeypatch.setattr(salts, "draw_salt", known)
 
 
 def joined(study: OpenStudy, folder: Path) -> list[int]:

@@ -21,7 +21,7 @@ from dpdpca_protocol.paillier.cipher import Encryptor, check_ciphertexts, raw_en
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 OURS = generate_secret_key(520, OS_RANDOMNESS, rules=KeyRules(520))
 _, THEIRS = phe.generate_paillier_keypair(n_length=512)
@@ -68,16 +68,16 @@ def test_an_encrypted_float_is_no_integer() -> None:
 
 
 def test_an_owner_with_phe_alone_makes_valid_vectors() -> None:
-    suite = PaillierSuite(OURS.public, 20)
+    vectors = PaillierVectors(OURS.public, 20)
     values = list(range(-30, 30))
     with_phe = PheEncryptor(OURS.public)
-    plains = list(suite.plaintexts(values, 60))
+    plains = list(vectors.plaintexts(values, 60))
     share = with_phe.encrypt_many(plains)
     check_ciphertexts(OURS.public, share)
     with ThreadPoolExecutor(2) as executor:
         another = with_phe.encrypt_many(plains, executor)
     third = Encryptor(OURS.public, len(plains)).encrypt_many(plains)
-    assert suite.decrypt_vector(OURS, multiply_shares([share, another, third], OURS.public), 60) == [
+    assert vectors.decrypt_vector(OURS, multiply_shares([share, another, third], OURS.public), 60) == [
         3 * value for value in values
     ]
     assert OURS.decrypt(with_phe.encrypt(-1)) == -1

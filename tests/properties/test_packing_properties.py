@@ -18,7 +18,7 @@ from dpdpca_protocol.paillier.cipher import (
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 SECRET = generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
 PUBLIC = SECRET.public
@@ -117,14 +117,14 @@ def test_a_vector_summed_under_encryption_is_the_sum(
     data: st.DataObject, slot_bits: int, owners: int, length: int
 ) -> None:
     """262 bits is a single slot; a short vector is a single ciphertext; 264 is no multiple of 64."""
-    suite = PaillierSuite(PUBLIC, slot_bits)
+    vectors = PaillierVectors(PUBLIC, slot_bits)
     bound = (2 ** (slot_bits - 1) - 1) // (owners + 1)
     lists = [
         data.draw(st.lists(st.integers(-bound, bound), min_size=length, max_size=length))
         for _ in range(owners + 1)
     ]
     *shares, noise = lists
-    total = multiply_shares((encrypted(suite, values, ENCRYPTOR) for values in shares), PUBLIC)
-    noisy = with_noise(suite, total, noise)
+    total = multiply_shares((encrypted(vectors, values, ENCRYPTOR) for values in shares), PUBLIC)
+    noisy = with_noise(vectors, total, noise)
     expected = [sum(column) for column in zip(*lists, strict=True)]
-    assert suite.decrypt_vector(SECRET, noisy, length) == expected
+    assert vectors.decrypt_vector(SECRET, noisy, length) == expected

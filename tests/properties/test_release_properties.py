@@ -17,7 +17,7 @@ from dpdpca_protocol.release.release import (
     open_masked_release,
     triangle_index,
 )
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 BOUND = 40
 MASK_BITS = 70
@@ -60,17 +60,17 @@ def test_joint_release_is_the_pooled_moments_plus_the_noise(
     toy_key: SecretKey, data: st.DataObject, cohort: tuple[int, list[Records]]
 ) -> None:
     d, owners = cohort
-    suite = PaillierSuite(toy_key.public, data.draw(st.integers(24, 200), label="slot width"))
+    vectors = PaillierVectors(toy_key.public, data.draw(st.integers(24, 200), label="slot width"))
     shares = []
     for records in owners:
         n, v, r = moments(d, records)
         upper = [r[i][j] for i in range(d) for j in range(i, d)]
-        shares.append(encrypted(suite, [n, *v, *upper]))
+        shares.append(encrypted(vectors, [n, *v, *upper]))
     sum_noise = data.draw(st.lists(st.integers(-9999, 9999), min_size=d, max_size=d))
     noise = data.draw(noise_for(d, 99999))
-    released = with_noise(suite, multiply_shares(shares, toy_key.public), [0, *sum_noise, *noise])
+    released = with_noise(vectors, multiply_shares(shares, toy_key.public), [0, *sum_noise, *noise])
 
-    opened = open_joint_release(suite, toy_key, released, d, max_records=100)
+    opened = open_joint_release(vectors, toy_key, released, d, max_records=100)
     pooled = [z for records in owners for z in records]
     n, v, r = moments(d, pooled)
     noisy = [x + g for x, g in zip(v, sum_noise, strict=True)]
@@ -116,7 +116,7 @@ def test_noise_that_owners_bring_adds_up_and_leaves_the_count_exact(
 ) -> None:
     """Whatever owners add to v and R before they encrypt, the aggregate is the pooled sums plus all of it."""
     d, owners = cohort
-    suite = PaillierSuite(toy_key.public, data.draw(st.integers(30, 200), label="slot width"))
+    vectors = PaillierVectors(toy_key.public, data.draw(st.integers(30, 200), label="slot width"))
     size = d + d * (d + 1) // 2
     parts = st.lists(st.integers(-99999, 99999), min_size=size, max_size=size)
     shares, total = [], [0] * size
@@ -126,9 +126,9 @@ def test_noise_that_owners_bring_adds_up_and_leaves_the_count_exact(
         own = data.draw(parts)
         noisy = [x + g for x, g in zip(exact, own, strict=True)]
         total = [a + b for a, b in zip(total, noisy, strict=True)]
-        shares.append(encrypted(suite, [n, *noisy]))
+        shares.append(encrypted(vectors, [n, *noisy]))
     released = multiply_shares(shares, toy_key.public)
-    opened = open_joint_release(suite, toy_key, released, d, max_records=100)
+    opened = open_joint_release(vectors, toy_key, released, d, max_records=100)
     assert opened.count == sum(len(records) for records in owners)
     assert opened.sum == tuple(total[:d])
     r = full(d, total[d:])

@@ -52,7 +52,10 @@ def test_every_block_of_a_pre_study_spends_its_share_and_no_more(blocks: Manifes
     )
 
 
-@pytest.mark.parametrize("name", ["norms", "pair-norms", "sum", "octaves"])
+@pytest.mark.parametrize(
+    "name",
+    ["sum", "octaves", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("norms", "pair-norms"))],
+)
 def test_one_block_alone_holds_what_it_claims(make_manifest: MakeManifest, name: str) -> None:
     manifest = make_manifest(
         release="pre-study",

@@ -20,13 +20,14 @@ from dpdpca_lab.audit.neighbours import arena_of, worst_pairs
 from dpdpca_lab.audit.releases import JointRelease, MaskedRelease, Totals, Views, integers
 from dpdpca_lab.audit.report import Claim
 from dpdpca_protocol.layout.packing import unpack
-from dpdpca_protocol.messages.share import decode_chunk, encode_chunk, salted_chunk
+from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_proxy import worker
 from dpdpca_proxy.store.files import FileStore, product_name, release_name
 from dpdpca_proxy.study_files import StudyFiles
@@ -70,8 +71,8 @@ class MaskedThroughTheProxy(MaskedRelease):
         self.proxy = proxy
 
     def play(self, totals: Totals, runs: int) -> Views:
-        suite = PaillierSuite(self.proxy.secret.public, self.figures.slot_bits)
-        encryptor = Encryptor(suite.public, self.layout.ciphertext_count)
+        vectors = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
+        encryptor = Encryptor(vectors.public, self.layout.ciphertext_count)
         share = list(self.layout.pack_share(totals.count, totals.sum, totals.second_moment))
         product = self.proxy.store(encryptor.encrypt_many(share))
         values, veiled = [], []
@@ -96,13 +97,13 @@ class JointThroughTheProxy(JointRelease):
         self.proxy = proxy
 
     def play(self, totals: Totals, runs: int) -> Views:
-        suite = PaillierSuite(self.proxy.secret.public, self.figures.slot_bits)
+        vectors = PaillierVectors(self.proxy.secret.public, self.figures.slot_bits)
         plain = [totals.count, *self.truth(totals)]
-        product = self.proxy.store(encrypted(suite, plain))
+        product = self.proxy.store(encrypted(vectors, plain))
         values = []
         for _ in range(runs):
             packed = self.proxy.release(self.figures, None, product)
-            count, *seen = suite.layout(len(plain)).unpack_all(packed)
+            count, *seen = vectors.layout(len(plain)).unpack_all(packed)
             assert count == totals.count
             values.append(seen)
         return Views(integers(values), np.empty((runs, 0), dtype=object))

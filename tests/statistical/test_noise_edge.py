@@ -75,7 +75,7 @@ def noisy_release(
         (ReleaseKind.MASKED, 0.0),
         pytest.param(ReleaseKind.JOINT, 0.0, marks=pytest.mark.nightly),
         pytest.param(ReleaseKind.PAIRS, 0.0, marks=pytest.mark.nightly),
-        (ReleaseKind.JOINT, 0.9),
+        pytest.param(ReleaseKind.JOINT, 0.9, marks=pytest.mark.nightly),
     ],
 )
 def test_noise_alone_rarely_passes_the_edge(release: ReleaseKind, offset: float) -> None:

@@ -107,6 +107,7 @@ def correlation_captured(vectors: np.ndarray, scaled: np.ndarray) -> float:
     return share_captured(vectors, np.corrcoef(scaled.T))
 
 
+@pytest.mark.nightly
 def test_standardising_gains_by_taking_the_noise_off_first() -> None:
     """On digits with two thirds of the bounds too wide: 0.61 becomes 0.85. A constant has no correlation."""
     table, source = digits(), Seeded(17)

@@ -7,14 +7,14 @@ from gmpy2 import mpz
 from dpdpca_protocol.layout.blocks import Block, BlockName, block_length
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.release.release import NoisyScatter, flat_scatter, open_flat_release
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 NAMES = (BlockName.COUNT, BlockName.SUM, BlockName.SECOND_MOMENT)
 
 
 def open_joint_release(
-    suite: PaillierSuite, secret: SecretKey, ciphertexts: Sequence[mpz], d: int, max_records: int
+    vectors: PaillierVectors, secret: SecretKey, ciphertexts: Sequence[mpz], d: int, max_records: int
 ) -> NoisyScatter:
     """The noisy scatter of a joint release."""
     blocks = [Block(name, block_length(name, d), max_records, 0) for name in NAMES]
-    return flat_scatter(open_flat_release(suite, secret, ciphertexts, blocks), d)
+    return flat_scatter(open_flat_release(vectors, secret, ciphertexts, blocks), d)

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,20 @@ from streamed import encrypted
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, encode_chunks, salted_chunk
+from dpdpca_protocol.messages.share import ShareStatement, Withdrawal
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
+from dpdpca_protocol.paillier.chunks import encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import answer_count
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from dpdpca_proxy.app import create_app, create_operator_app
@@ -126,7 +128,8 @@ _KEEP_ALIVE_SECONDS = 2
 def _raw_client() -> httpx.Client:
     """Tries once, so it must not send on a connection that the server is about to close."""
     limits = httpx.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS / 4)
-    return httpx.Client(trust_env=False, timeout=20, limits=limits)
+    # Loading the authorities of the machine takes longer than a request, and there is no TLS here.
+    return httpx.Client(trust_env=False, timeout=20, limits=limits, verify=False)
 
 
 @dataclass
@@ -192,6 +195,12 @@ class ProxyWorld:
     @property
     def is_running(self) -> bool:
         return hasattr(self, "_thread") and self._thread.is_alive()
+
+    def on_copy(self, home: Path) -> "ProxyWorld":
+        """The same parties with a copy of this stopped proxy, and a clock that stands where this one does."""
+        copied = replace(self, home=copy_with_generation(self.home, home), clock=HandClock())
+        copied.clock.ahead = self.clock.ahead
+        return copied
 
     def restart(self) -> None:
         self.stop()
@@ -309,7 +318,7 @@ class OpenStudy:
         ciphertexts: list[mpz]
         if self.manifest.release == "joint":
             noisy = [x + g for x, g in zip(values.flat, figures.own_noise(), strict=True)]
-            ciphertexts = encrypted(PaillierSuite(public, figures.slot_bits), noisy, encryptor)
+            ciphertexts = encrypted(PaillierVectors(public, figures.slot_bits), noisy, encryptor)
         else:
             layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
             rows = symmetric_rows(self.d, values.upper)
@@ -407,6 +416,18 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -
 def copy_home(home: Path, to: Path) -> Path:
     """A backup of a stopped proxy."""
     shutil.copytree(home, to)
+    return to
+
+
+def generation_of(home: Path) -> Path:
+    return home.with_name(f"{home.name}-generation")
+
+
+def copy_with_generation(home: Path, to: Path) -> Path:
+    """A stopped proxy on a home of its own, with its generation beside it; replaces what stands there."""
+    for source, target in ((home, to), (generation_of(home), generation_of(to))):
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
     return to
 
 

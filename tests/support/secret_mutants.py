@@ -98,12 +98,17 @@ SECRETS = {
     "dpdpca_protocol/privacy/gaussian_draws.py _happens": "test_our_sampler_uses_its_source",
     "dpdpca_protocol/privacy/gaussian_draws.py _is_below": "test_our_sampler_uses_its_source",
     # salts of chunks, and the key of the marks of copies
-    "dpdpca_protocol/messages/share.py draw_salt": "test_salts_differ",
+    "dpdpca_protocol/wire/salts.py draw_salt": "test_salts_differ",
     "dpdpca_proxy/worker.py multiply_chunks": "test_salts_differ",
     "dpdpca_proxy/shares.py digest(data_key)": "proxy/test_shares.py::"
     "test_the_mark_of_a_chunk_depends_on_the_ciphertexts_and_on_the_studys_key",
     "dpdpca_proxy/shares.py digest(key)": "proxy/test_shares.py::"
     "test_the_mark_of_a_chunk_depends_on_the_ciphertexts_and_on_the_studys_key",
+    # pads
+    "dpdpca_protocol/release/ciphers.py Pads.encrypt": "test_reference.py::"
+    "test_padded_values_never_look_the_same",
+    "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)": "test_pads.py::"
+    "test_every_pad_differs_with_key_and_chunk",
     # the second noise, the order of pairs, the fingerprints of records
     "dpdpca_user/results/second_noise.py sha256(secret)": "test_second_noise.py::"
     "test_the_same_release_under_two_keys_has_two_draws",

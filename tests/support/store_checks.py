@@ -7,10 +7,11 @@ from proxy_process import released_noise
 from proxy_world import PATIENCE_SECONDS, OpenStudy, ProxyWorld, Values, wait_for
 
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import Receipt, decode_chunk
+from dpdpca_protocol.messages.share import Receipt
 from dpdpca_protocol.messages.study_messages import ReleaseStatement
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.release.release import open_masked_release, triangle_index
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.study import RELEASED_STATES, ReleaseKind, ShareState, StudyState
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
@@ -131,8 +132,8 @@ def check_opened(
     world, figures, public = study.world, study.manifest.figures, study.world.secret.public
     ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, public)]
     if study.manifest.release == ReleaseKind.JOINT:
-        suite = PaillierSuite(public, figures.slot_bits)
-        opened = suite.decrypt_vector(world.secret, ciphertexts, len(total.flat))
+        vectors = PaillierVectors(public, figures.slot_bits)
+        opened = vectors.decrypt_vector(world.secret, ciphertexts, len(total.flat))
         assert [x - g for x, g in zip(opened, noise, strict=True)] == total.flat
         return
     d = study.d

@@ -11,18 +11,20 @@ from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import release
 from dpdpca_protocol.release.masked import Speed, masked_ciphertexts
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 
-def encrypted(suite: PaillierSuite, values: Sequence[int], encryptor: Encryptor | None = None) -> list[mpz]:
+def encrypted(
+    vectors: PaillierVectors, values: Sequence[int], encryptor: Encryptor | None = None
+) -> list[mpz]:
     """The ciphertexts of a flat vector, as an owner makes them."""
-    plains = list(suite.plaintexts(values, len(values)))
-    return (encryptor or Encryptor(suite.public, len(plains))).encrypt_many(plains)
+    plains = list(vectors.plaintexts(values, len(values)))
+    return (encryptor or Encryptor(vectors.public, len(plains))).encrypt_many(plains)
 
 
-def with_noise(suite: PaillierSuite, aggregate: Iterable[mpz], noise: Sequence[int]) -> list[mpz]:
+def with_noise(vectors: PaillierVectors, aggregate: Iterable[mpz], noise: Sequence[int]) -> list[mpz]:
     """A flat release, as a proxy makes it."""
-    return list(suite.add_plain_stream(aggregate, noise, len(noise)))
+    return list(vectors.add_plain_stream(aggregate, noise, len(noise)))
 
 
 def masked_release(

@@ -16,13 +16,14 @@ from federation.relay import relaying
 from federation.world import Federation, Owner, tree
 from gmpy2 import mpz
 
-from dpdpca_protocol.messages.share import decode_chunk, encode_chunk, salted_chunk, unsalted
 from dpdpca_protocol.messages.study_messages import StudyAct
+from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
+from dpdpca_protocol.wire.salts import salted_chunk, unsalted
 from dpdpca_protocol.wire.signing import FORMAT, IdentityKey, sign_statement
 from dpdpca_runtime.http.signature import RequestSigner
 

@@ -18,9 +18,11 @@ from federation.world import Federation, Owner
 from promises import Promise
 
 from dpdpca_cli.federation.processes import COMMAND
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, Receipt, ShareStatement, salted_chunk
+from dpdpca_protocol.messages.share import Receipt, ShareStatement
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 
 MB = 10**6

@@ -31,7 +31,8 @@ from dpdpca_protocol.errors import (
     MessageError,
     UnavailableError,
 )
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, Receipt
+from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.sealing import seal

@@ -23,7 +23,8 @@ def test_strong_privacy_brings_the_noise_that_it_promises(
     assert_release(study.open_release(), add_up(records), study.manifest.figures)
 
 
-@pytest.mark.parametrize("release", ["masked", pytest.param("joint", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("release", ["masked", "joint"])
 def test_release_is_of_the_last_share_of_each_owner_that_is_in(
     federation: Federation, tmp_path: Path, release: str
 ) -> None:

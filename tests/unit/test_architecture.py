@@ -45,7 +45,7 @@ ROOMS_FROM_THE_GROUND = (
     ("errors",),
     ("study", "randomness"),
     ("wire", "layout"),
-    ("paillier", "privacy"),
+    ("paillier", "pads", "privacy"),
     ("messages", "release"),
     ("terms",),
     ("records", "result"),
@@ -71,6 +71,10 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
         *(f"dpdpca_protocol.wire.{name}" for name in ("canonical", "fields", "http", "sealing", "signing")),
         "dpdpca_protocol.layout",
         "dpdpca_protocol.study",
+    ),
+    "dpdpca_protocol.pads": (
+        *_above("pads"),
+        *(f"dpdpca_protocol.{name}" for name in ("layout", "randomness", "study", "wire")),
     ),
     "dpdpca_protocol.privacy": (*_above("privacy"), "dpdpca_protocol.wire", "dpdpca_protocol.study"),
     "dpdpca_protocol.messages": (

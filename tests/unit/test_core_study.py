@@ -37,7 +37,7 @@ from dpdpca_protocol.release.release import (
     open_flat_release,
     open_masked_release,
 )
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import NoiseBy
 from dpdpca_protocol.terms.manifest import Manifest
@@ -62,7 +62,7 @@ def owner_share(
             sums.add_pairs(y)
     values: Iterator[int] = map(add, sums.stream(), figures.own_noise(STEPS))
     if figures.blocks:
-        plains = PaillierSuite(public, figures.slot_bits).plaintexts(values, figures.value_count)
+        plains = PaillierVectors(public, figures.slot_bits).plaintexts(values, figures.value_count)
     else:
         assert isinstance(sums, SecondMoments)
         rows: Any = sums.second_moment
@@ -112,14 +112,14 @@ def test_what_roles_stream_is_what_the_reference_releases(
         with ThreadPoolExecutor(2) as threads:
             opened = open_masked_release(toy_key, layout, released, count, threads)
     else:
-        suite = PaillierSuite(public, figures.slot_bits)
+        vectors = PaillierVectors(public, figures.slot_bits)
         if figures.noise_by is NoiseBy.PROXY:
             drawn = iter(figures.mechanism.draw(1, STEPS))
-            released = list(suite.add_plain_stream(iter(aggregate), drawn, figures.value_count))
+            released = list(vectors.add_plain_stream(iter(aggregate), drawn, figures.value_count))
         else:
             released = aggregate
         with ThreadPoolExecutor(2) as threads:
-            opened = open_flat_release(suite, toy_key, released, figures.blocks, threads)
+            opened = open_flat_release(vectors, toy_key, released, figures.blocks, threads)
         if manifest.release is not ReleaseKind.PRE_STUDY:
             opened = flat_scatter(opened, figures.encoded_features)
 

@@ -17,8 +17,9 @@ from sklearn.decomposition import PCA
 from small_studies import KINDS, OWNERS, records
 from study_parties import MakeManifest
 
-from dpdpca_protocol.errors import CryptographicError, InputError
+from dpdpca_protocol.errors import CryptographicError, InputError, UsageError
 from dpdpca_protocol.layout.blocks import BlockName
+from dpdpca_protocol.pads.streams import CHUNK_VALUES
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.privacy.mechanisms import SharedGaussian
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
@@ -26,7 +27,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.pairing import KeyStream, shuffled
 from dpdpca_protocol.reference import Released, run_study
-from dpdpca_protocol.release.ciphers import UNENCRYPTED, Cipher, Paillier
+from dpdpca_protocol.release.ciphers import UNENCRYPTED, Cipher, Pads, Paillier
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.study import ReleaseKind
@@ -149,6 +150,36 @@ def test_a_study_releases_the_sums_that_loops_find(
 ) -> None:
     released = run_study(manifest, OWNERS, Seeded(5), noise, cipher)
     assert plain(manifest, released) == expected(manifest, Seeded(5), noise)
+
+
+@pytest.mark.parametrize("noise", [SILENCE, STEPS], ids=["no noise", "known noise"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "masked" not in kind])
+def test_pads_release_the_sums_that_loops_find(
+    make_manifest: MakeManifest, kind: str, noise: Samplers
+) -> None:
+    manifest = make_manifest(**KINDS[kind])
+    released = run_study(manifest, OWNERS, Seeded(5), noise, Pads(OS_RANDOMNESS))
+    assert plain(manifest, released) == expected(manifest, Seeded(5), noise)
+
+
+def test_pads_of_several_chunks_open_to_signed_sums() -> None:
+    pads, count = Pads(OS_RANDOMNESS), CHUNK_VALUES + 3
+    values = [(-1) ** i * (2**61 - i) for i in range(count)]
+    hidden = pads.add_plain(pads.add(pads.encrypt(values), pads.encrypt([-1] * count)), range(count))
+    assert pads.decrypt(hidden) == [value - 1 + i for i, value in enumerate(values)]
+    assert len(set(np.concatenate(hidden.chunks).tolist())) == count
+    assert repr(hidden) == "Padded(…)"
+
+
+def test_padded_values_never_look_the_same() -> None:
+    first, second = (Pads(OS_RANDOMNESS).encrypt([1, 2, 3, 4]) for _ in range(2))
+    assert len({*first.chunks[0].tolist(), *second.chunks[0].tolist()}) == 8
+    assert first.keys != second.keys
+
+
+def test_pads_hide_no_masked_study(make_manifest: MakeManifest) -> None:
+    with pytest.raises(UsageError):
+        run_study(make_manifest(**KINDS["masked"]), OWNERS, Seeded(5), SILENCE, Pads(OS_RANDOMNESS))
 
 
 def plain(manifest: Manifest, released: Released) -> Any:

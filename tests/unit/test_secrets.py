@@ -29,7 +29,7 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.records.fingerprint import RecordsFingerprint
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.messages.share import encode_chunk, salted_chunk
+from dpdpca_protocol.paillier.chunks import encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, random_unit
 from dpdpca_protocol.paillier.primes import random_safe_prime
@@ -45,6 +45,7 @@ from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import draw_mask
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import (
     open_at_rest,
     open_with_passphrase,

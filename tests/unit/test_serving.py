@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from certificates import DAY, Issued, issue, shown_serial
+from federation import warm
 from proxy_world import free_port, wait_for
 
 from dpdpca_protocol.wire.fields import time_text
@@ -37,7 +38,7 @@ class Service:
     port: int
     operator_port: int
     log: Path
-    process: subprocess.Popen[bytes] | None = None
+    process: warm.ForkedProcess | None = None
 
     @property
     def words(self) -> list[str]:
@@ -45,9 +46,9 @@ class Service:
         return [*words, "--operator-port", str(self.operator_port)] if self.role == "proxy" else words
 
     def start(self, *options: str | Path, scheme: str = "https") -> None:
-        words = [*COMMAND, *self.words, "--port", str(self.port), *map(str, options)]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(words, stderr=log, stdin=subprocess.DEVNULL, env=self.environment)
+        self.log.unlink(missing_ok=True)
+        words = [*self.words, "--port", str(self.port), *map(str, options)]
+        self.process = warm.start(words, self.environment, self.log)
         url = f"{scheme}://127.0.0.1:{self.port}/readyz"
         wait_for(lambda: self._is_ready(url), WAIT_SECONDS)
 
@@ -67,7 +68,7 @@ class Service:
         """SIGHUP, and until the service has done what it does then."""
         assert self.process is not None
         before = len(self.events("hangup"))
-        self.process.send_signal(signal.SIGHUP)
+        os.kill(self.process.pid, signal.SIGHUP)
         wait_for(lambda: len(self.events("hangup")) > before, WAIT_SECONDS)
         # The rest of it is done in the same turn of the loop, which then answers again.
         assert self.process.poll() is None, self.log.read_text()
@@ -87,12 +88,14 @@ class Service:
 
     def refusal(self, *options: str | Path, without: str | None = None, status: int = 1) -> str:
         """The last line of a service that cannot start."""
-        words = [*COMMAND, *self.words, *map(str, options)]
-        if without is not None:
-            words = [sys.executable, str(WITHOUT_CALLS), without, "--", *words]
-        done = subprocess.run(
-            words, capture_output=True, env=self.environment, timeout=WAIT_SECONDS, check=False
-        )
+        words = [*self.words, *map(str, options)]
+        if without is None:
+            done = warm.run(words, self.environment, WAIT_SECONDS)
+        else:
+            whole = [sys.executable, str(WITHOUT_CALLS), without, "--", *COMMAND, *words]
+            done = subprocess.run(
+                whole, capture_output=True, env=self.environment, timeout=WAIT_SECONDS, check=False
+            )
         assert done.returncode == status, done.stderr
         return done.stderr.decode().splitlines()[-1]
 
@@ -102,10 +105,10 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """Initialised; its tests follow each other in one home."""
     role, folder = request.param, tmp_path_factory.mktemp(request.param)
     made = Service(role, folder / role, free_port(), free_port(), folder / "log")
-    init = [*COMMAND, role, "init", "--home", str(made.home), "--name", "Relay"]
+    init = [role, "init", "--home", str(made.home), "--name", "Relay"]
     if role == "proxy":
         init += ["--url", "https://relay.example"]
-    subprocess.run(init, check=True, capture_output=True, env=made.environment, timeout=WAIT_SECONDS)
+    assert warm.run(init, made.environment, WAIT_SECONDS).returncode == 0
     return made
 
 
@@ -113,7 +116,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def service(made: Service) -> Iterator[Service]:
     yield made
     if made.process is not None and made.process.poll() is None:
-        made.process.kill()
+        os.kill(made.process.pid, signal.SIGKILL)
         made.process.wait()
 
 

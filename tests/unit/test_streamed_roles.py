@@ -20,7 +20,7 @@ from dpdpca_owner.share_chunks import share_chunks
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.blocks import cut_blocks
 from dpdpca_protocol.layout.packing import symmetric_rows
-from dpdpca_protocol.messages.share import decode_chunk, unsalted
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
@@ -39,6 +39,7 @@ from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.figures import NoiseBy
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_proxy.store.files import draw_name, product_name, release_name, sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomized_count

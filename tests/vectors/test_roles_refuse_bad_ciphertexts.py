@@ -19,21 +19,15 @@ from promises import Promise
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, values_of
 from study_parties import Parties
 
-from dpdpca_protocol.messages.share import (
-    CHUNK_CIPHERTEXTS,
-    decode_chunk,
-    encode_chunk,
-    parse_chunk,
-    salted_chunk,
-    unsalted,
-)
 from dpdpca_protocol.messages.study_messages import CountChallenge, ReleaseStatement
 from dpdpca_protocol.paillier import proof as proof_module
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, parse_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.salts import salted_chunk, unsalted
 from dpdpca_user.evidence import check_chunk, verify_challenge
 
 ZOO = json.loads((Path(__file__).parent / "ciphertext_zoo.json").read_text(encoding="utf-8"))

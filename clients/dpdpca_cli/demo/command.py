@@ -182,7 +182,8 @@ def chain_draft(draft: dict[str, Any]) -> dict[str, Any]:
 
 
 def owner_policy(plan: Plan) -> str:
-    """The policy of each owner: it accepts the demo's two studies and its chain, and nothing else."""
+    """The policy of each owner. Its limits are the demo's terms, and its budget is just enough for the demo's
+    two studies and its chain."""
     terms = plan.terms
     all_three = 3 * Cost.of(terms.figures).rho
     return f"""\

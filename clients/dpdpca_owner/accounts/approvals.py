@@ -203,7 +203,7 @@ def _total(manifest: Manifest) -> tuple[str, str]:
 
 
 def _counts(study: StudyId, asking: StudyId, ledger: Ledger) -> bool:
-    """Whether the part of an approved round counts as taken from the total. The round that is being checked
-    does not count."""
+    """Whether the part of the total that was approved for the round `study` is not available to the round
+    `asking`. A refunded part is available again, and the part of `asking` is available to `asking`."""
     spend = ledger.spend(study)
     return study != asking and (spend is None or spend.is_live)

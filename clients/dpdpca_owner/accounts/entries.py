@@ -75,7 +75,8 @@ class Entry:
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
-        """Raises MessageError unless `line`, without its newline, is an entry that this version writes."""
+        """The entry in `line`, which has no newline at its end. Raises MessageError if this version cannot
+        read the entry."""
         body = parse_canonical(line)
         check_members(
             body, "detail", "index", "kind", "previous", "time", optional="random", formats=(FILE_FORMAT,)

@@ -3,8 +3,8 @@ the order.
 
 As records arrive, one byte of a key stream puts each into one of 256 buckets. Then each bucket, 1/256 of the
 records on average, is read back and shuffled by itself. With random bytes, all orders are equally likely,
-even if the file was sorted. Byte i belongs to record i, however the file is divided into batches. So the same
-number of records always gives the same order, whatever their values.
+even if the file was sorted. Byte i belongs to record i, however the file is divided into batches. So with the
+same secret, the same number of records always gives the same order, whatever their values.
 """
 
 from collections.abc import Iterator

@@ -199,7 +199,7 @@ def _about_levels(texts: list[str]) -> Iterator[str]:
     if {level.lower() for level in levels} in _TRUTHS:
         yield 'if owners store this column as booleans, write the levels "false" and "true"'
     if any(level.lower() in MISSING_WORDS for level in levels):
-        yield "only an empty field means a missing value; every word is a level"
+        yield "only an empty field is a missing value here; a word such as NA is a level of its own"
     if len(levels) == len(texts) > _FEW_CODES:
         yield "every row has a different text: leave out columns that identify a record"
 

@@ -47,7 +47,8 @@ def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
             ones.
         chunks: the ciphertexts of the release, so that another release gets other draws.
 
-    Guarantee: each release has one draw. Laplace draws are fresh each time.
+    Guarantee: a release gets the same Gaussian draws each time it is opened. Laplace noise cannot be derived
+    from a key, so each opening draws it anew.
     """
     seed = hashlib.sha256(_TAG + len(secret).to_bytes(4, "big") + secret)
     for chunk in chunks:

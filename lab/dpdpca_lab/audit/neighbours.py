@@ -213,7 +213,7 @@ def _worst_on_a_line(weight: float) -> Shape:
     places = np.linspace(-1, 1, _GRID)
     worst = places[np.argmax((1 - places**2) ** 2 + weight * (1 - places) ** 2)]
     one = np.ones(1)
-    return Shape("one record moved along the line", one, one, worst * one)
+    return Shape("the only value of one record changed from r", one, one, worst * one)
 
 
 def reach_of(manifest: Manifest) -> list[float]:

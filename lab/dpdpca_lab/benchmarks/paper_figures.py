@@ -36,7 +36,8 @@ def encoded(rows: Floats) -> EncodedTable:
 
 
 def parts(rows: Floats, owners: int, records: int) -> list[Floats]:
-    """The owners' records, taken from the table in turn. Two owners may get the same record."""
+    """`records` consecutive rows of the table for each owner. After the last row, the table starts again, so
+    two owners may get the same record."""
     return [np.take(rows, range(k * records, (k + 1) * records), axis=0, mode="wrap") for k in range(owners)]
 
 

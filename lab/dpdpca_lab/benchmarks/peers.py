@@ -101,5 +101,5 @@ def _heu(bits: int) -> Peer:
 
 
 def random_plain(bits: int) -> int:
-    """A packed plaintext of full length."""
+    """A random integer about as long as the longest packed plaintext."""
     return secrets.randbits(bits - 3)

@@ -32,15 +32,15 @@ from dpdpca_lab.benchmarks.peers import Peer, random_plain
 from dpdpca_owner.upload import WORTH_A_WORKER
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, chunk_length, encode_chunk
 from dpdpca_protocol.paillier.bases import best_shape
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, chunk_length, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.masked import multiplications
 from dpdpca_protocol.release.release import open_flat_release, open_masked_release
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
 from dpdpca_protocol.terms.terms import Terms
@@ -177,7 +177,7 @@ def bench_encrypt(size: Size, peer: Peer | None) -> Measured:
     def run() -> None:
         encryptor = Encryptor(public, -(-count // workers))
         if size.release is ReleaseKind.JOINT:
-            plains = PaillierSuite(public, figures.slot_bits).plaintexts(
+            plains = PaillierVectors(public, figures.slot_bits).plaintexts(
                 moments.stream(), figures.value_count
             )
         else:
@@ -321,8 +321,8 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
     def run() -> None:
         with WorkerThreads(size.workers) as threads:
             if size.release is ReleaseKind.JOINT:
-                suite = PaillierSuite(public, figures.slot_bits)
-                open_flat_release(suite, secret, ciphertexts, figures.blocks, threads)
+                vectors = PaillierVectors(public, figures.slot_bits)
+                open_flat_release(vectors, secret, ciphertexts, figures.blocks, threads)
             else:
                 open_masked_release(secret, layout, ciphertexts, RECORDS, threads)
 

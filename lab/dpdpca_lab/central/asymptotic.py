@@ -7,8 +7,8 @@ to closed forms. The formulas for add-or-remove come from the authors' public fi
 again; the formulas for replace-one are ours.
 The limits of this calibration: it is asymptotic in p, it describes one data set and not the worst case, and
 it reads the exact eigenvalues. For p = 400, n = 16000 and β = 4, the standard deviation σ of the privacy loss
-is 0.93, but the pure ε of the worst case is 40. None of our sources contains the authors' own sampler.
-`draw_direction` therefore uses the exact sampler.
+is 0.93, but the pure ε of the worst case is 40. None of our sources contains the sampler with which the
+authors of this calibration drew directions. `draw_direction` therefore uses the exact sampler.
 """
 
 from dataclasses import dataclass
@@ -145,7 +145,10 @@ def calibrate(spectrum: Spectrum, theta: float, target_sigma: float, relation: s
 def utility_curve(
     eigenvalues: Floats, k: int, n: int, targets: list[float], relation: str = "replace-one"
 ) -> list[dict[str, float | None]]:
-    """For each wanted σ, β and the errors in the limit; None if the target cannot be reached."""
+    """One row for each wanted σ: the β that gives this σ, and the errors in the limit.
+
+    If no β gives a wanted σ, the other members of its row are None.
+    """
     spectrum = Spectrum.of(eigenvalues, k)
     theta = n / len(eigenvalues) ** 1.5
     rows: list[dict[str, float | None]] = []

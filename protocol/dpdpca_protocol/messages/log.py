@@ -22,7 +22,7 @@ _MOST_KIND = 40
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One link of the chain.
+    """One entry of a log. It contains the digest of the entry before it.
 
     Attributes:
         position: counts from 1. In the proxy's log, numbers are skipped where its operator accepted a loss.

@@ -1,24 +1,17 @@
-"""An owner's share as it is sent: chunks, the signed statement that the share is complete, and receipts.
+"""Statements about an owner's share: that it is complete, that it is withdrawn, and the proxy's receipts.
 
-The ciphertexts are sent in the order that docs/spec.md, section 6, defines. Each has bits(n)/4 bytes,
-big-endian. A chunk has 1,024 ciphertexts; the last chunk may be shorter. A chunk of a share begins with a
-salt of 32 random bytes. A chunk of a release has no salt. A chunk's digest is the SHA-256 of its bytes before
-sealing.
+An owner sends its share in chunks. The digest of a chunk is the SHA-256 of its bytes before sealing, which
+include its salt.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Self
 
-from gmpy2 import mpz
-
 from dpdpca_protocol.errors import MessageError
-from dpdpca_protocol.paillier.cipher import check_ciphertexts
-from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.salts import SALT_BYTES
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES
 from dpdpca_protocol.wire.signing import (
     FORMAT,
@@ -32,94 +25,9 @@ from dpdpca_protocol.wire.signing import (
     sign_statement,
 )
 
-CHUNK_CIPHERTEXTS = 1024
-SALT_BYTES = 32
 CHUNK_OVERHEAD_BYTES = SALT_BYTES + SEALING_OVERHEAD_BYTES
-"""What a sealed chunk of a share has besides its ciphertexts."""
+"""What a sealed chunk of a share has besides its content."""
 MAX_VERSION = (1 << 32) - 1
-
-
-def chunk_count(ciphertext_count: int) -> int:
-    return -(-ciphertext_count // CHUNK_CIPHERTEXTS)
-
-
-def chunk_length(ciphertext_count: int, index: int) -> int:
-    """The number of ciphertexts in chunk `index` of a share or release with `ciphertext_count` ciphertexts.
-
-    Raises:
-        MessageError: no chunk has this index.
-    """
-    if not 0 <= index < chunk_count(ciphertext_count):
-        raise MessageError(
-            "malformed",
-            f"there is no chunk {index}: chunks are numbered from 0 to {chunk_count(ciphertext_count) - 1}",
-        )
-    return min(CHUNK_CIPHERTEXTS, ciphertext_count - index * CHUNK_CIPHERTEXTS)
-
-
-def encode_chunk(ciphertexts: Iterable[mpz], public: PublicKey) -> bytes:
-    width = public.ciphertext_bytes
-    return b"".join(ciphertext.to_bytes(width, "big") for ciphertext in ciphertexts)
-
-
-def encode_chunks(ciphertexts: Iterable[mpz], public: PublicKey) -> Iterator[bytes]:
-    """The chunks of a share or release, in order, while the ciphertexts are produced."""
-    stream = iter(ciphertexts)
-    while group := list(islice(stream, CHUNK_CIPHERTEXTS)):
-        yield encode_chunk(group, public)
-
-
-def salted_chunk(encoded: bytes, randomness: Randomness) -> bytes:
-    """A chunk of a share: a salt of its own, then its ciphertexts.
-
-    Only the owner and the proxy ever know the salt. Without it, the public digest would tell whoever has the
-    release and the other shares whether a guess of the noise is right.
-    """
-    return draw_salt(randomness) + encoded
-
-
-def draw_salt(randomness: Randomness) -> bytes:
-    return randomness.bytes(SALT_BYTES)
-
-
-def unsalted(chunk: bytes) -> bytes:
-    """The encoded ciphertexts of a share's chunk."""
-    return chunk[SALT_BYTES:]
-
-
-def decode_chunk(chunk: bytes, public: PublicKey) -> list[mpz]:
-    """The ciphertexts in `content`, which must have been checked before."""
-    width = public.ciphertext_bytes
-    return [mpz.from_bytes(chunk[at : at + width], "big") for at in range(0, len(chunk), width)]
-
-
-def parse_share_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_count: int) -> list[mpz]:
-    """The ciphertexts of a share's chunk `index`, without its salt; raises like `parse_chunk`."""
-    _check_length(untrusted, SALT_BYTES, public, index, ciphertext_count)
-    return parse_chunk(unsalted(untrusted), public, index, ciphertext_count)
-
-
-def parse_chunk(untrusted: bytes, public: PublicKey, index: int, ciphertext_count: int) -> list[mpz]:
-    """The ciphertexts of chunk `index` without a salt.
-
-    Each is in range, is a unit and differs from the others in the chunk.
-
-    Raises:
-        MessageError: the length is not the one that the manifest gives this chunk.
-        CryptographicError: a ciphertext is out of range, shares a factor with n, or appears twice.
-    """
-    _check_length(untrusted, 0, public, index, ciphertext_count)
-    ciphertexts = decode_chunk(untrusted, public)
-    check_ciphertexts(public, ciphertexts)
-    return ciphertexts
-
-
-def _check_length(
-    untrusted: bytes, salt_bytes: int, public: PublicKey, index: int, ciphertext_count: int
-) -> None:
-    expected = salt_bytes + chunk_length(ciphertext_count, index) * public.ciphertext_bytes
-    if len(untrusted) != expected:
-        raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
 
 
 def _version(untrusted: Any) -> int:

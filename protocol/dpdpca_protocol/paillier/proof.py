@@ -2,7 +2,8 @@
 
 The count proof of the masked release and the hiding of shares need gcd(n, φ(n)) = 1, because then x → xⁿ
 permutes Z*_n. The key's maker shows n-th roots of hash-derived values. If a prime r ≥ 2²⁰ divided gcd(n,
-φ(n)), at most one value in r would have such a root (Goldberg, Reyzin, Sagga, Baldimtsi, ePrint 2018/057).
+φ(n)), at most a fraction 1/r of all values would have such a root (Goldberg, Reyzin, Sagga, Baldimtsi, ePrint
+2018/057).
 """
 
 from collections.abc import Collection

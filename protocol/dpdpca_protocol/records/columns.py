@@ -276,8 +276,8 @@ def _level_values(column: NDArray[Any], masked: NDArray[np.bool_]) -> list[Any]:
 def _level_positions(levels: Sequence[str]) -> dict[str, int]:
     """The position of each level by its text.
 
-    If exactly one level is a spelling of true, then true, True and TRUE all lead to this level. The same
-    holds for false.
+    If exactly one level is a spelling of true, then true, True and TRUE all lead to this level. If exactly
+    one level is a spelling of false, then false, False and FALSE all lead to that level.
     """
     position_of = {level: position for position, level in enumerate(levels)}
     for word in ("true", "false"):

@@ -1,20 +1,33 @@
-"""The ciphers of the reference run: Paillier, or no encryption at all.
+"""The ciphers of the reference run: Paillier, pads, or no encryption at all.
 
-`dpdpca_protocol.reference` gives the same integers with both ciphers, because decryption is exact. The roles
+`dpdpca_protocol.reference` gives the same integers with every cipher, because decryption is exact. The roles
 use faster code: combs and workers for encryption, `release.masked` for the masked release.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from gmpy2 import mpz
 
+from dpdpca_protocol.pads.chunks import (
+    Integers,
+    add_known,
+    add_pads,
+    add_up,
+    chunk_count,
+    chunk_range,
+    integers,
+    open_chunk,
+)
+from dpdpca_protocol.pads.streams import KEY_BYTES, Words
 from dpdpca_protocol.paillier.cipher import add, add_plain, raw_encrypt, rerandomize, scale
 from dpdpca_protocol.paillier.keys import SecretKey, random_unit
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.release.release import answer_count, check_count
 
 Ciphertext = TypeVar("Ciphertext")
+Hidden = TypeVar("Hidden")
 
 
 class Cipher(Protocol[Ciphertext]):
@@ -43,6 +56,22 @@ class Cipher(Protocol[Ciphertext]):
 
     def decrypt(self, ciphertext: Ciphertext) -> int:
         """The plaintext."""
+
+
+class VectorCipher(Protocol[Hidden]):
+    """Hides lists of integers, so that one party can open their sums."""
+
+    def encrypt(self, values: Sequence[int]) -> Hidden:
+        """The hidden values of one owner."""
+
+    def add(self, left: Hidden, right: Hidden) -> Hidden:
+        """The hidden sums, position by position."""
+
+    def add_plain(self, hidden: Hidden, values: Sequence[int]) -> Hidden:
+        """The hidden sums with known values."""
+
+    def decrypt(self, hidden: Hidden) -> list[int]:
+        """The sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +137,51 @@ class _Unencrypted:
 
     def decrypt(self, ciphertext: int) -> int:
         return ciphertext
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Padded:
+    """Values with their pads, in chunks, and the keys of all these pads. Its repr shows nothing."""
+
+    chunks: tuple[Words, ...]
+    keys: tuple[bytes, ...]
+
+    def __repr__(self) -> str:
+        return "Padded(…)"
+
+
+@dataclass(frozen=True, slots=True)
+class Pads:
+    """Adds a pad to each value, modulo 2⁶⁴. This works for flat releases only.
+
+    Args:
+        randomness: for the key of each owner.
+    """
+
+    randomness: Randomness
+
+    def encrypt(self, values: Sequence[int]) -> Padded:
+        key = self.randomness.bytes(KEY_BYTES)
+        return Padded(tuple(add_pads(key, index, part) for index, part in enumerate(_cut(values))), (key,))
+
+    def add(self, left: Padded, right: Padded) -> Padded:
+        pairs = zip(left.chunks, right.chunks, strict=True)
+        return Padded(tuple(map(add_up, pairs)), left.keys + right.keys)
+
+    def add_plain(self, hidden: Padded, values: Sequence[int]) -> Padded:
+        pairs = zip(hidden.chunks, _cut(values), strict=True)
+        return Padded(tuple(add_known(words, part) for words, part in pairs), hidden.keys)
+
+    def decrypt(self, hidden: Padded) -> list[int]:
+        parts = (open_chunk(words, hidden.keys, index) for index, words in enumerate(hidden.chunks))
+        return [value for part in parts for value in part.tolist()]
+
+
+def _cut(values: Sequence[int]) -> list[Integers]:
+    """Values in chunks."""
+    whole = integers(values)
+    ranges = (chunk_range(len(whole), index) for index in range(chunk_count(len(whole))))
+    return [whole[at.start : at.stop] for at in ranges]
 
 
 UNENCRYPTED: Cipher[int] = _Unencrypted()

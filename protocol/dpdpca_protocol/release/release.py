@@ -18,7 +18,7 @@ from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.cipher import decrypt_many, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 from dpdpca_protocol.randomness import Randomness
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def draw_mask(d: int, mask_bits: int, randomness: Randomness) -> list[int]:
 
 
 def open_flat_release(
-    suite: PaillierSuite,
+    vectors: PaillierVectors,
     secret: SecretKey,
     ciphertexts: Sequence[mpz],
     blocks: Sequence[Block],
@@ -71,7 +71,7 @@ def open_flat_release(
     Raises:
         CryptographicError: the count is out of range, or a slot overflowed.
     """
-    values = suite.decrypt_vector(secret, ciphertexts, value_count(blocks), executor)
+    values = vectors.decrypt_vector(secret, ciphertexts, value_count(blocks), executor)
     released = cut_blocks(blocks, values)
     (count,) = released[BlockName.COUNT]
     check_count_range(count, 1, blocks[0].bound)

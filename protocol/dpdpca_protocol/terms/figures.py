@@ -19,7 +19,7 @@ from dpdpca_protocol.layout.blocks import (
     value_count,
 )
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, slots_for
-from dpdpca_protocol.messages.share import chunk_count
+from dpdpca_protocol.paillier.chunks import chunk_count
 from dpdpca_protocol.privacy.accounting import (
     MAX_NOISE_DRAWS,
     ceil_sqrt,

@@ -3,7 +3,8 @@
 The library's defaults are weaker (five seconds of skew, a day of age, no required digest, any authority). So
 this module requires label `sig1`, tag `dpdpca`, alg `ed25519`, keyid = the party id, a 128-bit nonce, the
 components of `dpdpca_protocol.wire.http` and, with a body, its digest and type. The request must be created
-within ±5 minutes of our clock, addressed to us, and never seen before. The caller passes the time.
+within ±5 minutes of our clock, addressed to us, and never seen before. This module reads no clock: its
+callers pass the time.
 """
 
 import re
@@ -78,7 +79,7 @@ class ReceivedHead:
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """A head with a verified signature. The request's body, if any, must still pass `check_body`."""
+    """The head of a request, with a verified signature. The body, if any, must still pass `check_body`."""
 
     party: PartyId
     nonce: str

@@ -1,8 +1,8 @@
 """Turns a request into a known caller and a complete, authentic body.
 
-Every route begins with these checks. The order matters. The signature of the head is checked before a byte of
-the body is read, the role before the body is kept, and the digest before the nonce is used. For large bodies,
-the permission to send one now is checked before any of it is read.
+Every route begins with these checks. The order matters. The signature of the request's head is checked before
+a byte of the body is read, the role before the body is kept, and the digest before the nonce is used. For
+large bodies, the permission to send one now is checked before any of it is read.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -123,7 +123,7 @@ def json_response(content: bytes, status: int = 200) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _KnownHead:
-    """A head that an enrolled party signed. `_accept` checks later that it is not a replay."""
+    """The head of a request that an enrolled party signed. `_accept` checks later that it is not a replay."""
 
     verifier: SignatureVerifier
     signed: SignedHead

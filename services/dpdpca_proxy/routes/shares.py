@@ -7,7 +7,8 @@ from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from dpdpca_protocol.messages.share import CHUNK_CIPHERTEXTS, CHUNK_OVERHEAD_BYTES
+from dpdpca_protocol.messages.share import CHUNK_OVERHEAD_BYTES
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS
 from dpdpca_protocol.paillier.keys import MOST_BITS
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE, STATEMENT_LIMIT_BYTES

@@ -270,6 +270,9 @@ def append_event(
 ) -> None:
     """Appends a signed event to the study's transcript, and an entry to the proxy's log.
 
+    `now` must be read in the transaction of `connection`. A transaction waits for other processes, and a time
+    that was read before may be earlier than their events.
+
     Raises:
         UnavailableError: `clock-behind`, our clock is before the last event.
     """

@@ -104,7 +104,7 @@ class Witness:
             raise UnavailableError(
                 "storage-full" if full else "storage-failing",
                 f"the generation file cannot be {act}: {reason}",
-                "free space on its disk" if full else "check the owner and mode of the file and its folder",
+                "make room on its disk" if full else "check the owner and mode of the file and its folder",
                 retry_after_seconds=60,
                 place=str(self.path),
             ) from error

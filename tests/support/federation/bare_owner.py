@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from streamed import encrypted
 
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import ShareStatement, encode_chunks, salted_chunk
+from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.paillier.chunks import encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
 from federation.bare_user import BareStudy
@@ -22,8 +24,8 @@ def make_chunks(study: BareStudy, sums: Sums) -> list[bytes]:
     d, encryptor = figures.encoded_features, Encryptor(public, figures.ciphertext_count)
     if study.manifest.release == "joint":
         upper = [sums.second_moment[i][j] for i in range(d) for j in range(i, d)]
-        suite = PaillierSuite(public, figures.slot_bits)
-        ciphertexts = encrypted(suite, [sums.count, *sums.sum, *upper], encryptor)
+        vectors = PaillierVectors(public, figures.slot_bits)
+        ciphertexts = encrypted(vectors, [sums.count, *sums.sum, *upper], encryptor)
     else:
         layout = BlockLayout(d, figures.slot_bits, figures.slots)
         plains = layout.pack_share(sums.count, sums.sum, sums.second_moment)

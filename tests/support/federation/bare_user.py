@@ -11,8 +11,8 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.messages.share import decode_chunk
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
@@ -23,7 +23,7 @@ from dpdpca_protocol.release.release import (
     open_flat_release,
     open_masked_release,
 )
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
@@ -173,8 +173,8 @@ class BareStudy:
         """The decrypted release."""
         ciphertexts, figures = self.released_ciphertexts(), self.manifest.figures
         if self.manifest.release != "masked":
-            suite = PaillierSuite(self.secret.public, figures.slot_bits)
-            released = open_flat_release(suite, self.secret, ciphertexts, figures.blocks)
+            vectors = PaillierVectors(self.secret.public, figures.slot_bits)
+            released = open_flat_release(vectors, self.secret, ciphertexts, figures.blocks)
             return flat_scatter(released, figures.encoded_features)
         layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
         said = json.loads(self.user.client.release(self.id).release)["body"]

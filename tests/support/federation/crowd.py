@@ -18,10 +18,11 @@ from pathlib import Path
 
 import httpx
 
-from dpdpca_protocol.messages.share import Receipt, ShareStatement, salted_chunk
+from dpdpca_protocol.messages.share import Receipt, ShareStatement
 from dpdpca_protocol.messages.study_messages import Enrolment
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_proxy.proxy import open_proxy

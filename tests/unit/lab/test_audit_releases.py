@@ -23,7 +23,7 @@ from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.release import open_masked_release, triangle_index
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 
 
 def some_records(d: int, record_bound: int, count: int = 7) -> NDArray[np.int64]:
@@ -97,14 +97,14 @@ def test_joint_views_are_what_the_encrypted_release_decrypts_to(
     figures = make_manifest(release="joint").figures
     release = JointRelease(figures)
     totals = Totals.of(some_records(3, figures.record_bound), figures.record_bound)
-    suite = PaillierSuite(toy_key.public, figures.slot_bits)
+    vectors = PaillierVectors(toy_key.public, figures.slot_bits)
     plain = [totals.count, *release.truth(totals)]
     noise = release.draw_noise(totals.count, 1)
-    released = with_noise(suite, encrypted(suite, plain), list(noise[0]))
+    released = with_noise(vectors, encrypted(vectors, plain), list(noise[0]))
     monkeypatch.setattr(release, "draw_noise", lambda count, runs: noise)
     seen = [int(x) for x in release.play(totals, 1).values[0]]
-    assert [totals.count, *seen] == suite.decrypt_vector(toy_key, released, len(plain))
-    opened = open_joint_release(suite, toy_key, released, 3, 100)
+    assert [totals.count, *seen] == vectors.decrypt_vector(toy_key, released, len(plain))
+    opened = open_joint_release(vectors, toy_key, released, 3, 100)
     assert list(present(opened.sum)) == seen[:3]
     assert opened.scaled_scatter[0][2] == totals.count * seen[3 + 2] - seen[0] * seen[2]
 

@@ -64,7 +64,9 @@ def test_laplace_sensitivity() -> None:
             assert reached == pytest.approx(math.sqrt((d * d + 2 * d + 2) / 2))
 
 
-@pytest.mark.parametrize("name", ["sn-support", "exact-bingham", "phase-transition"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("sn-support", marks=pytest.mark.nightly), "exact-bingham", "phase-transition"]
+)
 def test_what_is_drawn_comes_with_its_expectation(name: str) -> None:
     """Ten standard errors: the laws themselves are tested in tests/statistical."""
     columns = {"sn-support": (2, 3, 4), "exact-bingham": (2, 3, 4)}.get(name)

@@ -26,11 +26,12 @@ from dpdpca_owner.projection import project
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
-from dpdpca_protocol.messages.share import decode_chunk, unsalted
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.paillier.chunks import decode_chunk
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_protocol.wire.sealing import chunk_info, open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.http.address import StudyAddress
@@ -195,8 +196,8 @@ class Recorder:
             for _, chunk in sorted(self.chunks.items())
             for c in decode_chunk(unsalted(chunk), secret.public)
         ]
-        suite = PaillierSuite(secret.public, figures.slot_bits)
-        return suite.decrypt_vector(secret, ciphertexts, figures.value_count)
+        vectors = PaillierVectors(secret.public, figures.slot_bits)
+        return vectors.decrypt_vector(secret, ciphertexts, figures.value_count)
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from dpdpca_owner import actions
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
-from dpdpca_protocol.messages.share import decode_chunk, unsalted
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.paillier.chunks import decode_chunk
+from dpdpca_protocol.release.vectors import PaillierVectors
+from dpdpca_protocol.wire.salts import unsalted
 
 
 @pytest.fixture
@@ -31,8 +32,8 @@ def noise_of(scene: Scene) -> list[int]:
         for _, chunk in sorted(scene.proxy.chunks.items())
         for c in decode_chunk(unsalted(chunk), secret.public)
     ]
-    suite = PaillierSuite(secret.public, figures.slot_bits)
-    seen = suite.decrypt_vector(secret, ciphertexts, figures.value_count)
+    vectors = PaillierVectors(secret.public, figures.slot_bits)
+    seen = vectors.decrypt_vector(secret, ciphertexts, figures.value_count)
     return [a - b for a, b in zip(seen, prepared.contribution.sums.stream(), strict=True)]
 
 

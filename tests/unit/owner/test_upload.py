@@ -16,13 +16,14 @@ from owner_scene import MakeScene, Scene
 from dpdpca_owner import actions, share_chunks, upload
 from dpdpca_owner.upload import Outcome, Settled, Watcher
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, DpdpcaError, UnavailableError
-from dpdpca_protocol.messages import share
-from dpdpca_protocol.messages.share import SALT_BYTES, Receipt, decode_chunk, unsalted
+from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain
 from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.salts import SALT_BYTES, unsalted
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.workers import WorkerProcesses
 
@@ -88,10 +89,10 @@ def test_the_joint_share_decrypts_to_the_owner_s_integers(make_scene: MakeScene)
     public: PublicKey = scene.parties.secret.public
     chunks = [unsalted(chunk) for _, chunk in sorted(scene.proxy.chunks.items())]
     ciphertexts = [c for chunk in chunks for c in decode_chunk(chunk, public)]
-    suite = PaillierSuite(public, figures.slot_bits)
-    opened = suite.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
+    vectors = PaillierVectors(public, figures.slot_bits)
+    opened = vectors.decrypt_vector(scene.parties.secret, ciphertexts, figures.value_count)
     assert opened == list(prepared.contribution.sums.stream())
-    assert open_joint_release(suite, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
+    assert open_joint_release(vectors, scene.parties.secret, ciphertexts, 3, figures.max_records).count == 40
 
 
 def test_every_chunk_has_a_salt_of_its_own_and_a_new_version_has_others(scene: Scene) -> None:
@@ -460,7 +461,7 @@ def test_an_interrupt_stops_at_once_and_leaves_a_share_that_can_go_on(make_scene
 
 
 def test_chunks_hold_what_the_protocol_says(make_scene: MakeScene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", share.CHUNK_CIPHERTEXTS)
+    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", CHUNK_CIPHERTEXTS)
     scene = make_scene()
     join(scene)
     assert len(scene.proxy.chunks) == 1

@@ -3,19 +3,27 @@
 All studies lie in one home, whose proxy has stopped. Each change is made in a transaction that is undone.
 """
 
-import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 from promises import Promise
-from proxy_world import TOY_BITS, InlineWorker, OpenStudy, ProxyWorld, copy_home, values_of, wait_for
+from proxy_world import (
+    TOY_BITS,
+    InlineWorker,
+    OpenStudy,
+    ProxyWorld,
+    copy_with_generation,
+    values_of,
+    wait_for,
+)
 from sqlalchemy import Column, Connection, Integer, LargeBinary, Table
 from sqlalchemy.exc import IntegrityError
 from study_parties import Parties
@@ -313,11 +321,13 @@ def one_a_state(studies: Mapping[str, OpenStudy]) -> dict[str, OpenStudy]:
     return {name: studies[name] for name in (*names, "cancelled after closing", "failed after closing")}
 
 
-def noticed(studies: Mapping[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]]) -> str:
-    """Tries all changes to all studies; how many, by state."""
+def noticed(
+    studies: Mapping[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]], stride: int = 1
+) -> str:
+    """Tries all changes, or each `stride`-th one, to all studies; how many, by state."""
     tried: Counter[str] = Counter()
     for name, study in studies.items():
-        for what, change in changes(study):
+        for what, change in islice(changes(study), None, None, stride):
             assert audited(study, change), f"{name}: {what}"
             tried[load(study).state] += 1
     assert set(tried) == set(StudyState)
@@ -329,11 +339,15 @@ def test_every_study_passes_its_audit(studies: dict[str, OpenStudy]) -> None:
         assert audited(study, lambda _: None) is None, name
 
 
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("changes", [gone_and_doubled, altered, signed_by_the_proxy])
 def test_what_is_gone_doubled_altered_or_added_is_noticed_in_every_state(
-    studies: dict[str, OpenStudy], changes: Callable[[OpenStudy], Iterator[Change]], promise: Promise
+    studies: dict[str, OpenStudy],
+    changes: Callable[[OpenStudy], Iterator[Change]],
+    stride: int,
+    promise: Promise,
 ) -> None:
-    counted = noticed(one_a_state(studies) if changes is altered else studies, changes)
+    counted = noticed(one_a_state(studies) if changes is altered else studies, changes, stride)
     promise(
         "P17", counted=f"rows and events {changes.__name__} ({counted})", result="all noticed by an audit"
     )
@@ -414,8 +428,7 @@ def test_what_is_undone_as_if_it_never_was_is_known_by_the_generation(
     """The last act of all, taken out of state, transcript and log alike."""
     study = studies["failed"]
     settings = study.world.proxy.settings
-    home = copy_home(settings.home, tmp_path / "proxy")
-    shutil.copytree(settings.witness_path.parent, tmp_path / "proxy-generation")
+    home = copy_with_generation(settings.home, tmp_path / "proxy")
     with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
         database.execute("DELETE FROM log WHERE position = (SELECT max(position) FROM log)")
         database.execute("DELETE FROM events WHERE study = ? AND kind = 'failed'", (study.study.hex(),))
@@ -458,8 +471,7 @@ def test_damage_ends_no_audit_without_its_table(
 ) -> None:
     study = studies["open" if "contradictions" in damage else "published"]
     settings = study.world.proxy.settings
-    home = copy_home(settings.home, tmp_path / "proxy")
-    shutil.copytree(settings.witness_path.parent, tmp_path / "proxy-generation")
+    home = copy_with_generation(settings.home, tmp_path / "proxy")
 
     with closing(sqlite3.connect(home / "proxy.sqlite3")) as database, database:
         database.execute("PRAGMA ignore_check_constraints = ON")

@@ -1,11 +1,21 @@
 """A clock that is wrong, or was: nothing reopens, nothing is taken twice, and the error says what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from promises import Promise
 from proxy_world import ProxyWorld, slug, values_of
+from sqlalchemy import Connection, func, select
+from store_checks import wait_on_disk
 
+from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.wire.fields import time_text
 from dpdpca_proxy.enrolment import NONCE_MEMORY_SECONDS, forget_old_nonces
+from dpdpca_proxy.store.database import ProxyDatabase
+from dpdpca_proxy.store.tables import events
 
 HOUR = timedelta(hours=1)
 
@@ -91,3 +101,46 @@ def test_a_skewed_client_is_told_the_difference_and_both_times(world: ProxyWorld
     promise(
         "P32", counted="clients 10 minutes behind and ahead", result=f"{told} of 2 told difference and times"
     )
+
+
+@pytest.mark.parametrize("end", ["published", "cancelled", "failed"])
+def test_no_event_has_a_time_from_before_its_turn_came(
+    world: ProxyWorld, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """A write may wait for another process, whose events are later than what the clock showed before."""
+    real, early, seen = ProxyDatabase.transaction, list[str](), 0
+
+    @contextmanager
+    def delayed(self: ProxyDatabase, name: str, **options: Any) -> Iterator[Connection]:
+        nonlocal seen
+        with real(self, name, **options) as connection:
+            before = connection.execute(select(func.count()).select_from(events)).scalar_one()
+            world.clock.ahead += timedelta(seconds=1)
+            begun = time_text(world.clock())
+            yield connection
+            added = connection.execute(select(events.c.time).order_by(events.c.position).offset(before))
+            times = [time_text(time) for time in added.scalars()]
+            seen += len(times)
+            early.extend(name for time in times if time < begun)
+
+    study = world.open_study(3, release="masked")
+    monkeypatch.setattr(ProxyDatabase, "transaction", delayed)
+    owners = world.owners[:2] if end == "failed" else world.owners
+    for seed, owner in enumerate(owners):
+        study.deliver(owner, values_of(3, seed))
+    study.withdraw(owners[0], 2)
+    if end == "cancelled":
+        study.cancel()
+    elif end == "failed":
+        world.clock.ahead += HOUR
+        wait_on_disk(study, "failed")
+    else:
+        study.deliver(owners[0], values_of(3, 0), 3)
+        study.close()
+        client = world.client(world.user)
+        client.answer_count(study.study, study.count_answer(study.challenge()))
+        study.wait_state("released")
+        sealed = {owner.public.party_id: bytes(200) for owner in owners}
+        client.publish_components(study.study, SealedComponents(study.study, sealed).sign(world.user))
+    assert seen == {"published": 9, "cancelled": 5, "failed": 4}[end]
+    assert early == []

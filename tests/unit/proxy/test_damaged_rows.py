@@ -7,12 +7,14 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from proxy_world import TOY_BITS, InlineWorker, OpenStudy, ProxyWorld, values_of
+from proxy_world import TOY_BITS, InlineWorker, OpenStudy, ProxyWorld, copy_with_generation, values_of
+from study_parties import Parties
 
 from dpdpca_cli import main as cli
 from dpdpca_protocol.errors import IntegrityError, UnavailableError
@@ -52,9 +54,17 @@ def delivered(world: ProxyWorld, **terms: Any) -> OpenStudy:
     return study
 
 
-@pytest.fixture(params=["joint", "masked"])
-def closed(world: ProxyWorld, request: pytest.FixtureRequest) -> OpenStudy:
+@pytest.fixture(scope="module", params=["joint", "masked"])
+def closed_study(
+    tmp_path_factory: pytest.TempPathFactory,
+    parties: Parties,
+    enrolled_home: Path,
+    request: pytest.FixtureRequest,
+) -> OpenStudy:
     """A closed study on a proxy that has stopped; nothing was done with it since."""
+    home = copy_with_generation(enrolled_home, tmp_path_factory.mktemp("closed") / "proxy")
+    world = ProxyWorld(home, parties.user, list(parties.owners), parties.secret, parties.proof)
+    world.start()
     study = delivered(world, release=request.param)
     world.stop()
     proxy = taken_up(world)
@@ -63,6 +73,12 @@ def closed(world: ProxyWorld, request: pytest.FixtureRequest) -> OpenStudy:
     assert state_of(study, proxy) == StudyState.CLOSED
     proxy.database.close()
     return study
+
+
+@pytest.fixture
+def closed(closed_study: OpenStudy, tmp_path: Path) -> OpenStudy:
+    """The same on a copy that a test may alter."""
+    return replace(closed_study, world=closed_study.world.on_copy(tmp_path / "proxy"))
 
 
 def state_of(study: OpenStudy, proxy: Proxy) -> StudyState:

@@ -5,11 +5,12 @@ from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, values_of
 
 from dpdpca_protocol.errors import UsageError
-from dpdpca_protocol.messages.share import decode_chunk, unsalted
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.privacy.mechanisms import Mechanism
 from dpdpca_protocol.release.aggregate import multiply_shares
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
+from dpdpca_protocol.wire.salts import unsalted
 
 D = 4
 
@@ -50,11 +51,11 @@ def test_the_user_reads_the_sums_under_all_owners_noise(study: OpenStudy) -> Non
         study.deliver(owner, share)
     study.close()
     study.wait_state("released")
-    suite = PaillierSuite(world.secret.public, figures.slot_bits)
+    vectors = PaillierVectors(world.secret.public, figures.slot_bits)
     ciphertexts = released(study)
-    opened = open_joint_release(suite, world.secret, ciphertexts, D, 5000)
+    opened = open_joint_release(vectors, world.secret, ciphertexts, D, 5000)
     assert opened.count == 15
-    flat = suite.decrypt_vector(world.secret, ciphertexts, figures.value_count)
+    flat = vectors.decrypt_vector(world.secret, ciphertexts, figures.value_count)
     exact = [sum(parts) for parts in zip(*(share.flat for share in shares), strict=True)]
     noise = [seen - true for seen, true in zip(flat, exact, strict=True)]
     law = figures.law(15, owners=3)

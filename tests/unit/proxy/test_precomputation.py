@@ -10,11 +10,11 @@ from folders import files_below
 from proxy_world import InlineWorker, OpenStudy, ProxyWorld, Values, values_of, wait_for
 
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import decode_chunk
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.privacy.mechanisms import Mechanism
 from dpdpca_protocol.release import masked
 from dpdpca_protocol.release.release import NoisyScatter, open_masked_release
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_proxy import precomputation, precomputed
 from dpdpca_proxy.precomputation import study_files
 from dpdpca_proxy.precomputed import read_groups, usable_groups
@@ -56,8 +56,8 @@ def released(study: OpenStudy) -> NoisyScatter:
     figures = study.manifest.figures
     wait_for(lambda: not sealed(study, ""))  # the release is told a moment before the files go
     if study.manifest.release == "joint":
-        suite = PaillierSuite(world.secret.public, figures.slot_bits)
-        return open_joint_release(suite, world.secret, ciphertexts, study.d, 5000)
+        vectors = PaillierVectors(world.secret.public, figures.slot_bits)
+        return open_joint_release(vectors, world.secret, ciphertexts, study.d, 5000)
     layout = BlockLayout(study.d, figures.slot_bits, figures.slots)
     return open_masked_release(world.secret, layout, ciphertexts, 15)
 

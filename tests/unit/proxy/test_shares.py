@@ -7,9 +7,9 @@ import pytest
 from proxy_world import OpenStudy, ProxyWorld, dump, refused, slug, values_of, wait_for
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.messages.share import SALT_BYTES, salted_chunk, unsalted
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import StudyId
+from dpdpca_protocol.wire.salts import SALT_BYTES, salted_chunk, unsalted
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_proxy import shares
 from dpdpca_proxy.audit import HOLDS, audit_study

@@ -8,12 +8,13 @@ from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, Values, values_of, wait_for
 
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import cohort_digest, decode_chunk
+from dpdpca_protocol.messages.share import cohort_digest
 from dpdpca_protocol.messages.study_messages import ReleaseStatement, SealedComponents
 from dpdpca_protocol.messages.transcript import verify_transcript
+from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.privacy.mechanisms import Mechanism
 from dpdpca_protocol.release.release import NoisyScatter, open_masked_release
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.wire.signing import verify_statement
 
 
@@ -38,8 +39,8 @@ def opened(study: OpenStudy) -> tuple[NoisyScatter, ReleaseStatement]:
         ciphertexts += decode_chunk(chunk, world.secret.public)
     figures = study.manifest.figures
     if study.manifest.release == "joint":
-        suite = PaillierSuite(world.secret.public, figures.slot_bits)
-        return open_joint_release(suite, world.secret, ciphertexts, study.d, 5000), said
+        vectors = PaillierVectors(world.secret.public, figures.slot_bits)
+        return open_joint_release(vectors, world.secret, ciphertexts, study.d, 5000), said
     assert said.records is not None
     layout = BlockLayout(study.d, figures.slot_bits, figures.slots)
     return open_masked_release(world.secret, layout, ciphertexts, said.records), said

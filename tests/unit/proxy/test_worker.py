@@ -12,10 +12,11 @@ import pytest
 from gmpy2 import mpz
 
 from dpdpca_protocol.errors import UnavailableError
-from dpdpca_protocol.messages.share import encode_chunk, salted_chunk
+from dpdpca_protocol.paillier.chunks import encode_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_proxy.store.files import product_name, sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
 from dpdpca_proxy.worker import multiply_chunks

@@ -8,10 +8,10 @@ from streamed import encrypted
 from study_parties import MakeManifest
 
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import encode_chunks
+from dpdpca_protocol.paillier.chunks import encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user_service.work import open_pre_study, open_release
 
@@ -30,9 +30,9 @@ def released(manifest: Manifest, key: SecretKey) -> list[bytes]:
         upper = [centred[i][j] for i in range(3) for j in range(i, 3)]
         plains = list(layout.pack_share(0, [0, 0, 0], symmetric_rows(3, upper)))[1:]
         return list(encode_chunks(Encryptor(public, 8).encrypt_many(plains), public))
-    suite = PaillierSuite(public, figures.slot_bits)
+    vectors = PaillierVectors(public, figures.slot_bits)
     values = [N, *SUMS] if figures.blocks[-1].name == "sum" else [N, *SUMS, *UPPER]
-    return list(encode_chunks(encrypted(suite, values), public))
+    return list(encode_chunks(encrypted(vectors, values), public))
 
 
 @pytest.mark.parametrize("release", ["joint", "masked", "pre-study"])

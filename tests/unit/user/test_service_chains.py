@@ -15,14 +15,16 @@ from streamed import encrypted
 from user_world import InlineWorkers, UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
-from dpdpca_protocol.messages.share import ShareStatement, encode_chunks, salted_chunk
+from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.paillier.chunks import encode_chunks
 from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.reference import owner_sums
-from dpdpca_protocol.release.suite import PaillierSuite
+from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_user_service.chains import _chain_id, advance_chain, cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.operations import cancel_study
@@ -88,8 +90,8 @@ class ChainWorld(UserWorld):
         for seed, owner in enumerate(self.world.owners):
             figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
             values = owner_sums(figures, RecordEncoder(signed.manifest).encode(records(seed)).z)
-            suite = PaillierSuite(public, figures.slot_bits)
-            ciphertexts = encrypted(suite, values)
+            vectors = PaillierVectors(public, figures.slot_bits)
+            ciphertexts = encrypted(vectors, values)
             chunks = [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
             study.upload(owner, chunks)
             digests = tuple(Digest.of(chunk) for chunk in chunks)

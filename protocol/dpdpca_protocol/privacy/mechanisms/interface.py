@@ -98,7 +98,7 @@ class NoiseLaw:
     sum_bound: int
 
     def times(self, draws: int) -> "NoiseLaw":
-        """The law of a sum of independent draws."""
+        """The law of the sum of `draws` independent draws from this law."""
         return NoiseLaw(
             self.diagonal * draws,
             self.off_diagonal * draws,

@@ -1,8 +1,4 @@
-"""The cipher suite of flat releases: it encrypts bounded integers, adds noise and decrypts.
-
-Outside this module (and the manifest's own fields), flat releases need no moduli or slots. So another
-additively homomorphic suite can be added.
-"""
+"""Vectors of bounded integers under Paillier: packed, encrypted, with known values added, and decrypted."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -17,7 +13,7 @@ from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 
 
 @dataclass(frozen=True, slots=True)
-class PaillierSuite:
+class PaillierVectors:
     """Vectors of bounded integers under one Paillier key, with several integers in a ciphertext.
 
     Args:

@@ -1,0 +1,122 @@
+"""Chunks of padded values: how they are cut, made, added up and opened.
+
+The values of a share or release are one list. Each chunk has `CHUNK_VALUES` of them, and the last chunk has
+the rest. All arithmetic is exact, modulo 2⁶⁴.
+"""
+
+from collections.abc import Iterable, Sequence
+from operator import index as exact
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import MessageError, UsageError
+from dpdpca_protocol.pads.streams import CHUNK_VALUES, Words, chunk_pads
+
+Integers = NDArray[np.int64]
+
+MAGNITUDE_LIMIT = 1 << 62
+"""Each value of a share is below this in absolute value."""
+
+
+def chunk_count(value_count: int) -> int:
+    """The number of chunks of a list of values."""
+    return -(-value_count // CHUNK_VALUES)
+
+
+def chunk_range(value_count: int, index: int) -> range:
+    """The positions of the values in chunk `index`.
+
+    Raises:
+        MessageError: no chunk has this index.
+    """
+    chunks = chunk_count(value_count)
+    if not 0 <= index < chunks:
+        raise MessageError(
+            "malformed", f"there is no chunk {index}: chunks are numbered from 0 to {chunks - 1}"
+        )
+    return range(index * CHUNK_VALUES, min((index + 1) * CHUNK_VALUES, value_count))
+
+
+def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
+    """The values of chunk `index`, each with its pad.
+
+    Use a key and an index for one list of values only. Whoever has two lists with the same pads sees the
+    exact differences of their values.
+
+    Args:
+        pad_key: 32 bytes.
+        index: the position of the chunk.
+        values: (n,) int64, each below 2⁶² in absolute value.
+
+    Raises:
+        UsageError: a value is too large.
+    """
+    if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
+        raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
+    return chunk_pads(pad_key, index, len(values)) + _as_words(values)
+
+
+def add_up(shares: Iterable[Words]) -> Words:
+    """The sums over all owners, position by position.
+
+    Args:
+        shares: the same chunk of each owner. Each is read once, and only one is in memory at a time.
+
+    Raises:
+        UsageError: there is no share, or shares have different lengths.
+    """
+    total: Words | None = None
+    for words in shares:
+        if total is None:
+            total = words.copy()
+        elif len(words) != len(total):
+            raise UsageError("wrong-shape", f"a share has {len(words)} values, but another has {len(total)}")
+        else:
+            total += words
+    if total is None:
+        raise UsageError("wrong-shape", "there is no share to add up")
+    return total
+
+
+def add_known(words: Words, values: Integers) -> Words:
+    """Padded values plus known values, such as the noise of the proxy.
+
+    Raises:
+        UsageError: the lengths differ.
+    """
+    if len(words) != len(values):
+        raise UsageError("wrong-length", f"got {len(values)} values instead of {len(words)}")
+    return words + _as_words(values)
+
+
+def open_chunk(words: Words, pad_keys: Iterable[bytes], index: int) -> Integers:
+    """The sums in chunk `index` of a release, as signed integers.
+
+    Args:
+        words: the padded sums.
+        pad_keys: the pad keys of the whole cohort, each once.
+        index: the position of the chunk.
+
+    Returns:
+        (n,) int64: the padded sums without the pads, modulo 2⁶⁴.
+    """
+    opened = words.astype(np.uint64)
+    for pad_key in pad_keys:
+        opened -= chunk_pads(pad_key, index, len(opened))
+    return opened.view(np.int64)
+
+
+def integers(values: Sequence[int]) -> Integers:
+    """Values as an array. Raises UsageError for a value beyond 64 bits."""
+    try:
+        return np.fromiter(map(exact, values), dtype=np.int64, count=len(values))
+    except OverflowError as error:
+        raise UsageError("bad-argument", "a value does not fit into 64 bits") from error
+
+
+def _as_words(values: Integers) -> Words:
+    """Signed integers modulo 2⁶⁴."""
+    if values.dtype != np.int64:
+        raise UsageError("bad-argument", f"values must be int64, not {values.dtype}")
+    return values.view(np.uint64)

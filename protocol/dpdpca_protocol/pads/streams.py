@@ -1,0 +1,44 @@
+"""The pads of one chunk, derived from a pad key."""
+
+from functools import lru_cache
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from numpy.typing import NDArray
+
+from dpdpca_protocol.errors import UsageError
+
+Words = NDArray[np.uint64]
+"""Integers modulo 2⁶⁴. Numpy adds and subtracts them exactly, without floating point."""
+
+KEY_BYTES = 32
+CHUNK_VALUES = 98_304
+"""The values of a full chunk. Their pads take 12,288 ChaCha20 blocks, so the block counter never wraps."""
+VALUE_BYTES = 8
+
+_COUNTER_BYTES, _NONCE_BYTES = 4, 12
+
+
+def chunk_pads(pad_key: bytes, index: int, count: int) -> Words:
+    """The first `count` pads of chunk `index`.
+
+    They are the ChaCha20 stream (RFC 8439) under the pad key, read as little-endian 64-bit words. The nonce
+    is the index, 12 bytes big-endian, and the block counter begins at 0.
+
+    Args:
+        pad_key: 32 bytes.
+        index: 0 or more.
+        count: at most `CHUNK_VALUES`.
+    """
+    if not 0 <= count <= CHUNK_VALUES:
+        raise UsageError("bad-argument", f"a chunk has at most {CHUNK_VALUES} values, not {count}")
+    # `cryptography` takes the initial counter, little-endian, before the nonce.
+    nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
+    stream = Cipher(ChaCha20(pad_key, nonce), mode=None).encryptor()
+    return np.frombuffer(stream.update(_zeros(VALUE_BYTES * count)), dtype="<u8")
+
+
+@lru_cache(maxsize=2)
+def _zeros(count: int) -> bytes:
+    return bytes(count)
