@@ -1,5 +1,6 @@
 """Builders for a small study. Keys are made once a session and small: their size is the point elsewhere."""
 
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +34,18 @@ def ledger_witness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPDPCA_OWNER_WITNESS", str(tmp_path_factory.mktemp("witness")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """A command that serves takes over the log of its process, which here is the process of all tests."""
+    root, ours = logging.getLogger(), logging.getLogger("dpdpca")
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    yield
+    if root.handlers != handlers:
+        root.handlers[:] = handlers
+        root.setLevel(levels[0])
+        ours.setLevel(levels[1])
 
 
 @pytest.fixture(scope="session")
