@@ -19,7 +19,7 @@ demo: .venv/demo.stamp ## a whole study between five processes on this machine
 test: lint ## everything that needs neither root nor Debian packages
 	$(IN_MEMORY) $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
 
-nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some 80 minutes on two cores
+nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some two hours on two cores
 	$(IN_MEMORY) $(BIN)/pytest -n 2 -m nightly
 
 test-system: .venv/dev.stamp ## a browser, nginx and a container engine; .ci/run installs what they need
