@@ -59,7 +59,10 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 "SHA-256 of each chunk before sealing, with its salt, in order",
                 "`share-incomplete` if a chunk is missing; `chunk-differs` if a chunk has another digest",
             ),
-            "x25519": ("X25519 key to which the components will be sealed", _SEALING[1]),
+            "x25519": (
+                "the owner's enrolled X25519 key, to which the components will be sealed",
+                f"`malformed` if it is not the enrolled key; {_SEALING[1]}",
+            ),
             "log": _LOG,
         },
     ),
