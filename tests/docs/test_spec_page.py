@@ -1,9 +1,13 @@
 """The specification prints what the code is: the table of members, and the reference as a program."""
 
+import base64
+import hashlib
 import inspect
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
 from dpdpca_protocol import reference
@@ -11,8 +15,9 @@ from dpdpca_protocol.messages.schemas import BODIES
 from dpdpca_protocol.messages.transcript import FOLLOWERS, KINDS
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.terms.members import MEMBERS
-from dpdpca_protocol.wire.signing import FORMAT
+from dpdpca_protocol.wire.signing import FORMAT, IdentityKey
 from dpdpca_runtime.asgi.problem_table import PROBLEMS
+from dpdpca_runtime.http.signature import RequestSigner
 from reference_pages.__main__ import completed
 from reference_pages.command_errors import COMMAND_ERRORS
 from reference_pages.messages import MESSAGES
@@ -42,6 +47,26 @@ def test_the_page_prints_the_reference_as_it_runs() -> None:
 
 def test_messages_and_requests_are_as_the_code_would_have_them() -> None:
     assert completed(PAGE) == PAGE, "run: make reference (docs/spec.md)"
+
+
+def test_the_base_of_a_signature_is_the_one_that_is_signed() -> None:
+    (printed,) = re.findall(r'^```text\n("@method": .*?)\n```$', PAGE, re.DOTALL | re.MULTILINE)
+    key, study, body = IdentityKey.generate(), "0a" * 32, b"a sealed chunk"
+    url = f"https://proxy.example/v1/studies/{study}/share/chunks/0?version=1"
+    headers = {"content-type": "application/octet-stream"}
+    request = httpx.Request("PUT", url, content=body, headers=headers)
+    RequestSigner(key).sign(request, body, datetime.now(UTC))
+    label, _, parameters = request.headers["signature-input"].partition("=")
+    *lines, last = printed.splitlines()
+    start, separator, words = last.partition(": ")
+    names = re.compile(r';([a-z]+)=|"([^"]+)"(?=[ )])')
+    assert sorted(names.findall(words)) == sorted(names.findall(parameters))
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    base = "\n".join([*lines, start + separator + parameters])
+    base = base.replace("STUDY", study).replace("BASE64", digest)
+    signature = base64.b64decode(request.headers["signature"].removeprefix(f"{label}=:").removesuffix(":"))
+    assert label == "sig1"
+    key.ed25519.public_key().verify(signature, base.encode())
 
 
 def test_the_table_of_requests_has_every_route_once() -> None:
