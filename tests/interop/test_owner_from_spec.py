@@ -13,7 +13,7 @@ from federation.bare_user import BareUser
 from federation.checks import assert_release
 from federation.records import NAMES, add_up, patients, write_csv, write_parquet
 from federation.world import Federation
-from owner_from_spec import BrokenPromiseError, Owner, RefusedError, Sums, read_manifest
+from owner_from_spec import BrokenPromiseError, Owner, RefusedError, Sums, encode, read_manifest
 from phe import EncryptedNumber
 from promises import Promise
 from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, Values, unlike_before, values_of
@@ -25,6 +25,7 @@ from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.result.publication import encode_components
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.sealing import components_info, seal
 from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
 from dpdpca_proxy.enrolment import invite
@@ -212,6 +213,42 @@ def test_it_refuses_a_manifest_that_breaks_the_rules(
     bad = sign_statement("manifest", body, parties.user)
     with pytest.raises(BrokenPromiseError, match=problem):
         read_manifest(bad.encoded, bad.digest, TOY_BITS)
+
+
+NUMBERS = [{"name": "age", "lower": 0, "upper": 100}, {"name": "weight", "lower": "2.5", "upper": 250.5}]
+STUDIES: dict[str, dict[str, Any]] = {
+    "levels": {"features": [*NUMBERS, {"name": "ward", "levels": ["A", "B", "3", "true"]}]},
+    "one feature": {"features": NUMBERS[:1], "clip_norm": "0.7", "epsilon": "0.01"},
+    "a common scaling": {"features": NUMBERS, "scaling": "common", "missing": "midpoint"},
+    "scales": {"features": [{**NUMBERS[0], "scale": "0.1"}, NUMBERS[1]], "clip_norm": 4},
+    "a coarse grid": {"features": NUMBERS, "fraction_bits": 1, "release": "masked"},
+    "a fine grid": {"features": NUMBERS, "fraction_bits": 20, "sum_weight": "0.02", "epsilon": 12},
+    "no negative values": {
+        "features": [{**each, "centre": each["lower"]} for each in NUMBERS],
+        "clip_norm": 2,
+        "nonnegative": True,
+        "release": "masked",
+    },
+    "a masked study of many records": {"features": NUMBERS, "max_records": 10**8, "release": "masked"},
+}
+COLUMNS: dict[str, list[Any]] = {
+    "ward": ["A", " B ", "C", 3, 3.0, True, None, "", "A", "3.0"],
+    "weight": [1, 2.5, 70, 99.9, 250.5, 1e300, float("nan"), "heavy", True, 126.5],
+    "\ufeffage ": [-1, 0, 17, 50, 99.99, 100, 101, None, float("inf"), " "],
+}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_its_figures_and_records_are_those_of_the_product(
+    parties: Parties, make_manifest: MakeManifest, study: str
+) -> None:
+    manifest = make_manifest(**STUDIES[study])
+    statement = sign_manifest(manifest, parties.user)
+    terms = read_manifest(statement.encoded, statement.digest, TOY_BITS)
+    figures = manifest.figures
+    assert (terms.d, terms.q, terms.K) == (figures.encoded_features, figures.grid, figures.record_bound)
+    assert (terms.w, terms.slots) == (figures.slot_bits, figures.slots)
+    assert encode(terms, COLUMNS) == RecordEncoder(manifest).encode(COLUMNS).z.tolist()
 
 
 class NamedOwner:
