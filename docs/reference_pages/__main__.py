@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from reference_pages import commands, messages, problems, python_api, rest, settings, terms
+from reference_pages import commands, messages, problems, python_api, requests, rest, settings, terms
 
 FOLDER = Path(__file__).resolve().parents[1] / "reference"
 PAGES: dict[str, Callable[[], str]] = {
@@ -22,8 +22,8 @@ _MARK = "<!-- Written by `make reference` from the code: do not edit. -->\n\n"
 
 
 SPECIFICATION = FOLDER.parent / "spec.md"
-_BEGIN = "<!-- messages: written by `make reference` -->"
-_END = "<!-- end of messages -->"
+_GENERATED: dict[str, Callable[[], str]] = {"requests": requests.section, "messages": messages.section}
+"""Parts of the specification, between two marks that name them."""
 
 
 def written(name: str) -> str:
@@ -32,13 +32,16 @@ def written(name: str) -> str:
     return f"{mark}{PAGES[name]().rstrip()}\n"
 
 
-def with_messages(specification: str) -> str:
-    """The specification with the tables of all messages between its two marks."""
-    before, begin, rest = specification.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
-    assert begin, "the mark at the start of the messages is missing"
-    assert end, "the mark at the end of the messages is missing"
-    return f"{before}{_BEGIN}\n\n{messages.section()}\n\n{_END}{after}"
+def completed(specification: str) -> str:
+    """The specification with its generated parts between their marks."""
+    for name, section in _GENERATED.items():
+        begin, end = f"<!-- {name}: written by `make reference` -->", f"<!-- end of {name} -->"
+        before, has_begin, rest = specification.partition(begin)
+        _, has_end, after = rest.partition(end)
+        assert has_begin, f"the mark at the start of the {name} is missing"
+        assert has_end, f"the mark at the end of the {name} is missing"
+        specification = f"{before}{begin}\n\n{section()}\n\n{end}{after}"
+    return specification
 
 
 def main() -> None:
@@ -46,7 +49,7 @@ def main() -> None:
     for name in PAGES:
         (FOLDER / name).write_text(written(name), encoding="utf-8")
         sys.stdout.write(f"docs/reference/{name}\n")
-    SPECIFICATION.write_text(with_messages(SPECIFICATION.read_text(encoding="utf-8")), encoding="utf-8")
+    SPECIFICATION.write_text(completed(SPECIFICATION.read_text(encoding="utf-8")), encoding="utf-8")
     sys.stdout.write("docs/spec.md\n")
 
 

@@ -19,19 +19,21 @@ from typing import Any
 import httpx
 import uvicorn
 from fastapi import FastAPI
+from flat_releases import open_joint_release
 from gmpy2 import mpz
 from streamed import encrypted
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import ShareStatement, Withdrawal
-from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, StudyAct
-from dpdpca_protocol.paillier.chunks import encode_chunks
+from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, cohort_digest
+from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement, StudyAct
+from dpdpca_protocol.messages.transcript import verify_transcript
+from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import KeyProof, prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.release import answer_count
+from dpdpca_protocol.release.release import NoisyScatter, answer_count, open_masked_release
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
@@ -39,7 +41,7 @@ from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
-from dpdpca_protocol.wire.signing import IdentityKey, Statement
+from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
 from dpdpca_proxy.app import create_app, create_operator_app
 from dpdpca_proxy.enrolment import invite
 from dpdpca_proxy.proxy import Proxy, make_home, open_proxy
@@ -387,6 +389,28 @@ class OpenStudy:
 
         wait_for(asked)
         return challenge[0]
+
+    def open_release(self) -> tuple[NoisyScatter, ReleaseStatement]:
+        """The release as the data user opens it, every signature checked."""
+        world = self.world
+        client = world.client(world.user)
+        bundle = client.release(self.study)
+        said = ReleaseStatement.parse(verify_statement("release", bundle.release, world.proxy_key))
+        verify_transcript(bundle.transcript, self.study, world.proxy_key)
+        assert cohort_digest(said.cohort) == said.cohort_digest
+        ciphertexts = []
+        for position, digest in enumerate(said.chunk_digests):
+            chunk = client.release_chunk(self.study, position, 2_000_000)
+            assert digest.of(chunk) == digest
+            ciphertexts += decode_chunk(chunk, world.secret.public)
+        figures = self.manifest.figures
+        if self.manifest.release == "joint":
+            vectors = PaillierVectors(world.secret.public, figures.slot_bits)
+            most = self.manifest.max_records
+            return open_joint_release(vectors, world.secret, ciphertexts, self.d, most), said
+        assert said.records is not None
+        layout = BlockLayout(self.d, figures.slot_bits, figures.slots)
+        return open_masked_release(world.secret, layout, ciphertexts, said.records), said
 
     def count_answer(self, challenge: Statement, add: int = 0) -> Statement:
         """The user's answer to the count; `add` makes it a lie."""

@@ -18,7 +18,7 @@ from dpdpca_protocol.wire.signing import (
 )
 
 _OPEN = frozenset({"receipt", "withdrawal", "closed", "cancelled", "failed"})
-_FOLLOWERS: dict[str | None, frozenset[str]] = {
+FOLLOWERS: dict[str | None, frozenset[str]] = {
     None: frozenset({"manifest"}),
     "manifest": _OPEN,
     "receipt": _OPEN,
@@ -34,7 +34,7 @@ _FOLLOWERS: dict[str | None, frozenset[str]] = {
 
 A study closes once, nobody joins or leaves after that, and exactly one event ends it.
 """
-KINDS = tuple(kind for kind in _FOLLOWERS if kind is not None)
+KINDS = tuple(kind for kind in FOLLOWERS if kind is not None)
 FIRST = Digest(bytes(32))
 """32 zero bytes, which the first event names in place of a predecessor's digest."""
 
@@ -105,7 +105,7 @@ def verify_transcript(untrusted: Sequence[bytes], study: StudyId, proxy: bytes) 
             raise MessageError(
                 "transcript-broken", f"event {index} of the transcript is older than event {index - 1}"
             )
-        if event.kind not in _FOLLOWERS[events[-1].kind if events else None]:
+        if event.kind not in FOLLOWERS[events[-1].kind if events else None]:
             raise MessageError(
                 "transcript-broken",
                 f"event {index} of the transcript, {event.kind}, is not allowed at this position",

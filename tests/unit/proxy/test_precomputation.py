@@ -11,7 +11,6 @@ from proxy_world import InlineWorker, OpenStudy, ProxyWorld, Values, values_of, 
 
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.chunks import decode_chunk
-from dpdpca_protocol.privacy.mechanisms import Mechanism
 from dpdpca_protocol.release import masked
 from dpdpca_protocol.release.release import NoisyScatter, open_masked_release
 from dpdpca_protocol.release.vectors import PaillierVectors
@@ -20,11 +19,7 @@ from dpdpca_proxy.precomputation import study_files
 from dpdpca_proxy.precomputed import read_groups, usable_groups
 from dpdpca_proxy.store.files import sealed_folder
 
-
-@pytest.fixture(autouse=True)
-def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Mechanism.draw
-    monkeypatch.setattr(Mechanism, "draw", lambda self, count: [0] * len(honest(self, count)))
+pytestmark = pytest.mark.usefixtures("noiseless")
 
 
 @pytest.fixture

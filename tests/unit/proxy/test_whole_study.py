@@ -4,46 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from flat_releases import open_joint_release
 from proxy_world import OpenStudy, ProxyWorld, Values, values_of, wait_for
 
-from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
-from dpdpca_protocol.messages.share import cohort_digest
-from dpdpca_protocol.messages.study_messages import ReleaseStatement, SealedComponents
-from dpdpca_protocol.messages.transcript import verify_transcript
-from dpdpca_protocol.paillier.chunks import decode_chunk
-from dpdpca_protocol.privacy.mechanisms import Mechanism
-from dpdpca_protocol.release.release import NoisyScatter, open_masked_release
-from dpdpca_protocol.release.vectors import PaillierVectors
-from dpdpca_protocol.wire.signing import verify_statement
-
-
-@pytest.fixture
-def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Mechanism.draw
-    monkeypatch.setattr(Mechanism, "draw", lambda self, count: [0] * len(honest(self, count)))
-
-
-def opened(study: OpenStudy) -> tuple[NoisyScatter, ReleaseStatement]:
-    """The release as the data user opens it, every signature checked."""
-    world = study.world
-    client = world.client(world.user)
-    bundle = client.release(study.study)
-    said = ReleaseStatement.parse(verify_statement("release", bundle.release, world.proxy_key))
-    verify_transcript(bundle.transcript, study.study, world.proxy_key)
-    assert cohort_digest(said.cohort) == said.cohort_digest
-    ciphertexts = []
-    for position, digest in enumerate(said.chunk_digests):
-        chunk = client.release_chunk(study.study, position, 2_000_000)
-        assert digest.of(chunk) == digest
-        ciphertexts += decode_chunk(chunk, world.secret.public)
-    figures = study.manifest.figures
-    if study.manifest.release == "joint":
-        vectors = PaillierVectors(world.secret.public, figures.slot_bits)
-        return open_joint_release(vectors, world.secret, ciphertexts, study.d, 5000), said
-    assert said.records is not None
-    layout = BlockLayout(study.d, figures.slot_bits, figures.slots)
-    return open_masked_release(world.secret, layout, ciphertexts, said.records), said
+from dpdpca_protocol.layout.packing import symmetric_rows
+from dpdpca_protocol.messages.study_messages import SealedComponents
 
 
 def expected(d: int, shares: list[Values]) -> list[list[int]]:
@@ -70,7 +34,7 @@ def test_the_release_is_the_exact_sum_of_the_cohort(
         client.answer_count(study.study, study.count_answer(challenge))
         client.answer_count(study.study, study.count_answer(challenge))
     assert study.wait_state("released") == "released"
-    scatter, said = opened(study)
+    scatter, said = study.open_release()
     assert scatter.count == sum(share.count for share in shares)
     assert [list(row) for row in scatter.scaled_scatter] == expected(d, shares)
     assert {str(member.statement) for member in said.cohort} == {
@@ -104,7 +68,7 @@ def test_an_owner_may_replace_and_withdraw_until_closing(world: ProxyWorld, nois
     study.withdraw(third, 2)
     study.close()
     study.wait_state("released")
-    scatter, said = opened(study)
+    scatter, said = study.open_release()
     assert [list(row) for row in scatter.scaled_scatter] == expected(3, [values_of(3, 0), values_of(3, 5)])
     assert {member.owner: member.version for member in said.cohort} == {
         first.public.party_id: 1,
@@ -128,7 +92,7 @@ def test_noise_is_drawn_and_is_there(world: ProxyWorld) -> None:
     for owner, share in zip(world.owners, shares, strict=True):
         study.deliver(owner, share)
     study.wait_state("released")
-    scatter, _ = opened(study)
+    scatter, _ = study.open_release()
     assert scatter.count == 15
     assert [list(row) for row in scatter.scaled_scatter] != expected(3, shares)
 

@@ -1,0 +1,299 @@
+"""Who follows docs/spec.md can take part: an owner that shares no code with the product, at its proxy."""
+
+import ast
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import owner_from_spec
+import pytest
+from federation.bare_user import BareUser
+from federation.checks import assert_release
+from federation.records import NAMES, add_up, patients, write_csv, write_parquet
+from federation.world import Federation
+from owner_from_spec import BrokenPromiseError, Owner, RefusedError, Sums, encode, read_manifest
+from phe import EncryptedNumber
+from promises import Promise
+from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, Values, unlike_before, values_of
+from study_parties import MakeManifest, Parties
+
+from dpdpca_interop import to_phe_private
+from dpdpca_protocol.layout.packing import symmetric_rows
+from dpdpca_protocol.messages.study_messages import SealedComponents
+from dpdpca_protocol.records.encoding import RecordEncoder
+from dpdpca_protocol.result.components import EncodedSpace, fit_components
+from dpdpca_protocol.result.publication import encode_components
+from dpdpca_protocol.terms.signed_manifest import sign_manifest
+from dpdpca_protocol.wire.kem import KemKey
+from dpdpca_protocol.wire.sealing import components_info, seal
+from dpdpca_protocol.wire.signing import IdentityKey, sign_statement
+from dpdpca_proxy.enrolment import invite
+
+GENERAL = {"cryptography", "httpx", "numpy", "phe"}
+NAME = "Hospital D"
+
+
+def test_the_owner_imports_general_libraries_only() -> None:
+    tree = ast.parse(Path(owner_from_spec.__file__).read_text(encoding="utf-8"))
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            imported.add(str(node.module))
+        assert not isinstance(node, ast.Name) or node.id not in ("__import__", "exec", "eval")
+    roots = {name.partition(".")[0] for name in imported}
+    assert "importlib" not in roots
+    assert roots - sys.stdlib_module_names == GENERAL
+
+
+@pytest.fixture
+def owner(world: ProxyWorld) -> Owner:
+    """Enrolled, and one of those whom studies of `world` name."""
+    stranger = Owner(world.url, world.proxy_key, TOY_BITS)
+    stranger.enrol("what it calls itself", invite(world.proxy, "owner", NAME).token)
+    world.owners.append(IdentityKey(stranger.ed25519, KemKey(stranger.ml_kem, stranger.x25519)))
+    return stranger
+
+
+def features() -> list[dict[str, Any]]:
+    first, second, third = (feature["name"] for feature in unlike_before(3))
+    return [
+        {"name": first, "lower": 0, "upper": 100, "unit": "years"},
+        {"name": second, "lower": 60, "upper": 260, "centre": 120},
+        {"name": third, "lower": "2.5", "upper": "250.5", "scale": 40},
+    ]
+
+
+def records(manifest_features: Any, count: int = 12) -> dict[str, list[Any]]:
+    """Some longer than the clip norm, some out of bounds; one without a value, one with an unusable value."""
+    source = random.Random(20261129)
+    centres, spreads = (50, 120, 126), (40, 60, 60)
+    columns: dict[str, list[Any]] = {
+        feature.name: [source.gauss(centre, spread) for _ in range(count)]
+        for feature, centre, spread in zip(manifest_features, centres, spreads, strict=True)
+    }
+    first, second, _ = columns.values()
+    first[3], second[5] = None, "unknown"
+    return columns
+
+
+def deliver_others(study: OpenStudy) -> list[Values]:
+    shares = [values_of(study.d, seed) for seed in range(3)]
+    for key, share in zip(study.world.owners, shares, strict=False):
+        study.deliver(key, share)
+    return shares
+
+
+def total(study: OpenStudy, own: Sums, others: list[Values]) -> tuple[int, list[int], list[list[int]]]:
+    """N, v and N·R − v vᵀ over everybody."""
+    d = study.d
+    count = own.count + sum(share.count for share in others)
+    v = [own.sum[i] + sum(share.sums[i] for share in others) for i in range(d)]
+    rows = [symmetric_rows(d, share.upper) for share in others]
+    R = [[own.second_moment[i][j] + sum(each[i][j] for each in rows) for j in range(d)] for i in range(d)]
+    return count, v, [[count * R[i][j] - v[i] * v[j] for j in range(d)] for i in range(d)]
+
+
+@pytest.mark.parametrize("release", ["joint", "masked"])
+def test_an_owner_that_follows_the_page_takes_part(
+    world: ProxyWorld, owner: Owner, noiseless: None, release: str
+) -> None:
+    study = world.open_study(features=features(), release=release, clip_norm="1.2", missing="reject")
+    assert owner.studies() == [study.study]
+    others = deliver_others(study)
+    columns = records(study.manifest.features)
+
+    own = owner.join(study.study, columns)
+
+    encoded = RecordEncoder(study.manifest).encode(columns)
+    assert (encoded.report.dropped, encoded.report.unusable) == (1, (0, 1, 0))
+    assert encoded.report.clipped > 0
+    assert own == Sums.of(encoded.z.tolist(), study.d)
+    assert owner.is_included(study.study) is None
+    assert owner.first_event(study.study)["owners_complete"] == 4
+    study.close()
+    if release == "masked":
+        answer = study.count_answer(study.challenge())
+        world.client(world.user).answer_count(study.study, answer)
+    study.wait_state("released")
+    assert owner.is_included(study.study) is True
+    scatter, said = study.open_release()
+    count, v, scaled = total(study, own, others)
+    assert scatter.count == count
+    assert [list(row) for row in scatter.scaled_scatter] == scaled
+    assert scatter.sum is None if release == "masked" else list(scatter.sum or ()) == v
+    assert owner.receipts[study.study].body["statement"] in {str(each.statement) for each in said.cohort}
+
+    space = EncodedSpace.of(study.manifest)
+    components = fit_components(scatter, study.manifest.figures, space, 2)
+    plain = encode_components(study.study, components)
+    copies = {
+        key.public.party_id: seal(plain, key.public.sealing_key, components_info(study.study))
+        for key in world.owners
+    }
+    statement = SealedComponents(study.study, copies).sign(world.user)
+    world.client(world.user).publish_components(study.study, statement)
+    opened = owner.components(study.study)
+    assert opened["vectors"] == components.vectors.ravel().tolist()
+    assert opened["count"] == count
+    assert owner.is_included(study.study) is True
+
+
+def test_it_replaces_withdraws_and_returns(world: ProxyWorld, owner: Owner, noiseless: None) -> None:
+    study = world.open_study(features=features(), clip_norm="1.2")
+    others = deliver_others(study)
+    terms = owner.read(study.study)
+    owner.join(study.study, records(study.manifest.features, 7))
+    owner.join(study.study, records(study.manifest.features, 8))
+    withdrawn = owner.withdraw(study.study)
+    assert (withdrawn.body["subject"], withdrawn.body["version"]) == ("withdrawal", 3)
+    assert owner.is_included(study.study) is None
+    own = owner.join(study.study, records(study.manifest.features, 9))
+    study.close()
+    study.wait_state("released")
+    assert owner.is_included(study.study) is True
+    scatter, _ = study.open_release()
+    assert [list(row) for row in scatter.scaled_scatter] == total(study, own, others)[2]
+    kinds = [event.body["kind"] for event in owner.transcript(terms)]
+    assert kinds == ["manifest", *["receipt"] * 5, "withdrawal", "receipt", "closed", "release"]
+
+
+def test_repeated_requests_and_refusals_are_as_the_page_says(world: ProxyWorld, owner: Owner) -> None:
+    study = world.open_study(features=features())
+    terms = owner.read(study.study)
+    sums = Sums(1, [0] * terms.d, [[0] * terms.d for _ in range(terms.d)])
+    (chunk,), (other,) = (owner_from_spec.make_chunks(terms, sums) for _ in range(2))
+    digest = owner_from_spec.sha256(chunk)
+    with pytest.raises(RefusedError) as incomplete:
+        owner.complete(terms, 1, [digest])
+    owner.put(terms, 1, 0, chunk)
+    owner.put(terms, 1, 0, chunk)
+    with pytest.raises(RefusedError) as differs:
+        owner.put(terms, 1, 0, other)
+    receipt = owner.complete(terms, 1, [digest])
+    assert owner.complete(terms, 1, [digest]).content == receipt.content
+    with pytest.raises(RefusedError) as another:
+        owner.complete(terms, 1, [owner_from_spec.sha256(other)])
+    with pytest.raises(RefusedError) as stranger:
+        Owner(world.url, world.proxy_key, TOY_BITS).studies()
+    found = [each.value for each in (incomplete, differs, another, stranger)]
+    assert [(each.name, each.status) for each in found] == [
+        ("share-incomplete", 409),
+        ("chunk-differs", 409),
+        ("statement-differs", 409),
+        ("unknown-key", 401),
+    ]
+
+
+CHANGES: dict[str, Any] = {
+    "noise_scale is": lambda body: body.update(noise_scale=str(float(body["noise_scale"]) * 1.001)),
+    "slot_bits is": lambda body: body.update(slot_bits=body["slot_bits"] + 1),
+    "other members": lambda body: body.pop("purpose"),
+    "the proof of the key": lambda body: body["key"]["proof"].reverse(),
+    "n is even": lambda body: body["key"].update(modulus=body["key"]["modulus"][:-1] + "4"),
+    "two parties have one key": lambda body: body["participants"].append(body["participants"][0]),
+    "min_owners is above": lambda body: body.update(min_owners=body["max_owners"] + 1),
+    "is no decimal": lambda body: body.update(epsilon="1.0"),
+}
+
+
+@pytest.mark.parametrize("problem", CHANGES)
+def test_it_refuses_a_manifest_that_breaks_the_rules(
+    parties: Parties, make_manifest: MakeManifest, problem: str
+) -> None:
+    body = json.loads(json.dumps(make_manifest().to_body()))
+    good = sign_statement("manifest", body, parties.user)
+    assert read_manifest(good.encoded, good.digest, TOY_BITS).body == body
+    with pytest.raises(BrokenPromiseError, match="another study"):
+        read_manifest(good.encoded, bytes(32), TOY_BITS)
+    CHANGES[problem](body)
+    bad = sign_statement("manifest", body, parties.user)
+    with pytest.raises(BrokenPromiseError, match=problem):
+        read_manifest(bad.encoded, bad.digest, TOY_BITS)
+
+
+NUMBERS = [{"name": "age", "lower": 0, "upper": 100}, {"name": "weight", "lower": "2.5", "upper": 250.5}]
+STUDIES: dict[str, dict[str, Any]] = {
+    "levels": {"features": [*NUMBERS, {"name": "ward", "levels": ["A", "B", "3", "true"]}]},
+    "one feature": {"features": NUMBERS[:1], "clip_norm": "0.7", "epsilon": "0.01"},
+    "a common scaling": {"features": NUMBERS, "scaling": "common", "missing": "midpoint"},
+    "scales": {"features": [{**NUMBERS[0], "scale": "0.1"}, NUMBERS[1]], "clip_norm": 4},
+    "a coarse grid": {"features": NUMBERS, "fraction_bits": 1, "release": "masked"},
+    "a fine grid": {"features": NUMBERS, "fraction_bits": 20, "sum_weight": "0.02", "epsilon": 12},
+    "no negative values": {
+        "features": [{**each, "centre": each["lower"]} for each in NUMBERS],
+        "clip_norm": 2,
+        "nonnegative": True,
+        "release": "masked",
+    },
+    "a masked study of many records": {"features": NUMBERS, "max_records": 10**8, "release": "masked"},
+}
+COLUMNS: dict[str, list[Any]] = {
+    "ward": ["A", " B ", "C", 3, 3.0, True, None, "", "A", "3.0"],
+    "weight": [1, 2.5, 70, 99.9, 250.5, 1e300, float("nan"), "heavy", True, 126.5],
+    "\ufeffage ": [-1, 0, 17, 50, 99.99, 100, 101, None, float("inf"), " "],
+}
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_its_figures_and_records_are_those_of_the_product(
+    parties: Parties, make_manifest: MakeManifest, study: str
+) -> None:
+    manifest = make_manifest(**STUDIES[study])
+    statement = sign_manifest(manifest, parties.user)
+    terms = read_manifest(statement.encoded, statement.digest, TOY_BITS)
+    figures = manifest.figures
+    assert (terms.d, terms.q, terms.K) == (figures.encoded_features, figures.grid, figures.record_bound)
+    assert (terms.w, terms.slots) == (figures.slot_bits, figures.slots)
+    assert encode(terms, COLUMNS) == RecordEncoder(manifest).encode(COLUMNS).z.tolist()
+
+
+class NamedOwner:
+    """The owner from the page, as `BareUser` names owners."""
+
+    def __init__(self, owner: Owner, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def key(self) -> IdentityKey:
+        return IdentityKey(self.owner.ed25519, KemKey(self.owner.ml_kem, self.owner.x25519))
+
+
+@pytest.mark.parametrize("release", ["masked", pytest.param("joint", marks=pytest.mark.nightly)])
+def test_it_takes_part_beside_the_product_with_keys_of_full_length(
+    federation: Federation, tmp_path: Path, release: str, promise: Promise
+) -> None:
+    user = BareUser(federation, f"Institute beside the page ({release})")
+    owners = federation.owners(2)
+    name = f"Hospital from the page ({release})"
+    owner = Owner(federation.url, federation.proxy_key)
+    owner.enrol(name, federation.invitation("owner", name))
+    named = NamedOwner(owner, name)
+    study = user.open_study([*owners, named], release=release, closing="when-complete")
+    batches = [patients(count, seed) for seed, count in ((71, 400), (72, 300), (73, 500))]
+    owners[0].join(study.address, write_csv(tmp_path / "a.csv", batches[0]))
+    owners[1].join(study.address, write_parquet(tmp_path / "b.parquet", batches[1]))
+
+    own = owner.join(study.id, {name: [record[name] for record in batches[2]] for name in NAMES})
+
+    exact = add_up(batches[2])
+    assert (own.count, own.sum, own.second_moment) == (exact.count, exact.sum, exact.second_moment)
+    study.wait_state("closed", "released")
+    assert owner.is_included(study.id) is True
+    expected = add_up(batches[0]) + add_up(batches[1]) + exact
+    assert_release(study.open_release(), expected, study.manifest.figures)
+    assert user.client.study(study.id).owners_complete == 3
+
+    # phe reads what the proxy released, too.
+    private = to_phe_private(study.secret)
+    ciphertext = study.released_ciphertexts()[0]
+    mine = int(study.secret.decrypt(ciphertext))
+    assert private.decrypt(EncryptedNumber(private.public_key, int(ciphertext))) == mine
+    promise(
+        "P35",
+        counted=f"{release} study of 1,200 records, one owner by the specification, without our code",
+        result="N exact, entries within the stated noise",
+    )
