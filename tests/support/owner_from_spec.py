@@ -245,7 +245,8 @@ def _read_key(body: Json, identity: bytes, least_bits: int) -> int:
         rest = (start + step) ** 2 - n
         demand(math.isqrt(rest) ** 2 != rest, "the factors are too close together")
     demand(len(proof) == 8, "the proof has another number of roots")
-    values, counter = [], 0
+    values: list[int] = []
+    counter = 0
     while len(values) < 8:
         hashed = b"dpdpca/key-proof/v1" + n.to_bytes(bits // 8, "big") + identity + struct.pack(">I", counter)
         value = int.from_bytes(hashlib.shake_256(hashed).digest(bits // 8 + 16), "big") % n
@@ -358,7 +359,7 @@ def _check_limits(body: Json, terms: Terms) -> None:
         levels = math.ceil((upper - lower) * terms.q / unit)
         demand(math.floor((upper - lower) / spacing) >= levels, "doubles do not resolve the grid")
         demand("nonnegative" not in body or centre == lower, "a value can be negative")
-    demand(decimal(body["clip_norm"]) ** 2 <= max(terms.d, longest), "the clip norm is too large")
+    demand(decimal(body["clip_norm"]) ** 2 <= max(Fraction(terms.d), longest), "the clip norm is too large")
 
 
 def _numeric(feature: Json, body: Json) -> tuple[Fraction, Fraction, Fraction, Fraction]:
