@@ -11,12 +11,15 @@ IN_MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000
 # A test that hangs says where, and fails.
 NO_HANG := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
-.PHONY: demo test nightly test-system test-pythons look-pythons lint audit bench docs reference vectors clean
+.PHONY: demo test suite nightly test-system test-pythons look-pythons lint audit bench docs reference vectors clean
 
 demo: .venv/demo.stamp ## a whole study between five processes on this machine
 	$(BIN)/dpdpca demo
 
-test: lint ## everything that needs neither root nor Debian packages
+test: .venv/dev.stamp ## everything that needs neither root nor Debian packages
+	@$(MAKE) --no-print-directory --jobs 2 lint suite
+
+suite: .venv/dev.stamp
 	$(IN_MEMORY) $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 25 -m "not system and not nightly" $(NO_HANG)
 
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some two hours on two cores

@@ -91,7 +91,9 @@ def failed(report: AuditReport) -> set[str]:
 # --- nothing is planted -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["masked", "joint", pytest.param("owners", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "kind", ["masked", *(pytest.param(kind, marks=pytest.mark.nightly) for kind in ("joint", "owners"))]
+)
 def test_the_release_holds_what_it_claims(
     kind: str, request: pytest.FixtureRequest, promise: Promise
 ) -> None:

@@ -26,6 +26,7 @@ def study_of(user: User, owners: list[Owner], title: str) -> str:
     )
 
 
+@pytest.mark.nightly
 def test_a_study_outlives_the_keys_of_all(own: Federation, tmp_path: Path, promise: Promise) -> None:
     user, owners = own.user, own.owners(3)
     data = [write_csv(tmp_path / f"{seed}.csv", patients(60, seed)) for seed in range(3)]

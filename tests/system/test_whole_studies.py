@@ -63,7 +63,7 @@ class Finished:
         return self.user.ask("user", "result", self.study)
 
 
-@pytest.fixture(scope="module", params=["masked", "joint"])
+@pytest.fixture(scope="module", params=["masked", pytest.param("joint", marks=pytest.mark.nightly)])
 def finished(
     federation: Federation, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Finished:
