@@ -40,7 +40,7 @@ bench: .venv/dev.stamp ## each phase beside its floor and beside phe: half a min
 lint: .venv/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 audit: .venv-audit/stamp ## known vulnerabilities of what is locked; says so where it cannot ask
