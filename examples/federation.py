@@ -21,6 +21,7 @@ DRAFT = {
     "title": "Blood pressure and weight",
     "purpose": "Which measurements vary together?",
     "release": "joint",
+    "participants": "enrolled",
     "epsilon": 1,
     "clip_norm": 0.9,
     "max_records": 4000,

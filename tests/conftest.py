@@ -78,6 +78,7 @@ def draft() -> dict[str, Any]:
             {"name": "systolic", "lower": 60, "upper": 260, "centre": 120},
             {"name": "weight", "lower": "2.5", "upper": 250.5},
         ],
+        "participants": "enrolled",
         "clip_norm": 1,
         "release": "joint",
         "epsilon": 1.0,

@@ -32,7 +32,15 @@ _UNIT = (
 )
 _TOWARDS_PROXY = (
     "The proxy alone draws the noise. The guarantee therefore does not hold against the proxy if it sees the"
-    " components. For this reason the components are sent to the owners sealed."
+    " components. For this reason the components are sent to the owners sealed. One owner that works with the"
+    " proxy undoes this: with the components, the proxy could compute exact sums over all owners."
+)
+
+_SECOND_NOISE = (
+    "The proxy draws noise. Because nobody is named, any owner that the proxy enrols receives the components."
+    " Therefore the data user's software adds a second draw of the same noise before it shows or sends"
+    " anything. With this draw the guarantee holds against the proxy too, but no other party can check that"
+    " the data user made it."
 )
 
 _OWNERS_DRAW = (
@@ -168,6 +176,8 @@ class ConsentSheet:
                 )
             count += "."
         towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
+        if self.manifest.needs_second_noise:
+            towards = _SECOND_NOISE
         if not self.manifest.release.has_components:
             towards = _NOT_PUBLISHED
         return [

@@ -101,7 +101,7 @@ class ServiceClient:
         publish: bool = True,
         in_clear: bool = False,
     ) -> dict[str, Any]:
-        """Submit a draft; the answer contains the draft's id."""
+        """Submit a draft; the answer contains the draft's id, and the owners that the study will name."""
         flags = {"publish": publish, "in_clear": in_clear}
         query = {name: "true" if flag else "false" for name, flag in flags.items()}
         query |= {"proxy": proxy} if proxy else {}

@@ -46,6 +46,20 @@ class StudyBody(Body):
     problem: ProblemSummary | None
 
 
+class NamedOwnerBody(Body):
+    """An owner that a study names, with the fingerprint of its key as twelve words."""
+
+    name: str
+    ed25519: Id
+    words: str
+
+
+class CreatedStudyBody(StudyBody):
+    """A new study, and the owners that it will name."""
+
+    participants: list[NamedOwnerBody]
+
+
 class StudiesBody(Body):
     studies: list[StudyBody]
 
@@ -73,6 +87,7 @@ class ChainBody(Body):
     id: DraftId
     title: str
     state: ChainState
+    participants: list[NamedOwnerBody] = Field(description="The owners that all rounds name.")
     rounds: list[RoundBody]
     spent_share: float = Field(description="Fraction of the chain's ρ that its studies spend.")
     study: Id | None = Field(description="Id of the last study, once the chain is done.")

@@ -28,6 +28,7 @@ from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, check_base, is_categorical, round_draft
 from dpdpca_user_service.operations import cancel_study, create_study, study_facts
+from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRound, ChainRow, ChainState
@@ -58,6 +59,8 @@ def create_chain(
     Raises:
         MessageError, PolicyError: the draft cannot be the base of a chain.
         ConflictError: `chain-differs`, this draft has a chain with other publication options.
+        UnavailableError, AuthenticationError: the draft names owners, and the proxy cannot be asked for their
+            keys.
     """
     proxy = service.home.proxy(proxy_url)
     base = plain_json(parse_draft(draft, media_type))
@@ -81,14 +84,17 @@ def create_chain(
     first = first_round(len(is_categorical(base)), 1, 1.0)
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
+    lint(round_draft(base, first), service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    # All rounds name the same owners. The chain's id is that of the draft as it was written.
+    chosen = with_chosen_participants(service, proxy, base)
     manifest = lint(
-        round_draft(base, first), service.party, proxy.provisional_party, closes_at, settings.key_bits
+        round_draft(chosen, first), service.party, proxy.provisional_party, closes_at, settings.key_bits
     )
     chain_id = ids()[0]
     service.chains.add(
         chain_id,
         manifest.title,
-        base,
+        chosen,
         proxy.url,
         now,
         publish=publish,
@@ -124,6 +130,7 @@ def chain_facts(service: UserService, chain: ChainRow) -> dict[str, Any]:
         "title": chain.title,
         "state": str(chain.state),
         "rounds": rounds,
+        "participants": participants_facts(chain.base),
         "spent_share": sum(each["rho_share"] for each in rounds if each["study"] is not None),
         "study": rounds[-1]["study"] if done else None,
         "proxy": chain.proxy_url,

@@ -9,12 +9,13 @@ from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.paillier.chunks import chunk_count
 from dpdpca_protocol.terms.statements import privacy_statements
 from dpdpca_user.evidence import released_count
-from dpdpca_user.planning.lint import closing_time, lint, parse_draft
+from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.results.model import Model, claim_of_numbers
 from dpdpca_user.results.report import render_report
+from dpdpca_user_service.participants import participants_facts, with_chosen_participants
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
-from dpdpca_user_service.steps import signed_manifest
+from dpdpca_user_service.steps import check_publication, signed_manifest
 from dpdpca_user_service.store.studies import StudyRow
 
 _ANY_TIME = frozenset({Stage.OPEN, Stage.ANSWERED})
@@ -32,18 +33,27 @@ def create_study(
 ) -> dict[str, Any]:
     """Stores a draft, so that the driver runs its study.
 
-    With `in_clear`, its components may be published in clear.
+    With `in_clear`, its components may be published in clear. So may those of every study that names nobody
+    and whose noise the proxy draws.
+
+    Returns:
+        The study's facts, and the owners that it will name.
 
     Raises:
         MessageError, PolicyError: the draft cannot become a manifest.
         NotFoundError, PolicyError: no proxy is known, or several are known and none is named.
+        UnavailableError, AuthenticationError: the draft names owners, and the proxy cannot be asked for their
+            keys.
     """
     proxy = service.home.proxy(proxy_url)
     settings, now = service.settings, service.now()
     closes_at = closing_time(now, settings.closes_after_days)
-    manifest = lint(
-        parse_draft(draft, media_type), service.party, proxy.provisional_party, closes_at, settings.key_bits
-    )
+    written = parse_draft(draft, media_type)
+    lint(written, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    chosen = with_chosen_participants(service, proxy, written)
+    manifest = lint(chosen, service.party, proxy.provisional_party, closes_at, settings.key_bits)
+    if chosen != written:
+        draft, media_type = json.dumps(plain_json(chosen)).encode(), JSON_MEDIA_TYPE
     service.store.add(
         row_id,
         manifest.title,
@@ -53,10 +63,10 @@ def create_study(
         proxy.url,
         publish,
         now,
-        in_clear=in_clear,
+        in_clear=in_clear or manifest.needs_second_noise,
     )
     service.wake()
-    return study_facts(service.store.find(row_id))
+    return study_facts(service.store.find(row_id)) | {"participants": participants_facts(chosen)}
 
 
 def study_facts(row: StudyRow) -> dict[str, Any]:
@@ -147,6 +157,8 @@ def publish_study(service: UserService, name: str) -> dict[str, Any]:
         raise ConflictError("no-components", "a pre-study gives no components", "there is nothing to publish")
     if row.stage in (Stage.CANCELLED, Stage.FAILED):
         raise ConflictError("wrong-state", f"the study is {row.stage}, so it has no components")
+    if row.has_model:
+        check_publication(service, row)
     if not row.publish:
         service.store.note(row, publish=True)
         service.wake()

@@ -32,7 +32,6 @@ from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
@@ -52,6 +51,7 @@ from dpdpca_user.evidence import (
 from dpdpca_user.planning.draft import complete_draft
 from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
+from dpdpca_user_service.participants import enrolled_owners, names_replaced_key, with_current_keys
 from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
@@ -124,13 +124,18 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     pinned = service.home.proxy(row.proxy_url)
     if (card := proxy.card(of_any_key=True)[0]).identity != pinned.identity:
         pinned = service.home.follow_proxy(pinned, card, proxy.proxy_rotations())
-    listed = [party for party in proxy.parties() if party.successor is None]
-    user = as_enrolled(service.party, listed)
-    participants = [Participant(party.name, party.ed25519) for party in listed if party.role == "owner"]
+    listed = proxy.parties()
+    user = as_enrolled(service.party, [party for party in listed if party.successor is None])
+    participants = enrolled_owners(listed)
     settings, created = service.settings, _time(row.created_at)
     closes_at = closing_time(created, settings.closes_after_days)
     with _final():
         draft = parse_draft(service.store.need(row.id, "draft"), row.media_type)
+    if names_replaced_key(draft, listed):
+        rotations = proxy.rotations()
+        with _final():
+            draft = with_current_keys(draft, rotations)
+    with _final():
         # Everything except the key is checked before seconds are spent on making one.
         lint(draft, user, pinned.party, closes_at, settings.key_bits, participants)
     written = [0.0]
@@ -321,6 +326,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     secret = service.secret(row)
     if not signed.manifest.release.has_components:
         return _read_pre_study(service, row, signed, secret, chunks)
+    in_clear = row.in_clear or signed.manifest.needs_second_noise
     with _final():
         opened: FittedModel = service.workers.call(
             open_release,
@@ -329,14 +335,14 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             chunks,
             verified.release.records,
             len(verified.release.cohort),
-            row.in_clear,
+            in_clear,
         )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
     service.store.take_seconds(row, "fit", opened.fit_seconds)
     seconds = service.store.find(row.id).seconds
     components = parse_components(opened.components, row.known_study)
     provenance = provenance_of(signed, verified, row, seconds)
-    model = Model(row.known_study, signed.manifest, components, provenance, row.in_clear, opened.reliability)
+    model = Model(row.known_study, signed.manifest, components, provenance, in_clear, opened.reliability)
     service.store.move(row, Stage.FITTED, service.now(), model=model.to_bytes())
     return True
 
@@ -360,6 +366,12 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     encoded = service.store.blob(row.id, "published")
     if encoded is None:
         signed = signed_manifest(service, row)
+        try:
+            check_publication(service, row)
+        except ConflictError as error:
+            # Only a model of an earlier version; the driver must not try again.
+            service.store.note(row, publish=False, problem_slug=error.slug, problem=error.public_text)
+            return False
         bundle = decode_bundle(service.store.need(row.id, "bundle"))
         verified = _verify(service, row, signed, bundle)
         model = service.model_of(row.id)
@@ -373,6 +385,22 @@ def _publish(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     proxy.publish_components(row.known_study, statement)
     service.store.move(row, Stage.PUBLISHED, service.now(), statement.digest)
     return True
+
+
+def check_publication(service: UserService, row: StudyRow) -> None:
+    """Checks that the stored model may be sent to owners.
+
+    Raises:
+        ConflictError: the model needs a second draw of noise for that, but lacks it.
+    """
+    model = service.model_of(row.id)
+    if model.manifest.needs_second_noise and not model.has_second_noise:
+        raise ConflictError(
+            "wrong-state",
+            "the study names nobody and the proxy drew the noise, so its components may be published only"
+            " with a second noise, which this model lacks",
+            "run a new study that names its participants",
+        )
 
 
 def publishable(study: StudyId, components: Components, owners: int) -> bytes:

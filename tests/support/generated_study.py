@@ -56,7 +56,7 @@ def begin(client: Any, draft: dict[str, Any]) -> dict[str, Any]:
     body, base = model("Draft").from_dict(draft), model("BaseDraft").from_dict(draft)
     linted = answered("LintBody", route("drafts.lint").sync(client=client, body=body, records=records))
     planned = answered("OutlooksBody", route("drafts.plan").sync(client=client, body=base, records=records))
-    made = answered("StudyBody", route("studies.create").sync(client=client, body=body, publish=False))
+    made = answered("CreatedStudyBody", route("studies.create").sync(client=client, body=body, publish=False))
     opened = awaited(client, made.id, lambda facts: facts.state == "open")
     return {
         "linted": linted.to_dict(),

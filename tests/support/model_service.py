@@ -51,6 +51,7 @@ def made_model(features: Sequence[Mapping[str, Any]] = LEVELS, **changes: Any) -
         "epsilon": 1,
         "max_records": 5000,
         "missing": "midpoint",
+        "participants": "enrolled",
         "closes_at": datetime(2030, 1, 1, tzinfo=UTC),
     }
     manifest = complete_draft(

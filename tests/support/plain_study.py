@@ -60,6 +60,7 @@ def plain_model(
         "epsilon": 2,
         "max_records": 5000,
         "missing": "midpoint",
+        "participants": list(owners),
         "closes_at": datetime(2030, 1, 1, tzinfo=UTC),
     }
     manifest = complete_draft(

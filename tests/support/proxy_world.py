@@ -265,6 +265,7 @@ class ProxyWorld:
             "min_records": 1,
             "min_owners": 2,
             "closes_at": self.clock() + timedelta(hours=1),
+            "participants": "enrolled" if named and self.owners else [],
         }
         draft = {name: value for name, value in {**draft, **changes}.items() if value is not None}
         participants = (

@@ -1,5 +1,6 @@
 """A data user's service beside a real proxy on this machine, with toy keys and long work in this thread."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ TOKEN = "open sesame"
 DRAFT: dict[str, Any] = {
     "title": "What varies together",
     "purpose": "A test.",
+    "participants": "enrolled",
     "features": [{"name": f"f{i}", "lower": -1, "upper": 1} for i in range(3)],
     "clip_norm": 1,
     "epsilon": 1.0,
@@ -101,16 +103,20 @@ class UserWorld:
         self.open()
 
     def create(self, **changes: Any) -> StudyRow:
-        import json
         import secrets
 
         from dpdpca_user_service.operations import create_study
 
         publish, in_clear = changes.pop("publish", True), changes.pop("in_clear", False)
         row_id = secrets.token_hex(16)
-        draft = json.dumps(DRAFT | changes).encode()
+        draft = self.draft(**changes)
         create_study(self.service, row_id, draft, "application/json", None, publish, in_clear=in_clear)
         return self.row(row_id)
+
+    def draft(self, **changes: Any) -> bytes:
+        """A draft in JSON; None takes a member out."""
+        written = {name: value for name, value in (DRAFT | changes).items() if value is not None}
+        return json.dumps(written).encode()
 
     def row(self, row_id: str) -> StudyRow:
         return self.service.store.find(row_id)

@@ -33,9 +33,22 @@ def test_defaults(make_manifest: MakeManifest) -> None:
     assert [feature.kind for feature in manifest.features] == ["numeric"] * 3
 
 
-def test_an_open_study_has_room_for_a_hundred_owners(make_manifest: MakeManifest) -> None:
-    manifest = make_manifest(participants=[])
+@pytest.mark.parametrize("said", [None, []])
+def test_a_draft_that_names_nobody_names_nobody(make_manifest: MakeManifest, said: list[str] | None) -> None:
+    manifest = make_manifest(participants=said)
     assert (manifest.participants, manifest.max_owners) == ((), 100)
+
+
+def test_naming_all_is_said(make_manifest: MakeManifest, parties: Parties) -> None:
+    manifest = make_manifest(participants="enrolled")
+    assert (manifest.participants, manifest.max_owners) == (parties.participants, 3)
+
+
+def test_who_needs_named_owners_says_how_to_name_them(make_manifest: MakeManifest) -> None:
+    for needs in ({"release": "masked"}, {"closing": "when-complete"}):
+        with pytest.raises(PolicyError, match="needs named participants") as refusal:
+            make_manifest(participants=None, **needs)
+        assert 'participants = "enrolled"' in refusal.value.next_step
 
 
 @pytest.mark.parametrize("max_records", [0, -1, True, "5000", 2**53, 10**4000])
@@ -168,6 +181,7 @@ def test_what_has_no_default_is_asked_for(make_manifest: MakeManifest, member: s
         ({"features": [{"name": "age", "lower": 0}]}, MessageError),
         ({"features": [{"name": "age", "lower": "low", "upper": 1}]}, MessageError),
         ({"participants": "Hospital A"}, MessageError),
+        ({"participants": ["enrolled"]}, PolicyError),
         ({"participants": ["Hospital A"] * 10_001}, PolicyError),
         ({"max_records": 10**4000}, PolicyError),
         ({"clip_norm": 10**5000}, MessageError),

@@ -22,6 +22,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 DRAFT = """
 title = "What varies together"
 purpose = "An example."
+participants = "enrolled"
 release = "joint"
 epsilon = 1
 clip_norm = 1

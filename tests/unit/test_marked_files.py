@@ -30,6 +30,7 @@ NAME = "DPDPCA_TEST_FILE"
 DRAFT = """\
 title = "Größe und Gewicht"
 purpose = "To see."
+participants = "enrolled"
 release = "joint"
 epsilon = 1
 clip_norm = 1

@@ -33,6 +33,7 @@ CENTRED = [{"name": "age", "kind": "numeric", "lower": "0", "upper": "100", "cen
 DRAFT: dict[str, Any] = {
     "title": "Vectors",
     "purpose": "To be held against other implementations.",
+    "participants": "enrolled",
     "features": FEATURES,
     "clip_norm": "1.5",
     "epsilon": 1,

@@ -127,6 +127,22 @@ def show_notes(lines: Sequence[str]) -> None:
         typer.echo(f"note: {line}")
 
 
+def show_participants(participants: Sequence[Mapping[str, str]]) -> None:
+    """Print the owners that a new study names, for a person to check."""
+    if not participants:
+        typer.echo(
+            "The draft names nobody: any owner that the proxy enrols may join. If the proxy draws the noise,"
+            " the components carry a second noise."
+        )
+        return
+    typer.echo(
+        "The study names these owners. Each gets the components. Compare the words with each owner, but not"
+        " through the proxy; if they differ, cancel the study:"
+    )
+    for owner in participants:
+        show_line(f"  {owner['name']}: {owner['words']}")
+
+
 def show_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -18,6 +18,7 @@ from dpdpca_user.commands.parts import (
     load_draft,
     open_client,
     show_line,
+    show_participants,
 )
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def study_run(
         else:
             facts = client.create(content, media_type, proxy=proxy, publish=publish)
             look, tell = client.study, _tell_study
+        if not as_json:
+            show_participants(facts["participants"])
         if wait:
             facts = _follow(look, facts, None if as_json else tell)
     if as_json:

@@ -24,6 +24,7 @@ from dpdpca_user.commands.parts import (
     show,
     show_line,
     show_notes,
+    show_participants,
     show_table,
     write_draft,
 )
@@ -88,7 +89,8 @@ def study_create(
         typer.Option(
             "--in-clear",
             help="Make components that may be published in clear, so that the proxy may see them too. If the"
-            " proxy draws the noise, a second draw is added permanently, and only the sum is ever shown.",
+            " proxy draws the noise, a second draw is added permanently, and only the sum is ever shown. A"
+            " study that names nobody and whose noise the proxy draws is always made like this.",
         ),
     ] = False,
     proxy: Proxy = None,
@@ -96,10 +98,16 @@ def study_create(
     home: Home = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a draft to the service, which makes the key, signs the manifest, and runs the study."""
+    """Submit a draft to the service, which makes the key, signs the manifest, and runs the study.
+
+    The command prints the owners that the study names, with the words of their keys: compare them with the
+    owners.
+    """
     content, media_type = load_draft(draft)
     with open_client(service, home) as client:
         facts = client.create(content, media_type, proxy=proxy, publish=publish, in_clear=in_clear)
+    if not as_json:
+        show_participants(facts["participants"])
     show(
         as_json,
         facts,

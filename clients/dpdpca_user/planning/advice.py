@@ -61,7 +61,15 @@ def _advice(manifest: Manifest, records: int | None) -> Iterator[str]:
         if not manifest.nonnegative and all(feature.centre == feature.lower for feature in manifest.features):
             yield "every centre is the lower bound: nonnegative = true would reduce the noise by two fifths"
     if not manifest.participants:
-        yield "no participants are named, so any enrolled owner may join; naming them is safer"
+        yield (
+            "no participants are named, so any enrolled owner may join; name them, or write participants ="
+            ' "enrolled"'
+        )
+    if manifest.needs_second_noise:
+        yield (
+            "because nobody is named and the proxy draws the noise, the components carry a second draw of"
+            " noise, by the data user: √2 times the noise"
+        )
     if manifest.epsilon > 3:
         yield f"ε = {float(manifest.epsilon):g} is a weak guarantee for one record"
     if "…" in (manifest.title, manifest.purpose):

@@ -20,7 +20,7 @@ from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.members import MAX_PARTICIPANTS, MEMBERS, Drafted, Member
+from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS, MEMBERS, Drafted, Member
 from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
@@ -65,10 +65,11 @@ def complete_draft(
 
     Args:
         draft: parsed TOML or JSON. The draft's `participants` are names of owners in `participants`, or
-            tables with name and ed25519. Members that belong only to other releases (`sum_weight`, `blocks`)
-            are dropped, so that one draft can be used for every release.
+            tables with name and ed25519, or "enrolled". Members that belong only to other releases
+            (`sum_weight`, `blocks`) are dropped, so that one draft can be used for every release.
         user, proxy: the parties as the data user knows them.
-        participants: owners that the draft may name. If the draft names none, the manifest names all of them.
+        participants: owners that the draft may name, and all of whom it names with "enrolled". If the draft
+            names nobody, the manifest names nobody.
         key, proof: the study's own modulus and its proof.
         closes_at: closing time if the draft has none.
 
@@ -93,7 +94,7 @@ def complete_draft(
     }
     if closes_at is not None:
         body.setdefault("closes_at", time_text(closes_at))
-    for name, value in _consequences(body, participants).items():
+    for name, value in _consequences(body).items():
         body.setdefault(name, value)
     if "closes_at" not in body:
         malformed("the draft", "complete: closes_at is missing")
@@ -125,24 +126,22 @@ def _tidied(draft: Mapping[str, Any], known: Sequence[Participant]) -> dict[str,
         if name == "features":
             body[name] = _features(value, draft.get("nonnegative") is True)
         elif name == "participants":
-            body[name] = [party.to_body() for party in _participants(value, known)]
+            body[name] = [party.to_body() for party in named_participants(value, known)]
         elif (tidy := _DRAFTED[name].tidy(value)) is not None:
             body[name] = tidy
     return body
 
 
-def _consequences(body: Mapping[str, Any], known: Sequence[Participant]) -> dict[str, Any]:
+def _consequences(body: Mapping[str, Any]) -> dict[str, Any]:
     """Default values that depend on other members of the draft."""
-    named = body.get("participants", [party.to_body() for party in known])
     weighs = rules_of(ReleaseKind(body["release"])).weighs_sum
     return {
-        "participants": named,
         "fraction_bits": _fraction_bits(body),
         "delta": decimal_text(default_delta(body["max_records"])),
         "max_colluding": int(body["noise_by"] == NoiseBy.OWNERS),
         "sum_weight": decimal_text(DEFAULT_SUM_WEIGHT) if weighs else "0",
         "min_records": body["min_owners"],
-        "max_owners": len(named) or DEFAULT_MAX_OWNERS,
+        "max_owners": len(body["participants"]) or DEFAULT_MAX_OWNERS,
     }
 
 
@@ -201,7 +200,24 @@ def _fraction_bits(body: Mapping[str, Any]) -> int:
     return max(bits, _FINE_BITS) if body.get("blocks", {}).keys() & _FINE else bits
 
 
-def _participants(drafted: Any, known: Sequence[Participant]) -> list[Participant]:
+def named_participants(drafted: Any, known: Sequence[Participant]) -> list[Participant]:
+    """The owners that a draft names.
+
+    Args:
+        drafted: the draft's member `participants`.
+        known: the enrolled owners.
+
+    Raises:
+        MessageError: the member is malformed.
+        PolicyError: `manifest-refused`, a name is not that of exactly one known owner, or nobody is enrolled.
+    """
+    if drafted == ENROLLED:
+        if not known:
+            refused(
+                'participants is "enrolled", but no owner is enrolled at the proxy',
+                "wait until the owners have enrolled",
+            )
+        return list(known)
     by_name: dict[str, list[Participant]] = {}
     for party in known:
         by_name.setdefault(party.name, []).append(party)

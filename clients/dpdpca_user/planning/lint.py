@@ -15,7 +15,7 @@ from dpdpca_protocol.errors import LimitError, MessageError
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.members import MAX_PARTICIPANTS
+from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS
 from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.canonical import unique_members
 from dpdpca_protocol.wire.fields import time_text
@@ -144,13 +144,14 @@ def closing_time(now: datetime, days: int) -> datetime:
 
 
 def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
-    """A placeholder owner for every name in the draft; if there are none, `min_owners` placeholders."""
+    """A placeholder owner for every name in the draft; `min_owners` placeholders for "enrolled"."""
     named = draft.get("participants")
-    if not isinstance(named, list):
+    if named == ENROLLED:
         least = draft.get("min_owners", DEFAULT_MIN_OWNERS)
         count = min(least, MAX_PARTICIPANTS + 1) if isinstance(least, int) else 0
         named = [f"owner {index}" for index in range(count)]
-    names = [" ".join(name.split()) for name in named if isinstance(name, str)]
+    listed = named if isinstance(named, list) else []
+    names = [" ".join(name.split()) for name in listed if isinstance(name, str)]
     return [Participant(name, Digest.of(name.encode())) for name in dict.fromkeys(names)]
 
 

@@ -1,7 +1,7 @@
 """Forecasts the noise, the records needed and the sizes of a study from its draft, without data or a key."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any
 
@@ -95,7 +95,8 @@ def outlook(manifest: Manifest, records: int, spectrum: Sequence[float] = ()) ->
         records: number of records in all, which is twice the number of pairs.
         spectrum: variances or shares of the components, if they are known.
     """
-    figures, d = manifest.figures, manifest.figures.encoded_features
+    figures = replace(manifest.figures, draws=2) if manifest.needs_second_noise else manifest.figures
+    d = figures.encoded_features
     of_pairs = manifest.rules.of_pairs
     counted = max(records // 2, 1) if of_pairs else records
     # If owners draw the noise, each owner adds some, so the largest cohort shows the most noise.

@@ -86,7 +86,7 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
         _max_records(records),
         "min_owners = 3",
         '# noise_by = "owners"        # joint only; then the proxy knows none of the noise',
-        '# participants = ["Owner A", "Owner B", "Owner C"]',
+        'participants = "enrolled"   # all owners that are enrolled; or: ["Owner A", "Owner B", "Owner C"]',
         "# closes_at = 2030-01-01T00:00:00Z",
     ]
     for feature in features:

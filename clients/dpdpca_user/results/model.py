@@ -324,6 +324,10 @@ def assumptions(model: Model) -> tuple[str, ...]:
     second = (
         "Against the proxy: the data user's software keeps neither its own draw nor any result without it.",
     )
+    sealed = (
+        "Against the proxy: no owner of the study works with the proxy. Each owner receives the components,"
+        " with which the proxy could compute exact figures.",
+    )
     masked = manifest.rules.is_masked
     draw = (
         f"At least {manifest.min_owners - manifest.max_colluding} owners of the cohort add their part of the "
@@ -346,6 +350,7 @@ def assumptions(model: Model) -> tuple[str, ...]:
         "The proxy and the data user do not work together. Together they can undo all protection.",
         *(draw if manifest.noise_by is NoiseBy.OWNERS else ()),
         *(second if model.has_second_noise else ()),
+        *(sealed if manifest.noise_by is NoiseBy.PROXY and not model.has_second_noise else ()),
         honesty,
         count,
         "The guarantee protects one record. Totals of one owner are hidden only by the noise: if the cohorts "

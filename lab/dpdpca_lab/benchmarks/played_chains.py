@@ -34,6 +34,7 @@ def base_of(table: Table, epsilon: float) -> dict[str, Any]:
     return {
         "title": table.name,
         "purpose": "To measure.",
+        "participants": "enrolled",
         "features": features,
         "epsilon": epsilon,
         "max_records": len(table.rows),

@@ -78,6 +78,16 @@ class Manifest:
         )
 
     @property
+    def needs_second_noise(self) -> bool:
+        """Whether owners may get the components only with a second draw of noise, by the data user.
+
+        If nobody is named, any owner that the proxy enrols gets the components, and could tell them to the
+        proxy. If the proxy drew the noise, it could then subtract its noise.
+        """
+        by_proxy = self.noise_by is NoiseBy.PROXY
+        return self.release.has_components and by_proxy and not self.participants
+
+    @property
     def rules(self) -> ReleaseRules:
         """The rules of the manifest's kind of release."""
         return rules_of(self.release)

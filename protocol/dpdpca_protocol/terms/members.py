@@ -61,6 +61,8 @@ from dpdpca_protocol.wire.signing import FORMAT
 
 MAX_OWNERS = 100_000
 MAX_PARTICIPANTS = 10_000
+ENROLLED = "enrolled"
+"""In a draft, `participants` may be this word: all owners that are enrolled at the proxy."""
 LEAST_COHORT_DISTANCE = 2
 """A cohort must equal an earlier cohort or differ from it by at least this many owners.
 
@@ -247,12 +249,15 @@ _MUST, _NEVER = Drafted.MUST, Drafted.NEVER
 _FEATURES = list_of(
     Feature.parse, MAX_ENCODED_FEATURES, FEATURE_SCHEMA, "list of features", DRAFTED_FEATURE_SCHEMA
 )
-_PARTICIPANTS = list_of(
+_NAMED = list_of(
     Participant.parse,
     MAX_PARTICIPANTS,
     PARTICIPANT_SCHEMA,
     "list of `{name, ed25519}`, may be empty",
     {"anyOf": [{"type": "string", "minLength": 1}, PARTICIPANT_SCHEMA]},
+)
+_PARTICIPANTS = replace(
+    _NAMED, draft_schema={"anyOf": [{"type": "string", "enum": [ENROLLED]}, _NAMED.draft_schema]}
 )
 _MECHANISM = _proved(tuple(mechanism.name for mechanism in MECHANISMS), ("mod-sulq", "wishart"))
 _CALIBRATION = _proved((PROVED,), ("as-published",))
@@ -267,7 +272,12 @@ MEMBERS: tuple[Member, ...] = (
         "the proxy",
         _NEVER,
     ),
-    Member("participants", _PARTICIPANTS, "the owners that may take part; if empty, any enrolled owner may"),
+    Member(
+        "participants",
+        _PARTICIPANTS,
+        "the owners that may take part; if empty, any enrolled owner may",
+        in_draft=[],
+    ),
     Member("features", _FEATURES, "the columns, in the order of the encoding", _MUST),
     Member(
         "missing",

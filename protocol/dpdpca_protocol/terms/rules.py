@@ -148,7 +148,12 @@ def _check_cohort(manifest: Manifest) -> None:
         refused(
             "a masked study needs named participants: a single dishonest owner could reveal the sums to "
             "the user",
-            "name the owners, or use the joint release",
+            'name the owners in the draft (participants = ["…"], or participants = "enrolled" for all that'
+            " are enrolled), or use the joint release",
         )
     if not participants and manifest.closing == "when-complete":
-        refused("closing when-complete needs named participants")
+        refused(
+            "closing when-complete needs named participants",
+            'name the owners in the draft (participants = ["…"], or participants = "enrolled" for all that'
+            ' are enrolled), or set closing = "at-time"',
+        )

@@ -22,9 +22,6 @@ EVERYWHERE: Final = (
 STUDY: Final = (*EVERYWHERE, "not-found")
 MODEL: Final = (*STUDY, "no-components", "not-ready")
 DRAFT: Final = (*EVERYWHERE, "manifest-refused", "too-large", "unsupported-media-type")
-FOR_A_PROXY: Final = (*DRAFT, "not-enrolled", "proxy-pinned-twice", "several-proxies")
-"""Problems of a draft that is sent to a proxy."""
-
 ON_THE_WAY: Final = (
     "cut-off",
     "gateway",
@@ -41,22 +38,30 @@ ON_THE_WAY: Final = (
 )
 """Problems of a request to a proxy that got no answer."""
 
-CLOSES: Final = (
-    *STUDY,
+ASKS: Final = (
     *ON_THE_WAY,
     "bad-signature",
     "clock-behind",
-    "cohort-too-small",
     "generation-mismatch",
-    "not-canonical",
-    "not-the-study-owner",
     "replayed-request",
     "stale-request",
-    "study-closed",
     "too-many",
     "unknown-key",
-    "unsupported-media-type",
     "wrong-address",
+)
+"""Problems of a signed request to a proxy. The service passes on the proxy's problems."""
+
+FOR_A_PROXY: Final = (*DRAFT, *ASKS, "not-enrolled", "proxy-pinned-twice", "several-proxies")
+"""Problems of a draft that is for a proxy. If it names owners, the service asks the proxy for their keys."""
+
+CLOSES: Final = (
+    *STUDY,
+    *ASKS,
+    "cohort-too-small",
+    "not-canonical",
+    "not-the-study-owner",
+    "study-closed",
+    "unsupported-media-type",
     "wrong-role",
     "wrong-state",
 )
@@ -77,6 +82,7 @@ _EXAMPLE_TOML: Final = """\
 title = "Blood pressure and age"
 purpose = "To see what varies together."
 release = "joint"
+participants = "enrolled"
 epsilon = 1.0
 clip_norm = 1.0
 max_records = 20000
@@ -96,6 +102,7 @@ _EXAMPLE: Final[dict[str, Any]] = {
     "title": "Blood pressure and age",
     "purpose": "To see what varies together.",
     "release": "joint",
+    "participants": "enrolled",
     "epsilon": 1.0,
     "clip_norm": 1.0,
     "max_records": 20000,

@@ -11,7 +11,13 @@ from starlette.responses import Response
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.wire.http import JSON_MEDIA_TYPE
 from dpdpca_runtime.asgi.contract import binary, operation
-from dpdpca_user_service.bodies import EvidenceBody, ResultBody, StudiesBody, StudyBody
+from dpdpca_user_service.bodies import (
+    CreatedStudyBody,
+    EvidenceBody,
+    ResultBody,
+    StudiesBody,
+    StudyBody,
+)
 from dpdpca_user_service.operations import (
     cancel_study,
     close_study,
@@ -51,7 +57,7 @@ router = APIRouter(prefix="/v1/studies", tags=["studies"])
     "",
     summary="Create a study from a draft (TOML or JSON)",
     **operation(
-        StudyBody,
+        CreatedStudyBody,
         FOR_A_PROXY,
         status=202,
         described="The draft was accepted; its key is being made.",

@@ -67,7 +67,7 @@ class BareUser:
         card, _ = self.client.card()
         public = self.key.public
         return complete_draft(
-            draft(**changes),
+            {"participants": [owner.name for owner in participants]} | draft(**changes),
             Party(self.name, public.ed25519),
             ProxyParty(card.name, card.url, card.identity.ed25519, card.identity.sealing_key),
             [Participant(owner.name, owner.key().public.ed25519) for owner in participants],

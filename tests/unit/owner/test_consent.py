@@ -62,6 +62,16 @@ def test_a_joint_study_says_what_does_not_protect(make_scene: MakeScene) -> None
     assert "protects nobody from the data user" in joint
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_who_could_take_the_proxys_noise_off_is_said(make_scene: MakeScene, named: bool) -> None:
+    """An owner that works with the proxy, in a study that names its owners; in any other it gains nothing."""
+    scene = make_scene() if named else make_scene(participants=None)
+    text = shown(actions.review(scene.desk, scene.address, None))
+    assert ("One owner that works with the proxy undoes this" in text) is named
+    assert ("adds a second draw of the same noise" in text) is not named
+    assert ("Any enrolled owner may join" in text) is not named
+
+
 def test_a_masked_study_says_what_depends_on_the_others(make_scene: MakeScene) -> None:
     scene = make_scene(release="masked")
     masked = shown(actions.review(scene.desk, scene.address, None))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from proxy_world import TOY_BITS, OpenStudy, ProxyWorld
+from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, wait_for
 from streamed import encrypted
 from user_world import InlineWorkers, UserWorld
 
@@ -25,7 +25,7 @@ from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.salts import salted_chunk
-from dpdpca_protocol.wire.signing import verify_statement
+from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_user_service.chains import _chain_id, advance_chain, cancel_chain, chain_facts, create_chain
 from dpdpca_user_service.operations import cancel_study
 from dpdpca_user_service.stages import Stage
@@ -36,6 +36,7 @@ from dpdpca_user_service.work import make_key
 BASE: dict[str, Any] = {
     "title": "What varies together",
     "purpose": "A test.",
+    "participants": "enrolled",
     "features": [{"name": f"f{i}", "lower": 0, "upper": 10} for i in range(3)],
     "epsilon": 4.0,
     "max_records": 5000,
@@ -158,11 +159,27 @@ def test_a_chain_goes_from_a_draft_to_a_model_and_spends_its_budget_once(user: C
         cancel_chain(user.service, chain_id)
 
 
+def test_all_rounds_name_the_owners_that_the_first_answer_showed(user: ChainWorld) -> None:
+    chain_id = user.run_chain()
+    shown = chain_facts(user.service, user.service.chains.find(chain_id))["participants"]
+    assert sorted(owner["name"] for owner in shown) == ["Hospital A", "Hospital B", "Hospital C"]
+    user.world.enrol(IdentityKey.generate(), "owner", "Hospital D")
+    wait_for(lambda: len(user.turn(chain_id).rounds) > 1)
+    assert user.run_chain() == chain_id
+    for each in user.service.store.all():
+        if each.study is not None:
+            encoded = user.service.store.need(each.id, "manifest")
+            manifest = open_manifest(encoded, key_rules=KeyRules(TOY_BITS)).manifest
+            assert [party.ed25519.hex() for party in manifest.participants] == [
+                owner["ed25519"] for owner in shown
+            ]
+
+
 def test_a_chain_of_before_the_address_had_one_form_is_found_again(user: ChainWorld) -> None:
     """Asking twice does not spend twice, though the proxy's address was spelled otherwise the first time."""
-    row = user.service.chains.find(user.run_chain())
+    user.run_chain()
     old_url = user.world.url.replace(":", ":0").replace("http:0", "HTTP:")
-    old_id = _chain_id(dict(row.base), old_url, None, False, 0)
+    old_id = _chain_id(BASE, old_url, None, False, 0)
     user.service.close()
     with closing(sqlite3.connect(user.home / "user.sqlite3")) as database, database:
         database.execute("UPDATE chains SET id = ?, proxy_url = ?", (old_id, old_url))

@@ -261,7 +261,15 @@ def test_lint_takes_names_on_trust_and_judges_everything_else() -> None:
     closes_at = datetime(2030, 1, 1, tzinfo=UTC)
     named = lint(DRAFT | {"participants": ["A", "B", "C"]}, user, proxy, closes_at, 3072)
     assert [party.name for party in named.participants] == ["A", "B", "C"]
-    assert len(lint(DRAFT, user, proxy, closes_at, 3072).participants) == 3
+    enrolled = DRAFT | {"participants": "enrolled"}
+    assert len(lint(enrolled, user, proxy, closes_at, 3072).participants) == 3
+    silent = lint(DRAFT | {"release": "joint"}, user, proxy, closes_at, 3072)
+    assert (silent.participants, silent.max_owners) == ((), 100)
+    with pytest.raises(PolicyError, match="masked study needs named") as refusal:
+        lint(DRAFT, user, proxy, closes_at, 3072)
+    assert 'participants = "enrolled"' in refusal.value.next_step
+    with pytest.raises(PolicyError, match="no owner is enrolled"):
+        lint(enrolled, user, proxy, closes_at, 3072, participants=[])
     changes: list[dict[str, Any]] = [
         {"participants": []},
         {"participants": ["A"]},
@@ -285,7 +293,13 @@ def test_a_draft_that_does_not_parse_is_not_repeated() -> None:
 def test_so_many_owners_are_not_made_up() -> None:
     party, proxy = Party("u", b"\1" * 32), ProxyParty("p", "https://p", b"\2" * 32, PREVIEW_KEM)
     with pytest.raises(PolicyError, match="more than 10000"):
-        lint(DRAFT | {"min_owners": 10**12}, party, proxy, datetime(2030, 1, 1, tzinfo=UTC), 3072)
+        lint(
+            DRAFT | {"participants": "enrolled", "min_owners": 10**12},
+            party,
+            proxy,
+            datetime(2030, 1, 1, tzinfo=UTC),
+            3072,
+        )
 
 
 @pytest.mark.parametrize(

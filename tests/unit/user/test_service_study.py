@@ -21,14 +21,17 @@ from dpdpca_protocol.errors import (
     CryptographicError,
     IntegrityError,
     MessageError,
+    PolicyError,
     UnavailableError,
 )
 from dpdpca_protocol.messages.log import EMPTY, LogEntry
+from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import CountChallenge, SealedComponents
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import components_info, open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, verify_statement
@@ -209,11 +212,24 @@ def test_an_unreachable_proxy_is_waited_for(user: UserWorld) -> None:
     assert row.problem is None
 
 
-def test_a_draft_that_names_an_unknown_owner_fails_before_a_key_is_made(user: UserWorld) -> None:
-    row = user.advance(user.create(participants=["Hospital A", "Nobody"]))
-    assert row.stage is Stage.FAILED
-    assert row.problem_slug == "manifest-refused"
-    assert user.workers.calls == []
+def test_a_draft_that_names_an_unknown_owner_is_refused_at_once(user: UserWorld) -> None:
+    with pytest.raises(PolicyError, match="name of 0 known owners"):
+        user.create(participants=["Hospital A", "Nobody"])
+    assert user.service.store.all() == []
+
+
+def test_a_named_owner_that_rotates_before_the_manifest_is_signed_is_named_by_its_new_key(
+    user: UserWorld,
+) -> None:
+    """As between the rounds of a chain, which all name the owners that its first answer showed."""
+    row = user.create()
+    old, new = user.world.owners[0], IdentityKey.generate()
+    said = Rotation("owner", 1, old.public.ed25519, new.public, time_text(datetime.now(UTC))).sign(old, new)
+    user.world.client(old).rotate(said)
+    row = user.advance_to(row, Stage.OPEN)
+    named = [party.ed25519 for party in user.opened(row).manifest.participants]
+    owners = [new, *user.world.owners[1:]]
+    assert sorted(named) == sorted(owner.public.ed25519 for owner in owners)
 
 
 def test_a_study_goes_by_the_name_that_the_operator_gave(user: UserWorld) -> None:

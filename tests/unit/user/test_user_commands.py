@@ -13,7 +13,9 @@ from user_world import UserWorld
 from dpdpca_cli.main import main
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_proxy.enrolment import invite
+from dpdpca_runtime.words import fingerprint_words
 from dpdpca_user.commands import app as commands
+from dpdpca_user.commands import run as run_commands
 from dpdpca_user.commands import study as study_commands
 from dpdpca_user.service_client import ServiceClient, find_url
 from dpdpca_user_service.app import make_app
@@ -24,6 +26,7 @@ Run = Callable[..., tuple[int, str, str]]
 DRAFT = """
 title = "A study"
 purpose = "To see."
+participants = "enrolled"
 release = "joint"
 epsilon = 1
 clip_norm = 1.7
@@ -257,6 +260,24 @@ def test_a_sample_gives_a_draft_that_lints_once_what_it_leaves_open_is_filled_in
         assert run(*init)[0] == 1
 
 
+def test_lint_and_plan_say_what_naming_nobody_costs(run: Run, draft: str) -> None:
+    def noise_and_advice() -> tuple[list[float], str]:
+        facts = json.loads(run("plan", draft, "--records", "20000", "--json")[1])
+        found = [each["noise_on_a_variance"] for each in facts["releases"] if each["release"] != "masked"]
+        return found, " ".join(facts["advice"])
+
+    named, said = noise_and_advice()
+    assert "no participants" not in said
+    Path(draft).write_text(DRAFT.replace('participants = "enrolled"', ""))
+    nobody, said = noise_and_advice()
+    assert nobody == pytest.approx([2**0.5 * each for each in named])
+    assert "a masked release of this draft is not possible" in said
+    assert "√2 times the noise" in run("study", "lint", draft)[1]
+    Path(draft).write_text(DRAFT.replace('participants = "enrolled"', 'noise_by = "owners"'))
+    out = run("study", "lint", draft)[1]
+    assert ("no participants" in out, "√2" in out) == (True, False)
+
+
 def test_lint_tells_what_max_records_costs(run: Run, draft: str) -> None:
     status, out, _ = run("study", "lint", draft, "--records", "300", "--json")
     assert status == 0
@@ -333,6 +354,7 @@ def finished(
 
     monkeypatch.setattr(commands, "open_client", open_client)
     monkeypatch.setattr(study_commands, "open_client", open_client)
+    monkeypatch.setattr(run_commands, "open_client", open_client)
     yield user, row.known_study.hex()
     user.service.close()
 
@@ -340,7 +362,7 @@ def finished(
 def test_a_finished_study_is_shown_saved_and_verified(
     run: Run, finished: tuple[UserWorld, str], draft: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, study = finished
+    user, study = finished
     assert study in run("study", "list")[1]
     assert json.loads(run("study", "show", study, "--json")[1])["state"] == "published"
     assert "Hospital A" in run("study", "show", study)[1]
@@ -356,7 +378,13 @@ def test_a_finished_study_is_shown_saved_and_verified(
     status, out, _ = run("study", "create", draft, "--json")
     assert (status, json.loads(out)["state"]) == (0, "drafted")
     Path(draft).write_text(DRAFT, encoding="utf-16")
-    assert run("study", "create", draft)[0] == 0
+    status, out, _ = run("study", "create", draft)
+    assert (status, "Compare the words with each owner" in out) == (0, True)
+    for letter, owner in zip("ABC", user.world.owners, strict=True):
+        assert f"Hospital {letter}: {fingerprint_words(owner.public.ed25519)}\n" in out
+    Path(draft).write_text(DRAFT.replace('participants = "enrolled"', ""))
+    status, out, _ = run("study", "run", "--no-wait", draft)
+    assert (status, "The draft names nobody" in out, "second noise" in out) == (0, True, True)
 
     from dpdpca_user import offline
 
