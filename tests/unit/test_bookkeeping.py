@@ -48,7 +48,7 @@ def state(ledger: Ledger, number: int) -> SpendState:
 
 
 def test_a_charge_is_the_manifest_s_own(make_manifest: MakeManifest) -> None:
-    manifest: Manifest = make_manifest(release="masked", participants=None)
+    manifest: Manifest = make_manifest(release="masked")
     owner = PartyId.of(b"x")
     asked = Charge.of(manifest, owner)
     figures = manifest.figures
@@ -69,7 +69,7 @@ def test_sums_of_many_studies_stay_short(make_manifest: MakeManifest) -> None:
 
 def test_a_study_without_a_proved_privacy_is_counted_apart(make_manifest: MakeManifest) -> None:
     """An earlier version let such studies in, and its ledgers are read."""
-    proved = Charge.of(make_manifest(release="masked", participants=None), OWNER)
+    proved = Charge.of(make_manifest(release="masked"), OWNER)
     asked = replace(proved, epsilon=None, delta=None, cost=Cost(Fraction(0), Fraction(0), 1, 1))
     ledger = new_ledger()
     pay(ledger, 1)
