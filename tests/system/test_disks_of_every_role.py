@@ -187,9 +187,10 @@ class Place:
     disk: Disk
 
     def kept(self) -> dict[str, bytes]:
-        """What the home holds, but for empty locks and the database."""
+        """What the home holds, but for empty locks, the database and what it last saw of the proxy's log."""
         files = tree(self.machine.home).items()
-        return {name: content for name, content in files if "lock" not in name and ".sqlite3" not in name}
+        passing = ("lock", ".sqlite3", "marks.json")
+        return {name: content for name, content in files if not any(part in name for part in passing)}
 
 
 READING = {

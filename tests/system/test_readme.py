@@ -164,6 +164,8 @@ def test_the_lines_of_a_real_study_work_as_printed(trial: Trial) -> None:
         for desk in (trial.user, *trial.owners):
             (desk.folder / token.name).write_bytes(token.read_bytes())
 
+    for owner in trial.owners:
+        owner.type_all(lines_of("each owner"))
     shown = ""
     for line in lines_of("the data user"):
         shown = trial.user.terminal.type(line)
@@ -176,7 +178,7 @@ def test_the_lines_of_a_real_study_work_as_printed(trial: Trial) -> None:
         desk.terminal.otherwise["STUDY"] = study
 
     for owner, size in zip(trial.owners, SIZES, strict=True):
-        assert f"with {size} records" in owner.type_all(lines_of("each owner"))
+        assert f"with {size} records" in owner.type_all(lines_of("the owners that the study names"))
 
     def is_published(line: str) -> bool:
         return "published" in trial.user.terminal.type(line)
