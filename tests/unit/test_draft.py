@@ -122,6 +122,14 @@ def test_levels_may_be_written_as_numbers(make_manifest: MakeManifest) -> None:
     assert manifest.features[0].kind == "categorical"
 
 
+@pytest.mark.parametrize("word", ["ENROLLED", "enrolled ", "all", ""])
+def test_another_word_for_all_participants_is_refused_with_the_right_one(
+    make_manifest: MakeManifest, word: str
+) -> None:
+    with pytest.raises(MessageError, match='must be a list, or the word "enrolled"'):
+        make_manifest(participants=word)
+
+
 def test_participants_by_name_or_by_key(make_manifest: MakeManifest, parties: Parties) -> None:
     third = parties.participants[2]
     manifest = make_manifest(

@@ -218,6 +218,8 @@ def named_participants(drafted: Any, known: Sequence[Participant]) -> list[Parti
                 "wait until the owners have enrolled",
             )
         return list(known)
+    if isinstance(drafted, str):
+        raise MessageError("malformed", f'participants must be a list, or the word "{ENROLLED}"')
     by_name: dict[str, list[Participant]] = {}
     for party in known:
         by_name.setdefault(party.name, []).append(party)

@@ -128,6 +128,12 @@ def _check_blocks(manifest: Manifest) -> None:
         refused("the shares of the blocks must all be above 0 and add up to 1")
 
 
+_NAME_OWNERS = (
+    'name the owners in the draft (participants = ["…"], or participants = "enrolled" for all that are'
+    " enrolled)"
+)
+
+
 def _check_cohort(manifest: Manifest) -> None:
     participants = manifest.participants
     check_unique((party.ed25519 for party in participants), "participants")
@@ -148,12 +154,10 @@ def _check_cohort(manifest: Manifest) -> None:
         refused(
             "a masked study needs named participants: a single dishonest owner could reveal the sums to "
             "the user",
-            'name the owners in the draft (participants = ["…"], or participants = "enrolled" for all that'
-            " are enrolled), or use the joint release",
+            f"{_NAME_OWNERS}, or use the joint release",
         )
     if not participants and manifest.closing == "when-complete":
         refused(
             "closing when-complete needs named participants",
-            'name the owners in the draft (participants = ["…"], or participants = "enrolled" for all that'
-            ' are enrolled), or set closing = "at-time"',
+            f'{_NAME_OWNERS}, or set closing = "at-time"',
         )
