@@ -8,6 +8,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import secrets
 import sqlite3
 import stat
@@ -68,6 +69,7 @@ class Search:
     """What must not be found, and what was seen of the world."""
 
     secrets: dict[str, list[bytes]] = field(default_factory=dict)
+    numbers: dict[str, bytes] = field(default_factory=dict)
     seen: dict[str, bytes] = field(default_factory=dict)
 
     def hide(self, name: str, secret: bytes) -> None:
@@ -92,9 +94,17 @@ class Search:
         return [
             f"{name} in {place}"
             for place, content in self.seen.items()
-            for name, forms in self.secrets.items()
-            if any(form in content for form in forms)
+            for name, found in (
+                *((name, any(form in content for form in forms)) for name, forms in self.secrets.items()),
+                *((name, _stands_in(number, content)) for name, number in self.numbers.items()),
+            )
+            if found
         ]
+
+
+def _stands_in(number: bytes, content: bytes) -> bool:
+    """Whether the number stands in `content` by itself: inside hexadecimal or base64 it stands by chance."""
+    return number in content and bool(re.search(rb"(?<![\w+/])" + number + rb"(?![\w+/])", content))
 
 
 def _below(pid: int) -> list[int]:
@@ -208,7 +218,7 @@ def test_secrets_are_nowhere_but_in_their_own_files(
         numbers = [*sums.sum, *(entry for row in sums.second_moment for entry in row)]
         for at, value in enumerate(numbers):
             if abs(value) > 10**6:  # shorter ones stand anywhere by chance
-                search.secrets[f"sum {at} of owner {number}"] = [str(abs(value)).encode()]
+                search.numbers[f"sum {at} of owner {number}"] = str(abs(value)).encode()
         data = write_csv(tmp_path / f"data-{number}.csv", records)
         join_in_sight(owner, address, data, search)
         see_processes(federation, search)
@@ -233,7 +243,7 @@ def test_secrets_are_nowhere_but_in_their_own_files(
     federation.end()
 
     unprotected = look_at_files(federation, tmp_path, search)
-    kinds = len(search.secrets)
+    kinds = len(search.secrets) + len(search.numbers)
     volume = sum(map(len, search.seen.values()))
     assert len(search.seen["cmdline of the proxy"]) > 50
     assert b"--data" in search.seen["cmdline of an owner"]
