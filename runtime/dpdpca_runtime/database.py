@@ -11,20 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Executable, TableClause
+from sqlalchemy import Connection, Executable, TableClause, inspect
 
-from dpdpca_protocol.errors import (
-    DpdpcaError,
-    IntegrityError,
-    MessageError,
-    PolicyError,
-    UnavailableError,
-    printable,
-)
+from dpdpca_protocol.errors import DpdpcaError, IntegrityError, MessageError, UnavailableError, printable
 from dpdpca_runtime import sqlite
 
 RESTORE = sqlite.RESTORE
@@ -85,19 +74,12 @@ class Database:
         """
         self._store.make()
         self._store.check_whole()
-        config = Config()
-        config.set_main_option("script_location", str(self._migrations).replace("%", "%%"))
-        known = {revision.revision for revision in ScriptDirectory.from_config(config).walk_revisions()}
         with self._writer, self._store.writing() as connection:
-            present = MigrationContext.configure(connection).get_current_revision()
-            if present is not None and present not in known:
-                raise PolicyError(
-                    "newer-store",
-                    "a later version of this program wrote the database",
-                    "run that version, or restore a backup from this version",
-                )
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            present = _revision(connection)
+            if present != newest_revision(self._migrations):
+                from dpdpca_runtime.migrations import upgrade_schema
+
+                upgrade_schema(connection, self._migrations, present)
 
     @property
     def has_to_forget(self) -> bool:
@@ -120,6 +102,19 @@ class Database:
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def newest_revision(migrations: Path) -> str:
+    """The revision of the newest script in a folder of Alembic scripts, whose names begin with it."""
+    return max(script.stem.partition("_")[0] for script in (migrations / "versions").glob("[0-9]*.py"))
+
+
+def _revision(connection: Connection) -> str | None:
+    """What Alembic noted in the database. None if the file is new."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    present: str | None = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    return present
 
 
 def conditional_insert(table: TableClause) -> sqlite.Insert:

@@ -432,10 +432,13 @@ def unlike_before(d: int) -> list[dict[str, Any]]:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """Returns once `condition` is true, which is asked less often the longer it takes."""
     deadline = time.monotonic() + seconds
+    pause = 0.02
     while not condition():
         assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.4 * pause, 0.5)
 
 
 def copy_home(home: Path, to: Path) -> Path:

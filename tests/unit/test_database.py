@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from alembic.script import ScriptDirectory
 from proxy_world import ProxyWorld, values_of
 from sqlalchemy import event
 from sqlalchemy.exc import TimeoutError as NoConnectionError
@@ -13,7 +14,8 @@ from sqlalchemy.exc import TimeoutError as NoConnectionError
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_proxy.store.database import ProxyDatabase
 from dpdpca_proxy.studies import sweep
-from dpdpca_runtime.database import Database
+from dpdpca_runtime import migrations
+from dpdpca_runtime.database import Database, newest_revision
 from dpdpca_user_service.store.database import service_database
 
 
@@ -39,6 +41,23 @@ def test_a_database_that_another_process_writes_is_busy(database: Database) -> N
     assert (refused.value.slug, refused.value.retry_after_seconds) == ("busy", 2)
     with database.transaction("go on"):
         pass
+
+
+def test_alembic_runs_only_where_the_schema_is_older(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = ScriptDirectory(str(database._migrations)).get_current_head()
+    assert newest_revision(database._migrations) == newest
+    asked = list[str | None]()
+    monkeypatch.setattr(
+        migrations, "upgrade_schema", lambda _connection, _scripts, present: asked.append(present)
+    )
+    database.upgrade()
+    assert asked == []
+    with database.transaction("age") as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    database.upgrade()
+    assert asked == ["0001"]
 
 
 def test_a_database_without_a_free_connection_is_busy(database: Database) -> None:

@@ -40,7 +40,7 @@ class Outcome:
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0, pause: float = 0.05) -> Any:
-    """The first true value of `condition`."""
+    """The first true value of `condition`, which is asked less often the longer it takes."""
     deadline = time.monotonic() + seconds
     while True:
         found = condition()
@@ -48,6 +48,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0, pau
             return found
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
         time.sleep(pause)
+        pause = max(pause, min(1.4 * pause, 0.5))
 
 
 @dataclass
