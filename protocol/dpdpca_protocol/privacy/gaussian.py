@@ -78,10 +78,14 @@ def sampler_scale(variance: Fraction) -> float:
 
 @lru_cache(maxsize=16)
 def _sampler(scale: float) -> Callable[[list[int]], list[int]]:
-    import opendp.prelude as dp  # slow to import, and only installed where noise is drawn
+    # Only installed where noise is drawn. Its `prelude` also imports scikit-learn, which takes a second.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_gaussian
+    from opendp.metrics import l2_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    measurement: Callable[[list[int]], list[int]] = dp.m.make_gaussian(
-        dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64"), scale=scale
+    enable_features("contrib")
+    measurement: Callable[[list[int]], list[int]] = make_gaussian(
+        vector_domain(atom_domain(T="i64")), l2_distance(T="f64"), scale=scale
     )
     return measurement
