@@ -25,8 +25,8 @@ suite: .venv/dev.stamp
 nightly: .venv/dev.stamp ## crashes, simulation and statistics at length, mutants of the core: some two hours on two cores
 	$(IN_MEMORY) $(BIN)/pytest -n 2 -m nightly
 
-test-system: .venv/dev.stamp ## a browser, nginx and a container engine; .ci/run installs what they need
-	$(BIN)/pytest -m system
+test-system: .venv/dev.stamp ## a browser, nginx, a container engine, crowds and large files; .ci/run installs what they need
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 15 -m "system and not nightly" $(NO_HANG)
 
 test-pythons: ## nightly: the fast tests on PYTHONS, versions or paths; names those that this machine lacks
 	.ci/pythons suite $(PYTHONS)

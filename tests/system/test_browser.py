@@ -1,5 +1,10 @@
-"""The pages in a real browser: the demo's report without a network, and the proxy's live page."""
+"""What the demo leaves, and the pages in a real browser: the demo's report without a network, and the proxy's
+live page.
 
+`dpdpca demo` is run as people run it: five processes, real HTTP, real data, full-size keys.
+"""
+
+import re
 import shutil
 import subprocess
 import threading
@@ -13,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 import uvicorn
-from federation.demo import FinishedDemo
+from federation.demo import FinishedDemo, left_behind
 from plain_study import plain_model
 from proxy_world import ProxyWorld, unlike_before
 
@@ -120,6 +125,34 @@ def _answers(url: str) -> bool:
 @pytest.fixture(scope="module")
 def report(demo: FinishedDemo) -> Path:
     return demo.report
+
+
+def test_demo_runs_its_studies_and_writes_its_report(demo: FinishedDemo) -> None:
+    studies = demo.said["studies"]
+    assert [study["release"] for study in studies] == ["masked", "joint", "auto (joint)"]
+    assert studies[2]["rounds"] == ["pre-study", "pre-study", "pre-study", "joint"]
+    assert studies[2]["promise"] == "(ε, δ) = (1, 1.6e-09), replace-one, over 4 rounds"
+    captured = [study["captured_variance"][-1] for study in studies]
+    assert captured[2] > max(captured[:2])
+    for study in studies:
+        assert study["records"] == 20_000
+        assert study["promise"].startswith("(ε, δ) = (1, 1.6e-09), replace-one")
+        assert study["privacy"]["relation"] == "replace-one"
+        best = study["captured_variance_without_privacy"]
+        # The noise is random; at this size it costs about one part in a hundred, and never gains anything.
+        for found, optimum in zip(study["captured_variance"], best, strict=True):
+            assert 0.9 * optimum < found <= optimum + 1e-9
+        assert study["trusted_components"] >= 3
+        assert len(study["bytes"]["owners"]) == 3
+
+    assert demo.said["report"] == str(demo.report)
+    page = demo.report.read_text()
+    assert not re.search(r"(?:src|href)\s*=|url\((?!#)|@import|https?://(?!www\.w3\.org/)", page)
+    assert "noise edge" in page
+    assert "Biplot" in page
+    assert "What is guaranteed" in page
+    assert list(demo.temporary.iterdir()) == []
+    assert left_behind(demo.temporary) == []
 
 
 def test_report_shows_its_drawings_without_a_network(browser: Browser, report: Path) -> None:

@@ -34,6 +34,18 @@ def start_demo(temporary: Path, *words: str) -> subprocess.Popen[str]:
     )
 
 
+def left_behind(folder: Path) -> list[str]:
+    """Living processes whose environment names `folder`: the demo's children have their homes there."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> FinishedDemo:
     """Minutes of work."""
