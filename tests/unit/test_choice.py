@@ -10,6 +10,7 @@ import pytest
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.planning.choice import (
     first_round,
@@ -42,6 +43,8 @@ def result(**changes: object) -> PreStudyResult:
         rho_share=Fraction(1, 20),
         rho=0.001,
         rho_total=0.02,
+        noise_by=NoiseBy.PROXY,
+        noise_draws=2.0,
         pre_studies=(),
         norms=None,
         pair_norms=None,

@@ -37,7 +37,7 @@ def released(manifest: Manifest) -> dict[BlockName, list[int]]:
 def test_numbers_are_in_scaled_units_with_the_noise_of_both_draws(
     manifest: Manifest, released: dict[BlockName, list[int]]
 ) -> None:
-    result = PreStudyResult.of(manifest, released)
+    result = PreStudyResult.of(manifest, released, 3)
     scale = float(manifest.figures.noise_scale)
     assert (result.records, result.encoded_features) == (1000, 3)
     assert result.norms is not None
@@ -62,14 +62,14 @@ def test_numbers_are_in_scaled_units_with_the_noise_of_both_draws(
 
 
 def test_a_result_survives_its_json(manifest: Manifest, released: dict[BlockName, list[int]]) -> None:
-    result = PreStudyResult.of(manifest, released)
+    result = PreStudyResult.of(manifest, released, 3)
     assert PreStudyResult.parse(json.loads(json.dumps(result.to_json()))) == result
     assert PreStudyResult.parse(result.to_json() | {"title": "more"}) == result
 
 
 def test_blocks_that_were_not_asked_for_are_none(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(release="pre-study", blocks={"sum": "1"})
-    result = PreStudyResult.of(manifest, {BlockName.COUNT: [10], BlockName.SUM: [1, 2, 3]})
+    result = PreStudyResult.of(manifest, {BlockName.COUNT: [10], BlockName.SUM: [1, 2, 3]}, 3)
     assert (result.norms, result.pair_norms, result.octaves) == (None, None, None)
     assert PreStudyResult.parse(result.to_json()) == result
 
@@ -85,12 +85,13 @@ def test_blocks_that_were_not_asked_for_are_none(make_manifest: MakeManifest) ->
         {"octaves": 3},
         {"study": "ab"},
         {"rho_share": 0.1},
+        {"noise_by": "nobody"},
     ],
 )
 def test_anything_else_is_refused(
     manifest: Manifest, released: dict[BlockName, list[int]], change: dict[str, Any]
 ) -> None:
-    body = copy.deepcopy(PreStudyResult.of(manifest, released).to_json()) | change
+    body = copy.deepcopy(PreStudyResult.of(manifest, released, 3).to_json()) | change
     with pytest.raises(MessageError):
         PreStudyResult.parse(body)
     with pytest.raises(MessageError):

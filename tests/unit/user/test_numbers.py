@@ -22,7 +22,7 @@ def shown(make_manifest: MakeManifest, capsys: pytest.CaptureFixture[str]) -> Ca
         released[BlockName.COUNT] = [1234]
         for bin_, count in norms.items():
             released[BlockName.NORMS][bin_] = count
-        facts = PreStudyResult.of(manifest, released).to_json()
+        facts = PreStudyResult.of(manifest, released, 3).to_json()
         show_numbers(facts | {"title": "A look", "claim": claim_of_numbers(manifest)})
         return capsys.readouterr().out
 
