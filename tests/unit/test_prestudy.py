@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 import pytest
+from present import present
 from study_parties import MakeManifest
 
-from dpdpca_protocol.errors import CryptographicError, MessageError
+from dpdpca_protocol.errors import CryptographicError, MessageError, UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.terms.manifest import Manifest
@@ -106,6 +107,29 @@ def test_the_second_noise_is_on_every_number_but_the_count(
     assert drawn[BlockName.SUM][2] == 3
     for name in map(BlockName, BLOCKS):
         assert all(new - old == 3 for new, old in zip(drawn[name], released[name], strict=True))
+
+
+def test_noise_by_owners_needs_no_second_draw_and_grows_with_the_cohort(make_manifest: MakeManifest) -> None:
+    manifest = make_manifest(
+        release="pre-study", blocks=BLOCKS, noise_by="owners", participants=None, max_owners=9
+    )
+    released = {block.name: [1] * block.length for block in manifest.figures.blocks}
+    forbidden = Samplers(gaussian=lambda variance, count, bound: 1 // 0 * [1])
+    assert with_own_noise(released, manifest.figures, forbidden) == released
+    scale = float(manifest.figures.noise_scale)
+    for owners in (3, 9):
+        result = PreStudyResult.of(manifest, released, owners)
+        # D² = 2, a quarter of ρ, L owners of whom two are assured.
+        assert present(result.norms).noise == pytest.approx(math.sqrt(2 * 4 * owners / 2) * scale)
+        assert (result.noise_by, result.noise_draws) == ("owners", owners / 2)
+        assert PreStudyResult.parse(json.loads(json.dumps(result.to_json()))) == result
+    # Room for the largest cohort: κ·√(max_owners/m).
+    for block in manifest.figures.blocks[1:]:
+        assert block.tail == math.ceil(
+            13 * math.sqrt(manifest.figures.block_variance(block.name, owners=9)) - 1e-9
+        )
+    with pytest.raises(UsageError, match="the number of owners is needed"):
+        manifest.figures.block_variance(BlockName.SUM)
 
 
 def test_numbers_that_no_records_make_are_refused(
