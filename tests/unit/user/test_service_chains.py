@@ -80,7 +80,7 @@ class ChainWorld(UserWorld):
         self.workers = KeyMakers([])
         object.__setattr__(self.service, "workers", self.workers)
 
-    def run_chain(self, draft: dict[str, Any] = BASE, **options: Any) -> str:
+    def run_chain(self, draft: dict[str, Any] = BASE, /, **options: Any) -> str:
         return str(
             create_chain(self.service, json.dumps(draft).encode(), "application/json", None, **options)["id"]
         )
