@@ -218,6 +218,7 @@ class ShareSender:
             chunks = share_chunks(
                 self._signed,
                 contribution.sums,
+                contribution.own_noise(),
                 self._folder,
                 self._randomness,
                 encrypting,

@@ -325,7 +325,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     chunks = [_chunk(service, row, proxy, signed, verified.release, index) for index in range(count)]
     secret = service.secret(row)
     if not signed.manifest.release.has_components:
-        return _read_pre_study(service, row, signed, secret, chunks)
+        return _read_pre_study(service, row, signed, secret, chunks, len(verified.release.cohort))
     in_clear = row.in_clear or signed.manifest.needs_second_noise
     with _final():
         opened: FittedModel = service.workers.call(
@@ -348,12 +348,17 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
 
 
 def _read_pre_study(
-    service: UserService, row: StudyRow, signed: SignedManifest, secret: bytes, chunks: list[bytes]
+    service: UserService,
+    row: StudyRow,
+    signed: SignedManifest,
+    secret: bytes,
+    chunks: list[bytes],
+    owners: int,
 ) -> bool:
     """Decrypts the numbers of a pre-study. They are its result."""
     body = signed.manifest.to_body()
     with _final():
-        result, seconds = service.workers.call(open_pre_study, secret, body, chunks)
+        result, seconds = service.workers.call(open_pre_study, secret, body, chunks, owners)
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()

@@ -122,12 +122,12 @@ def open_release(
 
 
 def open_pre_study(
-    secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes]
+    secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes], owners: int
 ) -> tuple[PreStudyResult, float]:
     """Decrypts the verified release of a pre-study. Returns its numbers and the seconds of this call.
 
     Args:
-        secret, manifest_body, chunks: like in `open_release`.
+        secret, manifest_body, chunks, owners: like in `open_release`.
 
     Raises:
         CryptographicError: the release does not decrypt to numbers within their slots; `release-implausible`.
@@ -140,7 +140,7 @@ def open_pre_study(
     check_blocks(released, manifest.figures)
     _check_records(manifest, released[BlockName.COUNT][0])
     own = own_samplers(secret, chunks)
-    result = PreStudyResult.of(manifest, with_own_noise(released, manifest.figures, own))
+    result = PreStudyResult.of(manifest, with_own_noise(released, manifest.figures, own), owners)
     return result, time.monotonic() - begin
 
 

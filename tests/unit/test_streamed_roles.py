@@ -25,6 +25,7 @@ from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.pairing import pairing_seed
+from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
 from dpdpca_protocol.reference import (
     block_layout,
     flat_layout,
@@ -78,16 +79,14 @@ def owner_chunks(
     assert list(contribution.sums.stream()) == sums
 
     place = StudyFolder(folder / f"owner {number}", signed.study_id)
-    chunks = list(share_chunks(signed, contribution.sums, place, OS_RANDOMNESS))
+    chunks = list(share_chunks(signed, contribution.sums, contribution.own_noise(), place, OS_RANDOMNESS))
     plains = opened([unsalted(chunk) for chunk in chunks], secret)
     if figures.noise_by is NoiseBy.PROXY:
         assert plains == plaintexts(figures, sums)
         return chunks, plains
     noise = [a - b for a, b in zip(flat_layout(figures).unpack_all(plains), sums, strict=True)]
-    law = figures.law(1, owners=1)
-    assert noise[0] == 0
-    assert all(abs(x) <= max(law.sum_bound, law.triangle_bound) for x in noise)
-    assert np.count_nonzero(noise) > len(noise) - 3
+    seed = owners_noise_seed(key, signed.study_id, contribution.digest)
+    assert noise == list(figures.own_noise(seeded_samplers(seed)))
     return chunks, plains
 
 

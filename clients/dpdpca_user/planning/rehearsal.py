@@ -77,7 +77,8 @@ def play_chain(
         released = play_round(manifest, owners, randomness)
         played.append(Played(chosen, manifest, released))
         if isinstance(released, NoisyScatter):
-            fitted = fit_components(released, manifest.figures, EncodedSpace.of(manifest))
+            space = EncodedSpace.of(manifest)
+            fitted = fit_components(released, manifest.figures, space, owners=len(owners))
             return Rehearsal(tuple(played), fitted)
         results.append(released)
         chosen = next_round(results, is_categorical(base))
@@ -90,7 +91,7 @@ def play_round(
     released = run_study(manifest, owners, randomness, EXACT, UNENCRYPTED)
     if isinstance(released, NoisyScatter):
         return released
-    return PreStudyResult.of(manifest, with_own_noise(released, manifest.figures))
+    return PreStudyResult.of(manifest, with_own_noise(released, manifest.figures), len(owners))
 
 
 def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:

@@ -48,7 +48,7 @@ def test_the_second_noise_follows_the_secret_and_the_release(
     def opened(secret: bytes, chunks: list[bytes]) -> bytes:
         body = manifest.to_body()
         if release == "pre-study":
-            return str(open_pre_study(secret, body, chunks)[0]).encode()
+            return str(open_pre_study(secret, body, chunks, 3)[0]).encode()
         return open_release(secret, body, chunks, N if release == "masked" else None, 3, True).components
 
     found = [opened(secrets[0], one), opened(secrets[1], one), opened(secrets[0], other)]
