@@ -70,7 +70,7 @@ def race(world: ProcessWorld, source: random.Random, pool: ThreadPoolExecutor) -
     return held is not None
 
 
-@pytest.mark.parametrize("races", [16, pytest.param(500, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("races", [10, pytest.param(500, marks=pytest.mark.nightly)])
 def test_completing_and_closing_agree(world: ProcessWorld, promise: Promise, races: int) -> None:
     source = random.Random(races)
     with ThreadPoolExecutor(2) as pool:

@@ -24,7 +24,7 @@ from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.work import MadeKey
 
 QUICK = settings(
-    max_examples=4,
+    max_examples=3,
     derandomize=True,
     database=None,
     phases=[Phase.explicit, Phase.generate],
