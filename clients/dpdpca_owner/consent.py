@@ -145,11 +145,20 @@ class ConsentSheet:
 
     def leaves(self) -> list[str]:
         figures = self.manifest.figures
+        sealed = f"{self.sealed_bytes:,} bytes in all, sealed so that only the proxy can open them"
+        if figures.ciphertext_count:
+            bits = self.manifest.key.bits
+            hidden = f"{figures.ciphertext_count:,} Paillier ciphertexts under a key of {bits} bits, {sealed}"
+            held = f"the ciphertexts hold {figures.value_count:,} numbers: {self._contents()}"
+            listed = "the digests of the ciphertexts"
+        else:
+            hidden = f"{figures.value_count:,} numbers, each hidden by a random pad, {sealed}"
+            held = f"the hidden numbers are {self._contents()}"
+            listed = "the digests of the hidden numbers, the sealed key of the pads"
         return [
-            f"{figures.ciphertext_count:,} Paillier ciphertexts under a key of {self.manifest.key.bits} bits,"
-            f" {self.sealed_bytes:,} bytes in all, sealed so that only the proxy can open them",
-            f"the ciphertexts hold {figures.value_count:,} numbers: {self._contents()}",
-            "a signed statement that lists the digests of the ciphertexts and this owner's public keys",
+            hidden,
+            held,
+            f"a signed statement that lists {listed} and this owner's public keys",
             "no record, no single value and no file leaves this machine",
         ]
 
@@ -175,6 +184,7 @@ class ConsentSheet:
                     " reveal it"
                 )
             count += "."
+        hidden = "ciphertexts" if self.manifest.figures.ciphertext_count else "hidden numbers"
         towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
         if self.manifest.needs_second_noise:
             towards = _SECOND_NOISE
@@ -184,7 +194,7 @@ class ConsentSheet:
             f"{user} holds the secret key. The data user receives only the sum over all owners, once, with"
             " noise. The proxy does not give the data user the shares of single owners.",
             f"{user} learns the exact total number of records of all owners.",
-            f"{proxy} holds the ciphertexts but no key. {towards}",
+            f"{proxy} holds the {hidden} but no key. {towards}",
             count,
             _COLLUSION,
         ]

@@ -31,6 +31,9 @@ _PAUSE_SECONDS = 10.0
 
 _logger = logging.getLogger("dpdpca.jobs")
 
+_WORTH_SECONDS = 0.001
+"""Chunks that are added faster than this are added when the study closes."""
+
 
 class Precomputation:
     """Precomputes for open studies, and remembers which studies have nothing left to prepare."""
@@ -69,6 +72,8 @@ class Precomputation:
         if row.state is not StudyState.OPEN:
             return False
         files = study_files(proxy, study)
+        if files.suite.chunk_seconds < _WORTH_SECONDS:
+            return False
         return self._multiply(files, members) or self._rerandomise(row, files)
 
     def _multiply(self, files: StudyFiles, members: set[Member]) -> bool:
@@ -110,5 +115,4 @@ class Precomputation:
 
 def study_files(proxy: Proxy, study: StudyId) -> StudyFiles:
     """The files of a study for the worker. Raises ConflictError if the study's key was deleted."""
-    modulus = int(proxy.terms(study).public_key.modulus)
-    return StudyFiles(proxy.files.root, study, modulus, proxy.data_key(study))
+    return StudyFiles(proxy.files.root, study, proxy.terms(study).suite, proxy.data_key(study))

@@ -13,7 +13,7 @@ from dpdpca_protocol.reference import run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 from dpdpca_user.results.model import Contribution, Model, Provenance, TrailEntry
@@ -68,8 +68,7 @@ def plain_model(
         Party(user, identity.public.ed25519),
         ProxyParty(proxy, "http://127.0.0.1:8080", relay.public.ed25519, relay.public.sealing_key),
         [Participant(name, IdentityKey.generate().public.ed25519) for name in owners],
-        key.public,
-        prove_key(key, identity.public.ed25519),
+        KeyTerms.of(key.public, prove_key(key, identity.public.ed25519)),
     )
     figures = manifest.figures
     noisy = run_study(manifest, [people], OS_RANDOMNESS, EXACT, UNENCRYPTED)

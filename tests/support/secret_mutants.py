@@ -105,6 +105,7 @@ SECRETS = {
     "dpdpca_proxy/shares.py digest(key)": "proxy/test_shares.py::"
     "test_the_mark_of_a_chunk_depends_on_the_ciphertexts_and_on_the_studys_key",
     # pads: their keys, and what follows from the keys
+    "dpdpca_user_service/work.py make_pads_key": "test_each_study_has_its_own_key",
     "dpdpca_protocol/release/ciphers.py Pads.encrypt": "test_reference.py::"
     "test_padded_values_never_look_the_same",
     "dpdpca_protocol/pads/keys.py ShareKeys.draw": "test_padded_shares.py::test_no_two_keys_are_alike",

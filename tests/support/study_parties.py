@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.terms.manifest import Manifest
@@ -11,6 +12,9 @@ from dpdpca_protocol.wire.signing import IdentityKey
 
 MakeManifest = Callable[..., Manifest]
 """Takes changes of the draft; None takes a member out."""
+
+PADS_SECRET = PadsSecret.from_bytes(bytes(range(128)))
+"""The data user's secret of the small study under pads."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cohorts import cohort_of
 from gmpy2 import mpz
 from small_studies import KINDS, OWNERS
 from study_parties import MakeManifest, Parties
@@ -55,7 +56,12 @@ def signed(request: pytest.FixtureRequest, make_manifest: MakeManifest, parties:
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three ciphertexts a chunk, so that small shares have several."""
-    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 3)
+    for module in (
+        "dpdpca_owner.share_chunks",
+        "dpdpca_protocol.paillier.chunks",
+        "dpdpca_protocol.release.suite",
+    ):
+        monkeypatch.setattr(f"{module}.CHUNK_CIPHERTEXTS", 3)
 
 
 def owner_chunks(
@@ -107,10 +113,10 @@ def count_with_proof(place: StudyFiles, product: str, secret: SecretKey) -> int:
 def test_every_step_is_that_of_the_reference(
     signed: SignedManifest, toy_key: SecretKey, tmp_path: Path
 ) -> None:
-    manifest, figures, public = signed.manifest, signed.manifest.figures, toy_key.public
+    manifest, figures = signed.manifest, signed.manifest.figures
     owners = range(2 if figures.mechanism.setting.has_pairs else 3)  # the third has one record, and no pair
     shares = [owner_chunks(signed, number, tmp_path, toy_key) for number in owners]
-    place = StudyFiles(tmp_path / "proxy", signed.study_id, int(public.modulus), OS_RANDOMNESS.bytes(32))
+    place = StudyFiles(tmp_path / "proxy", signed.study_id, signed.suite, OS_RANDOMNESS.bytes(32))
     wanted = []
     for position in range(len(shares[0][0])):
         names = [f"{sealed_folder(place.study)}/shares/{number}/{position}" for number in owners]
@@ -127,8 +133,8 @@ def test_every_step_is_that_of_the_reference(
     token = draw(place, figures, records)
     mask_line, _, drawn = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
     mask, noise = json.loads(mask_line), np.frombuffer(drawn, dtype="<i8").tolist()
-    folder, _ = make_release(place, figures, records, products, token)
-    chunks = [place.store.read(release_name(place.study, folder, 0))]
+    folder, made = make_release(place, figures, records, products, token)
+    chunks = [place.store.read(release_name(place.study, folder, index)) for index in range(len(made))]
     if records is not None:
         H = symmetric_rows(figures.encoded_features, noise)
         released = masked_release(figures, aggregate, records, mask, H, UNENCRYPTED)
@@ -143,6 +149,8 @@ def test_every_step_is_that_of_the_reference(
     if records is None:
         blocks = cut_blocks(figures.blocks, flat_layout(figures).unpack_all(released))
         noisy = flat_scatter(blocks, figures.encoded_features)
-    read = open_release(toy_key.to_bytes(), manifest.to_body(), chunks, records, len(owners), False)
+    read = open_release(
+        toy_key.to_bytes(), manifest.to_body(), chunks, records, cohort_of(len(owners)), False
+    )
     components = fit_components(noisy, figures, EncodedSpace.of(manifest), owners=len(owners))
     assert read.components == encode_components(signed.study_id, components)

@@ -55,7 +55,7 @@ class Case:
 def paillier() -> Case:
     secret = generate_secret_key(264, OS_RANDOMNESS, rules=KeyRules(264))
     count = 3 * CHUNK_CIPHERTEXTS + 5  # three slots
-    return Case(PaillierSuite(secret.public, 72, count), secret.to_bytes(), count)
+    return Case(PaillierSuite(secret.public, 72, count, CHUNK_CIPHERTEXTS + 2), secret.to_bytes(), count)
 
 
 @pytest.fixture(scope="module")

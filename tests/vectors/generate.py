@@ -17,7 +17,7 @@ from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_user.planning.draft import complete_draft
@@ -326,7 +326,10 @@ def packings() -> Iterator[dict[str, Any]]:
 def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
     """One manifest of each release, and what makes each of them one that all parties refuse."""
     proof = prove_key(key, IDENTITY)
-    made = {name: complete_draft(DRAFT | changes, *PARTIES, key.public, proof) for name, changes in RELEASES}
+    made = {
+        name: complete_draft(DRAFT | changes, *PARTIES, KeyTerms.of(key.public, proof))
+        for name, changes in RELEASES
+    }
     for name, manifest in made.items():
         yield {
             "name": f"a manifest: {name}",

@@ -40,6 +40,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.masked import multiplications
 from dpdpca_protocol.release.release import open_flat_release, open_masked_release
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
@@ -355,7 +356,8 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
 
 
 def _place(size: Size, folder: Path) -> StudyFiles:
-    return StudyFiles(folder, StudyId.of(b"bench"), int(size.secret.public.modulus), OS_RANDOMNESS.bytes(32))
+    suite = PaillierSuite(size.secret.public, 16, 1, 1)
+    return StudyFiles(folder, StudyId.of(b"bench"), suite, OS_RANDOMNESS.bytes(32))
 
 
 def _with_cores(workers: int, act: Callable[[], object]) -> None:

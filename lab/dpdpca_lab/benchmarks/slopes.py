@@ -28,7 +28,7 @@ from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 
@@ -127,8 +127,7 @@ def some_manifest() -> Manifest:
         Party("User", user.ed25519),
         ProxyParty("Proxy", "http://127.0.0.1:1", proxy.ed25519, proxy.sealing_key),
         participants,
-        secret.public,
-        prove_key(secret, user.ed25519),
+        KeyTerms.of(secret.public, prove_key(secret, user.ed25519)),
         closes_at=datetime(2030, 1, 1, tzinfo=UTC),
     )
 

@@ -4,18 +4,22 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.pads.streams import KEY_BYTES
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
+from dpdpca_protocol.wire.kem import KemKey
 from dpdpca_protocol.wire.sealing import SEALING_OVERHEAD_BYTES, open_sealed, seal
 
 SEALED_KEY_BYTES = KEY_BYTES + SEALING_OVERHEAD_BYTES
 """The length of a sealed pad key, the member `pad` of a share statement."""
 
 _INFO = b"dpdpca/pad/v2"
+_SEED_BYTES = 64
+_SECRET_BYTES = _SEED_BYTES + 2 * KEY_BYTES
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -59,7 +63,7 @@ class PadsSecret:
         second_noise: 32 bytes, from which the data user's own draw of noise is derived.
     """
 
-    kem: X25519PrivateKey
+    kem: KemKey
     second_noise: bytes
 
     def __repr__(self) -> str:
@@ -68,21 +72,25 @@ class PadsSecret:
     @classmethod
     def generate(cls, randomness: Randomness) -> Self:
         """A new secret, for one study only."""
-        return cls.from_bytes(randomness.bytes(2 * KEY_BYTES))
+        return cls.from_bytes(randomness.bytes(_SECRET_BYTES))
 
     @property
     def public(self) -> bytes:
         """The manifest's `key.kem`."""
-        return self.kem.public_key().public_bytes_raw()
+        return self.kem.public
 
     def to_bytes(self) -> bytes:
-        return self.kem.private_bytes_raw() + self.second_noise
+        """The ML-KEM seed, the X25519 key, then `second_noise`."""
+        ml_kem, x25519 = self.kem.parts
+        return ml_kem.private_bytes_raw() + x25519.private_bytes_raw() + self.second_noise
 
     @classmethod
     def from_bytes(cls, stored: bytes) -> Self:
-        """Raises MessageError unless there are 64 bytes."""
-        _check_length(stored, 2 * KEY_BYTES, "the secret of a study")
-        return cls(X25519PrivateKey.from_private_bytes(stored[:KEY_BYTES]), stored[KEY_BYTES:])
+        """Raises MessageError unless there are 128 bytes."""
+        _check_length(stored, _SECRET_BYTES, "the secret of a study")
+        ml_kem = MLKEM768PrivateKey.from_seed_bytes(stored[:_SEED_BYTES])
+        x25519 = X25519PrivateKey.from_private_bytes(stored[_SEED_BYTES:-KEY_BYTES])
+        return cls(KemKey(ml_kem, x25519), stored[-KEY_BYTES:])
 
 
 def seal_pad_key(pad: bytes, kem: bytes, study: StudyId, owner: PartyId, version: int) -> bytes:

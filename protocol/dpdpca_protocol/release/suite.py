@@ -9,6 +9,7 @@ release multiplies values, so it needs Paillier and has its own modules.
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from hashlib import blake2b
 from operator import index as exact
 from typing import Protocol
 
@@ -38,6 +39,9 @@ from dpdpca_protocol.wire.salts import salted_chunk
 
 Values = Sequence[int] | NDArray[np.int64]
 OnDone = Callable[[int], None]
+_ADDITION_SECONDS = 2e-4
+_MULTIPLICATIONS_A_SECOND = 120_000  # with a key of 3072 bits, on one core
+
 PendingChunk = Callable[[OnDone], bytes]
 """Ends the work on a chunk of a share and returns the chunk with its salt.
 
@@ -72,6 +76,14 @@ class CohortShare:
     pad: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """The shares that a release contains, each once, and the digest of their list."""
+
+    shares: tuple[CohortShare, ...]
+    digest: bytes
+
+
 class Suite(Protocol):
     """One study's suite, made from public terms alone.
 
@@ -86,6 +98,10 @@ class Suite(Protocol):
     @property
     def is_repeatable(self) -> bool:
         """Whether the secrets of a share and its values always give the same chunks."""
+
+    @property
+    def chunk_seconds(self) -> float:
+        """About how long one core needs to add one full chunk."""
 
     def chunk_values(self, index: int) -> range:
         """The positions of the values in a chunk. Raises MessageError if no chunk has this index."""
@@ -119,11 +135,24 @@ class Suite(Protocol):
             CryptographicError: its content cannot be added up.
         """
 
+    def check_share(self, contents: Iterable[bytes]) -> None:
+        """Refuses a share whose chunks do not fit together, though each was checked by itself.
+
+        Raises:
+            CryptographicError: `ciphertext-repeated`.
+        """
+
     def add(self, contents: Iterable[bytes]) -> bytes:
         """One chunk of the aggregate. The same chunk of each share was checked, and its salt removed."""
 
     def add_known(self, content: bytes, values: Values) -> bytes:
         """A chunk's content with known values added, such as noise."""
+
+    def fits(self, secret: bytes) -> bool:
+        """Whether a data user's secret belongs to this study."""
+
+    def noise_secret(self, secret: bytes, cohort: Cohort) -> bytes:
+        """The bytes from which the data user's own draw of noise for this cohort is derived."""
 
     def open_sum(
         self,
@@ -156,27 +185,34 @@ class PaillierSuite:
         public: a checked key.
         slot_bits: w. Sums over a whole cohort, with their noise, are in [−2^(w−1), 2^(w−1)).
         value_count: the number of values.
+        ciphertext_count: the number of ciphertexts in a share. A masked share has its own layout; the suite
+            checks and adds up its chunks, but does not make or open them.
     """
 
     public: PublicKey
     slot_bits: int
     value_count: int
+    ciphertext_count: int
 
     @property
     def chunk_count(self) -> int:
-        return chunk_count(self._layout.plaintext_count)
+        return chunk_count(self.ciphertext_count)
 
     @property
     def is_repeatable(self) -> bool:
         return False
 
+    @property
+    def chunk_seconds(self) -> float:
+        return CHUNK_CIPHERTEXTS * multiplication_seconds(self.public)
+
     def chunk_values(self, index: int) -> range:
-        chunk_length(self._layout.plaintext_count, index)
+        chunk_length(self.ciphertext_count, index)
         full = CHUNK_CIPHERTEXTS * self._layout.slots
         return range(index * full, min((index + 1) * full, self.value_count))
 
     def chunk_bytes(self, index: int) -> int:
-        return chunk_length(self._layout.plaintext_count, index) * self.public.ciphertext_bytes
+        return chunk_length(self.ciphertext_count, index) * self.public.ciphertext_bytes
 
     def begin(self, owner: PartyId, version: int, randomness: Randomness) -> BegunShare:
         return BegunShare(b"", None)
@@ -185,7 +221,7 @@ class PaillierSuite:
         self, secrets: bytes, randomness: Randomness, executor: Executor | None = None, workers: int = 1
     ) -> ChunkMaker:
         slots = self._layout.slots
-        encryptor = Encryptor(self.public, -(-self._layout.plaintext_count // workers), randomness)
+        encryptor = Encryptor(self.public, -(-self.ciphertext_count // workers), randomness)
 
         def begin(index: int, values: Values) -> PendingChunk:
             plains = list(self._vectors.plaintexts(map(exact, values), len(self.chunk_values(index))))
@@ -208,7 +244,20 @@ class PaillierSuite:
             raise MessageError("malformed", "a share under paillier has no pad", "leave pad out")
 
     def check_chunk(self, untrusted: bytes, index: int, salt_bytes: int = 0) -> None:
-        parse_chunk(untrusted, self.public, index, self._layout.plaintext_count, salt_bytes)
+        parse_chunk(untrusted, self.public, index, self.ciphertext_count, salt_bytes)
+
+    def check_share(self, contents: Iterable[bytes]) -> None:
+        width, seen, count = self.public.ciphertext_bytes, set[bytes](), 0
+        for content in contents:
+            parts = (content[at : at + width] for at in range(0, len(content), width))
+            seen.update(blake2b(part, digest_size=16).digest() for part in parts)
+            count += len(content) // width
+        if len(seen) != count:
+            raise CryptographicError(
+                "ciphertext-repeated",
+                f"{count - len(seen)} ciphertexts appear twice in the share",
+                "encrypt the share again with fresh randomness, under a new version",
+            )
 
     def add(self, contents: Iterable[bytes]) -> bytes:
         shares = (decode_chunk(content, self.public) for content in contents)
@@ -218,6 +267,12 @@ class PaillierSuite:
         plains = self._vectors.plaintexts(map(exact, values), len(values))
         pairs = zip(decode_chunk(content, self.public), plains, strict=True)
         return encode_chunk((add_plain(self.public, c, plain) for c, plain in pairs), self.public)
+
+    def fits(self, secret: bytes) -> bool:
+        return SecretKey.from_bytes(secret).public == self.public
+
+    def noise_secret(self, secret: bytes, cohort: Cohort) -> bytes:
+        return secret
 
     def open_sum(
         self,
@@ -263,6 +318,10 @@ class PadsSuite:
     def is_repeatable(self) -> bool:
         return True
 
+    @property
+    def chunk_seconds(self) -> float:
+        return _ADDITION_SECONDS
+
     def chunk_values(self, index: int) -> range:
         return padded.chunk_range(self.value_count, index)
 
@@ -301,11 +360,21 @@ class PadsSuite:
     def check_chunk(self, untrusted: bytes, index: int, salt_bytes: int = 0) -> None:
         padded.check_chunk(untrusted, self.value_count, index, salt_bytes)
 
+    def check_share(self, contents: Iterable[bytes]) -> None:
+        """Every share whose chunks have their lengths is valid."""
+
     def add(self, contents: Iterable[bytes]) -> bytes:
         return padded.encode(padded.add_up(map(padded.decode, contents)))
 
     def add_known(self, content: bytes, values: Values) -> bytes:
         return padded.encode(padded.add_known(padded.decode(content), _integers(values)))
+
+    def fits(self, secret: bytes) -> bool:
+        return PadsSecret.from_bytes(secret).public == self.kem
+
+    def noise_secret(self, secret: bytes, cohort: Cohort) -> bytes:
+        # One release under two cohorts must not get one draw: their difference would be exact.
+        return PadsSecret.from_bytes(secret).second_noise + cohort.digest
 
     def open_sum(
         self,
@@ -315,7 +384,7 @@ class PadsSuite:
         executor: Executor | None = None,
     ) -> list[int]:
         key = PadsSecret.from_bytes(secret)
-        if key.public != self.kem:
+        if not self.fits(secret):
             raise UsageError("wrong-key", "the secret key does not belong to this study")
         _check_count(len(contents), self.chunk_count)
         pad_keys = [self._pad_key(key, share) for share in cohort]
@@ -338,6 +407,11 @@ class PadsSuite:
                 f"the pad of owner {share.owner} does not open, so the release does not open either",
                 "start a new study without this owner, or ask the owner to repair its software",
             ) from error
+
+
+def multiplication_seconds(public: PublicKey) -> float:
+    """About how long one core needs for a multiplication mod n²."""
+    return (public.bits / 3072) ** 2 / _MULTIPLICATIONS_A_SECOND
 
 
 def _integers(values: Values) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_polic
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.words import fingerprint_words
 
@@ -163,8 +164,8 @@ def test_in_an_open_study_nobody_is_recognised(
     from dpdpca_user.planning.draft import complete_draft
 
     manifest = complete_draft(
-        draft | {"participants": []}, parties.user_party, parties.proxy_party, [], parties.secret.public,
-        parties.proof,
+        draft | {"participants": []}, parties.user_party, parties.proxy_party, [],
+        KeyTerms.of(parties.secret.public, parties.proof),
     )  # fmt: skip
     key = f"[[recognised]]\nname = 'B'\ned25519 = '{parties.owners[1].public.ed25519.hex()}'\n"
     assert judged(parse_policy(""), manifest, parties.owners[0])["policy-owners"]

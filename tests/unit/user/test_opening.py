@@ -1,18 +1,26 @@
 """What opens a release in clear draws the second noise from the study's secret, and from the release."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from cohorts import cohort_of
 from streamed import encrypted
-from study_parties import MakeManifest
+from study_parties import PADS_SECRET, MakeManifest
 
+from dpdpca_protocol.errors import CryptographicError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.chunks import encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.suite import Cohort, CohortShare
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import suite_of
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
+from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_user_service.work import open_pre_study, open_release
 
 N = 40
@@ -48,9 +56,57 @@ def test_the_second_noise_follows_the_secret_and_the_release(
     def opened(secret: bytes, chunks: list[bytes]) -> bytes:
         body = manifest.to_body()
         if release == "pre-study":
-            return str(open_pre_study(secret, body, chunks)[0]).encode()
-        return open_release(secret, body, chunks, N if release == "masked" else None, 3, True).components
+            return str(open_pre_study(secret, body, chunks, cohort_of(3))[0]).encode()
+        records = N if release == "masked" else None
+        return open_release(secret, body, chunks, records, cohort_of(3), True).components
 
     found = [opened(secrets[0], one), opened(secrets[1], one), opened(secrets[0], other)]
     assert len(set(found)) == 3
     assert opened(secrets[0], one) == found[0]
+
+
+def padded(manifest: Manifest, change: str) -> tuple[list[bytes], Cohort]:
+    """A release under pads that a proxy has added up in its own way, and the cohort that it names."""
+    suite, owners = suite_of(manifest), [PartyId.of(b"owner %d" % number) for number in range(3)]
+    values = [[N, *SUMS, *UPPER], [0] * 10, [0] * 10]
+
+    def share(number: int, version: int) -> tuple[bytes, CohortShare]:
+        begun = suite.begin(owners[number], version, OS_RANDOMNESS)
+        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
+        chunk = make(0, values[number])(lambda count: None)
+        return unsalted(chunk), CohortShare(owners[number], version, begun.pad)
+
+    made = [share(number, 2) for number in range(3)]
+    first, second, third = (content for content, _ in made)
+    added = {
+        "nothing": [first, second, third],
+        "a share twice": [first, second, third, first],
+        "an owner left out": [first, second],
+        "one share alone": [first],
+        "an older version": [share(0, 1)[0], second, third],
+    }
+    shares = tuple(said for _, said in made)
+    return [suite.add(added[change])], Cohort(shares, Digest.of(b"cohort"))
+
+
+def test_what_a_proxy_changes_under_pads_is_refused(make_manifest: MakeManifest) -> None:
+    manifest = make_manifest(release="joint", suite="pads")
+    body, secret = manifest.to_body(), PADS_SECRET.to_bytes()
+    chunks, cohort = padded(manifest, "nothing")
+    assert open_release(secret, body, chunks, None, cohort, False).components
+    for change in ("a share twice", "an owner left out", "one share alone", "an older version"):
+        chunks, cohort = padded(manifest, change)
+        with pytest.raises(CryptographicError):
+            open_release(secret, body, chunks, None, cohort, False)
+
+
+def test_under_pads_the_second_noise_follows_the_cohort_too(make_manifest: MakeManifest) -> None:
+    """One release under two cohorts would otherwise show an exact difference under one draw."""
+    manifest = make_manifest(release="joint", suite="pads")
+    body, secret = manifest.to_body(), PADS_SECRET.to_bytes()
+    chunks, cohort = padded(manifest, "nothing")
+    other = replace(cohort, digest=Digest.of(b"another cohort"))
+    found = [
+        open_release(secret, body, chunks, None, each, True).components for each in (cohort, other, cohort)
+    ]
+    assert found[0] == found[2] != found[1]

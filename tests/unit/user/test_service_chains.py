@@ -17,7 +17,7 @@ from user_world import InlineWorkers, UserWorld
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.messages.share import ShareStatement
 from dpdpca_protocol.paillier.chunks import encode_chunks
-from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.reference import owner_sums
@@ -89,7 +89,7 @@ class ChainWorld(UserWorld):
         signed = open_manifest(encoded, key_rules=KeyRules(TOY_BITS))
         study = OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
         for seed, owner in enumerate(self.world.owners):
-            figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
+            figures, public = signed.manifest.figures, signed.public_key
             values = owner_sums(figures, RecordEncoder(signed.manifest).encode(records(seed)).z)
             vectors = PaillierVectors(public, figures.slot_bits)
             ciphertexts = encrypted(vectors, values)
