@@ -29,9 +29,9 @@ from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, StudyKey
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_runtime.workers import WorkerThreads, core_count
-from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
+from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks
 from dpdpca_user.results.reliability import Reliability, assess_release
-from dpdpca_user.results.second_noise import own_samplers, with_second_noise
+from dpdpca_user.results.second_noise import own_samplers, with_second_draw, with_second_noise
 
 MAX_COMPONENTS = 256
 """The most components in a model. If a study has more features, its model has only the leading components."""
@@ -115,14 +115,20 @@ def open_release(
         # Threads, because the secret key stays in this process and other threads can run during its powers.
         with WorkerThreads(core_count()) as threads:
             noisy = open_masked_release(key, layout, ciphertexts, records, threads)
+        check_scatter(noisy, figures, owners)
+        if in_clear:
+            noisy, figures = with_second_noise(
+                noisy, figures, own_samplers(suite.noise_secret(secret, cohort), chunks)
+            )
     else:
-        noisy = flat_scatter(_open_blocks(suite, secret, figures, chunks, cohort), d)
-    check_scatter(noisy, figures, owners)
+        blocks = _open_blocks(suite, secret, figures, chunks, cohort)
+        noisy = flat_scatter(blocks.noised, d)
+        check_scatter(noisy, blocks.figures, owners)
+        if in_clear:
+            figures = blocks.figures
+        else:
+            noisy = flat_scatter(blocks.released, d)
     _check_records(manifest, 2 * noisy.count if noisy.of_pairs else noisy.count)
-    if in_clear and figures.noise_by is NoiseBy.PROXY:
-        noisy, figures = with_second_noise(
-            noisy, figures, own_samplers(suite.noise_secret(secret, cohort), chunks)
-        )
     opened = time.monotonic()
     space = EncodedSpace.of(manifest)
     components = fit_components(noisy, figures, space, min(d, MAX_COMPONENTS), owners)
@@ -145,21 +151,43 @@ def open_pre_study(
     """
     begin = time.monotonic()
     manifest = parse_manifest(manifest_body)
-    suite = suite_of(manifest)
-    released = _open_blocks(suite, secret, manifest.figures, chunks, cohort)
-    check_blocks(released, manifest.figures)
-    _check_records(manifest, released[BlockName.COUNT][0])
-    own = own_samplers(suite.noise_secret(secret, cohort), chunks)
-    result = PreStudyResult.of(manifest, with_own_noise(released, manifest.figures, own))
-    return result, time.monotonic() - begin
+    blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
+    check_blocks(blocks.noised, blocks.figures)
+    _check_records(manifest, blocks.noised[BlockName.COUNT][0])
+    return PreStudyResult.of(manifest, blocks.noised), time.monotonic() - begin
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedBlocks:
+    """A flat release.
+
+    Attributes:
+        released: its blocks as they were opened.
+        noised: with a draw of our own, if the proxy drew the noise; otherwise the same blocks.
+        figures: the study's, for the noise in `noised`.
+    """
+
+    released: dict[BlockName, list[int]]
+    noised: dict[BlockName, list[int]]
+    figures: Figures
 
 
 def _open_blocks(
     suite: Suite, secret: bytes, figures: Figures, chunks: list[bytes], cohort: Cohort
-) -> dict[BlockName, list[int]]:
+) -> _OpenedBlocks:
+    """Opens a flat release. Every later check must read the noised blocks.
+
+    A proxy that knows its noise can push a value to the edge of a check. Everybody sees whether a release is
+    refused, so the refusal may depend on noised numbers only. N has no noise, because it is public.
+    """
     with WorkerThreads(core_count()) as threads:
         values = suite.open_sum(secret, chunks, cohort.shares, threads)
-    return checked_blocks(figures.blocks, values)
+    released = checked_blocks(figures.blocks, values)
+    if figures.noise_by is NoiseBy.OWNERS:
+        return _OpenedBlocks(released, released, figures)
+    own = own_samplers(suite.noise_secret(secret, cohort), chunks)
+    noised, twice = with_second_draw(released, figures, own)
+    return _OpenedBlocks(released, {name: suite.reduced(values) for name, values in noised.items()}, twice)
 
 
 def _check_records(manifest: Manifest, records: int) -> None:

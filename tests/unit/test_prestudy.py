@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from dpdpca_protocol.errors import CryptographicError, MessageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
+from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks
+from dpdpca_user.results.second_noise import with_second_draw
 
 BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
 
@@ -100,7 +102,9 @@ def test_anything_else_is_refused(
 def test_the_second_noise_is_on_every_number_but_the_count(
     manifest: Manifest, released: dict[BlockName, list[int]]
 ) -> None:
-    drawn = with_own_noise(released, manifest.figures, Samplers(gaussian=lambda v, count, b: [3] * count))
+    drawn, _ = with_second_draw(
+        released, manifest.figures, Samplers(gaussian=lambda v, count, b: [3] * count)
+    )
     assert drawn[BlockName.COUNT] == [1000]
     assert drawn[BlockName.SUM][2] == 3
     for name in map(BlockName, BLOCKS):
@@ -110,9 +114,12 @@ def test_the_second_noise_is_on_every_number_but_the_count(
 def test_numbers_that_no_records_make_are_refused(
     manifest: Manifest, released: dict[BlockName, list[int]]
 ) -> None:
-    check_blocks(released, manifest.figures)
-    for block in manifest.figures.blocks[1:]:
-        most = block.bound + block.tail
-        for value in (most + 1, -most - 1):
-            with pytest.raises(CryptographicError, match=f"an entry of {block.name} is out of range"):
-                check_blocks(released | {block.name: [value] * block.length}, manifest.figures)
+    for draws in (1, 2):
+        figures = replace(manifest.figures, draws=draws)
+        check_blocks(released, figures)
+        for block in figures.blocks[1:]:
+            most = block.bound + draws * block.tail
+            check_blocks(released | {block.name: [most] * block.length}, figures)
+            for value in (most + 1, -most - 1):
+                with pytest.raises(CryptographicError, match=f"an entry of {block.name} is out of range"):
+                    check_blocks(released | {block.name: [value] * block.length}, figures)

@@ -37,6 +37,8 @@ from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 
+_HALF = 1 << 63  # under pads, sums are read as signed 64-bit integers
+
 Values = Sequence[int] | NDArray[np.int64]
 OnDone = Callable[[int], None]
 _ADDITION_SECONDS = 2e-4
@@ -174,6 +176,9 @@ class Suite(Protocol):
             UsageError: the secret belongs to another study.
         """
 
+    def reduced(self, values: Sequence[int]) -> list[int]:
+        """Opened values to which known integers were added, as `open_sum` would have read these sums."""
+
 
 @dataclass(frozen=True, slots=True)
 class PaillierSuite:
@@ -287,6 +292,9 @@ class PaillierSuite:
         key = SecretKey.from_bytes(secret)
         return self._vectors.decrypt_vector(key, ciphertexts, self.value_count, executor)
 
+    def reduced(self, values: Sequence[int]) -> list[int]:
+        return list(values)
+
     @property
     def _vectors(self) -> PaillierVectors:
         return PaillierVectors(self.public, self.slot_bits)
@@ -396,6 +404,9 @@ class PadsSuite:
 
         parts = (map if executor is None else executor.map)(opened, range(self.chunk_count))
         return [value for part in parts for value in part]
+
+    def reduced(self, values: Sequence[int]) -> list[int]:
+        return [(value + _HALF) % (2 * _HALF) - _HALF for value in values]
 
     def _pad_key(self, secret: PadsSecret, share: CohortShare) -> bytes:
         try:

@@ -1,6 +1,7 @@
 """What opens a release in clear draws the second noise from the study's secret, and from the release."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.paillier.chunks import encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
+from dpdpca_protocol.privacy.mechanisms import Gaussian
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.suite import Cohort, CohortShare
 from dpdpca_protocol.release.vectors import PaillierVectors
@@ -21,6 +24,7 @@ from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import suite_of
 from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.salts import unsalted
+from dpdpca_user_service import work
 from dpdpca_user_service.work import open_pre_study, open_release
 
 N = 40
@@ -110,3 +114,60 @@ def test_under_pads_the_second_noise_follows_the_cohort_too(make_manifest: MakeM
         open_release(secret, body, chunks, None, each, True).components for each in (cohort, other, cohort)
     ]
     assert found[0] == found[2] != found[1]
+
+
+def noised_by(monkeypatch: pytest.MonkeyPatch, drawn: int) -> None:
+    """Every draw of the data user's own is this number."""
+    fixed = Samplers(gaussian=lambda variance, count, bound: [drawn] * count)
+    monkeypatch.setattr(work, "own_samplers", lambda secret, chunks: fixed)
+
+
+def of_one_owner(manifest: Manifest, values: list[int]) -> tuple[list[bytes], Cohort]:
+    suite, owner = suite_of(manifest), PartyId.of(b"owner")
+    begun = suite.begin(owner, 1, OS_RANDOMNESS)
+    chunk = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)(0, values)(lambda count: None)
+    cohort = Cohort((CohortShare(owner, 1, begun.pad),), Digest.of(b"cohort"))
+    return [unsalted(chunk)], cohort
+
+
+@pytest.mark.parametrize("drawn", [-900, 0, 900])
+@pytest.mark.parametrize("off", [0, 1])
+def test_whether_a_pre_study_is_refused_shows_numbers_with_the_second_noise_only(
+    make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch, drawn: int, off: int
+) -> None:
+    """T2 (d): the proxy knows its own noise and pushes a value to the edge of a check."""
+    noised_by(monkeypatch, drawn)
+    manifest = make_manifest(release="pre-study", suite="pads", blocks={"sum": "1"})
+    (_, block) = manifest.figures.blocks
+    edge = block.bound + 2 * block.tail
+    chunks, cohort = of_one_owner(manifest, [N, edge + off - drawn, 0, 0])
+    opened = partial(open_pre_study, PADS_SECRET.to_bytes(), manifest.to_body(), chunks, cohort)
+    if off:
+        with pytest.raises(CryptographicError, match="out of range"):
+            opened()
+    else:
+        assert opened()[0].records == N
+
+
+@pytest.mark.parametrize("in_clear", [False, True])
+def test_what_passes_with_the_second_noise_is_fitted_whatever_it_is(
+    make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch, in_clear: bool
+) -> None:
+    manifest = make_manifest(release="pairs", suite="pads")
+    _, block = manifest.figures.blocks
+
+    def diagonal(tails: int) -> list[int]:
+        return [tails * block.tail if i == j else 0 for i in range(3) for j in range(i, 3)]
+
+    def opened(released: int, drawn: int) -> bytes:
+        """The components if all variances and all of our own draws are so many times the noise's tail."""
+        monkeypatch.setattr(Gaussian, "draw", lambda self, count, sample: [0, *diagonal(drawn)])
+        chunks, cohort = of_one_owner(manifest, [N, *diagonal(released)])
+        secret, body = PADS_SECRET.to_bytes(), manifest.to_body()
+        return open_release(secret, body, chunks, None, cohort, in_clear).components
+
+    for released, drawn in ((-4, 0), (-1, -2), (0, -3)):
+        with pytest.raises(CryptographicError, match="more negative"):
+            opened(released, drawn)
+    found = {opened(released, drawn) for released, drawn in ((-4, 3), (-1, 0), (0, -1))}
+    assert len(found) == (1 if in_clear else 3)
