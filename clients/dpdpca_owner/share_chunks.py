@@ -127,8 +127,8 @@ def prepare_blindings(
         signed, folder, randomness, executor, workers: as for `share_chunks`.
         on_made: called with the number of new ones since its last call.
     """
-    if signed.suite.is_repeatable:
-        return 0  # there is nothing slow to do
+    if signed.suite.is_quick:
+        return 0
     public, total = signed.public_key, signed.manifest.figures.ciphertext_count
     encryptor = Encryptor(public, -(-total // workers), randomness)
     made = 0

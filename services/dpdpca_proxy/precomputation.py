@@ -31,9 +31,6 @@ _PAUSE_SECONDS = 10.0
 
 _logger = logging.getLogger("dpdpca.jobs")
 
-_WORTH_SECONDS = 0.001
-"""Chunks that are added faster than this are added when the study closes."""
-
 
 class Precomputation:
     """Precomputes for open studies, and remembers which studies have nothing left to prepare."""
@@ -72,7 +69,7 @@ class Precomputation:
         if row.state is not StudyState.OPEN:
             return False
         files = study_files(proxy, study)
-        if files.suite.chunk_seconds < _WORTH_SECONDS:
+        if files.suite.is_quick:
             return False
         return self._multiply(files, members) or self._rerandomise(row, files)
 

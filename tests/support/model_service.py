@@ -45,6 +45,7 @@ def made_model(features: Sequence[Mapping[str, Any]] = LEVELS, **changes: Any) -
         "features": list(features),
         "clip_norm": 1,
         "release": "joint",
+        "suite": "paillier",
         "epsilon": 1,
         "max_records": 5000,
         "missing": "midpoint",

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from study_parties import key_for
+
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
@@ -13,7 +15,7 @@ from dpdpca_protocol.reference import run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
-from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 from dpdpca_user.results.model import Contribution, Model, Provenance, TrailEntry
@@ -68,7 +70,7 @@ def plain_model(
         Party(user, identity.public.ed25519),
         ProxyParty(proxy, "http://127.0.0.1:8080", relay.public.ed25519, relay.public.sealing_key),
         [Participant(name, IdentityKey.generate().public.ed25519) for name in owners],
-        KeyTerms.of(key.public, prove_key(key, identity.public.ed25519)),
+        key_for(draft | changes, key, prove_key(key, identity.public.ed25519)),
     )
     figures = manifest.figures
     noisy = run_study(manifest, [people], OS_RANDOMNESS, EXACT, UNENCRYPTED)

@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from flat_releases import open_joint_release
 from gmpy2 import mpz
 from streamed import encrypted
+from study_parties import key_for, under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
@@ -37,7 +38,7 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter, answer_count, open_masked_release
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, Participant, Party, ProxyParty, StudyKey
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.signed_manifest import sign_manifest, suite_of
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -271,7 +272,9 @@ class ProxyWorld:
             "closes_at": self.clock() + timedelta(hours=1),
             "participants": "enrolled" if named and self.owners else [],
         }
-        draft = {name: value for name, value in {**draft, **changes}.items() if value is not None}
+        draft = under_paillier(
+            {name: value for name, value in {**draft, **changes}.items() if value is not None}
+        )
         participants = (
             tuple(
                 Participant(f"Hospital {letter}", owner.public.ed25519)
@@ -289,10 +292,8 @@ class ProxyWorld:
         )
 
     def _study_key(self, draft: dict[str, Any]) -> StudyKey:
-        if draft.get("suite") != "pads":
-            return KeyTerms.of(self.secret.public, self.proof)
         self.pads = PadsSecret.generate(OS_RANDOMNESS)  # no two studies may share one
-        return PadsKeyTerms(self.pads.public)
+        return key_for(draft, self.secret, self.proof, self.pads)
 
     def with_new_key(self) -> None:
         """The next study of this world has a modulus of its own."""

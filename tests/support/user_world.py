@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy_world import PATIENCE_SECONDS, HandClock, OpenStudy, ProxyWorld, Values, wait_for
+from study_parties import under_paillier
 
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.records.encoding import RecordEncoder
@@ -116,7 +117,9 @@ class UserWorld:
 
     def draft(self, **changes: Any) -> bytes:
         """A draft in JSON; None takes a member out."""
-        written = {name: value for name, value in (DRAFT | changes).items() if value is not None}
+        written = under_paillier(
+            {name: value for name, value in (DRAFT | changes).items() if value is not None}
+        )
         return json.dumps(written).encode()
 
     def row(self, row_id: str) -> StudyRow:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_parties import MakeManifest, Parties
+from study_parties import MakeManifest, Parties, key_for
 
 from dpdpca_protocol.errors import MessageError, PolicyError
-from dpdpca_protocol.terms.parties import KeyTerms, Participant
+from dpdpca_protocol.terms.parties import Participant
 from dpdpca_protocol.terms.signed_manifest import parse_manifest
 from dpdpca_protocol.wire.fields import real_of
 from dpdpca_user.planning.draft import complete_draft, default_delta
@@ -157,7 +157,7 @@ def test_the_closing_time_may_come_from_the_service(draft: dict[str, Any], parti
         parties.user_party,
         parties.proxy_party,
         parties.participants,
-        KeyTerms.of(parties.secret.public, parties.proof),
+        key_for(undated, parties.secret, parties.proof),
     )
     with pytest.raises(MessageError, match="closes_at is missing"):
         complete_draft(undated, *arguments)
@@ -226,7 +226,7 @@ def test_the_example_of_the_demo_is_a_draft_of_both_releases(parties: Parties) -
             parties.user_party,
             parties.proxy_party,
             owners,
-            KeyTerms.of(parties.secret.public, parties.proof),
+            key_for({**example, "release": release}, parties.secret, parties.proof),
             closes_at=datetime(2031, 1, 1, tzinfo=UTC),
         )
         assert parse_manifest(manifest.to_body()) == manifest

@@ -59,6 +59,7 @@ def manifest_of(world: ProxyWorld, operation: dict[str, Any]) -> tuple[bytes, St
     manifest = complete_draft(
         {
             "title": "t", "purpose": "p", "features": draft["features"], "clip_norm": 1, "release": "joint",
+            "suite": "paillier",
             "epsilon": 1.0, "max_records": 5000, "participants": "enrolled",
         },
         Party("Institute", user.ed25519),

@@ -105,7 +105,7 @@ def complete_draft(
 
 def default_suite(release: ReleaseKind) -> SuiteName:
     """The suite of a draft that names none."""
-    return SuiteName.PAILLIER
+    return SuiteName.PAILLIER if rules_of(release).is_masked else SuiteName.PADS
 
 
 def suite_of_draft(draft: Mapping[str, Any]) -> SuiteName:

@@ -102,6 +102,10 @@ class Suite(Protocol):
         """Whether the secrets of a share and its values always give the same chunks."""
 
     @property
+    def is_quick(self) -> bool:
+        """Whether making and adding chunks takes so little time that nothing is worth preparing."""
+
+    @property
     def chunk_seconds(self) -> float:
         """About how long one core needs to add one full chunk."""
 
@@ -205,6 +209,10 @@ class PaillierSuite:
 
     @property
     def is_repeatable(self) -> bool:
+        return False
+
+    @property
+    def is_quick(self) -> bool:
         return False
 
     @property
@@ -324,6 +332,10 @@ class PadsSuite:
 
     @property
     def is_repeatable(self) -> bool:
+        return True
+
+    @property
+    def is_quick(self) -> bool:
         return True
 
     @property

@@ -6,6 +6,7 @@ A broken rule raises `PolicyError`.
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
 from dpdpca_protocol.privacy.mechanisms import Gaussian, mechanism_for
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.parties import PadsKeyTerms
@@ -114,6 +115,8 @@ def _check_suite(manifest: Manifest) -> None:
     uses_pads = manifest.suite is SuiteName.PADS
     if uses_pads and manifest.rules.is_masked:
         refused("a masked study multiplies values, which pads cannot do", "use suite paillier")
+    if not uses_pads and not (manifest.rules.is_masked or manifest.release is ReleaseKind.JOINT):
+        refused(f"a {manifest.release} study uses suite pads, not {manifest.suite}", "leave suite out")
     if uses_pads != isinstance(manifest.key, PadsKeyTerms):
         refused(
             f"the key is not one for suite {manifest.suite}", "create the manifest again with this version"

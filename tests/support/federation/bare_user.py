@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import httpx
 from gmpy2 import mpz
+from study_parties import under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout
@@ -67,7 +68,7 @@ class BareUser:
         card, _ = self.client.card()
         public = self.key.public
         return complete_draft(
-            {"participants": [owner.name for owner in participants]} | draft(**changes),
+            under_paillier({"participants": [owner.name for owner in participants]} | draft(**changes)),
             Party(self.name, public.ed25519),
             ProxyParty(card.name, card.url, card.identity.ed25519, card.identity.sealing_key),
             [Participant(owner.name, owner.key().public.ed25519) for owner in participants],

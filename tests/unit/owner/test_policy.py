@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from owner_scene import MakeScene, OwnerCommands, Scene
-from study_parties import MakeManifest, Parties
+from study_parties import MakeManifest, Parties, key_for
 
 from dpdpca_owner import actions
 from dpdpca_owner.accounts.budget import Budget
@@ -14,7 +14,6 @@ from dpdpca_owner.policy import DEFAULT_POLICY, Policy, load_policy, parse_polic
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import PolicyError, UsageError
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.words import fingerprint_words
 
@@ -165,7 +164,7 @@ def test_in_an_open_study_nobody_is_recognised(
 
     manifest = complete_draft(
         draft | {"participants": []}, parties.user_party, parties.proxy_party, [],
-        KeyTerms.of(parties.secret.public, parties.proof),
+        key_for(draft, parties.secret, parties.proof),
     )  # fmt: skip
     key = f"[[recognised]]\nname = 'B'\ned25519 = '{parties.owners[1].public.ed25519.hex()}'\n"
     assert judged(parse_policy(""), manifest, parties.owners[0])["policy-owners"]
