@@ -10,7 +10,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -339,11 +339,11 @@ class OpenStudy:
         return [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
 
     def padded_chunks(
-        self, owner: IdentityKey, values: Values, version: int
+        self, owner: IdentityKey, values: Sequence[int], version: int = 1
     ) -> tuple[list[bytes], bytes | None]:
         """The chunks of a share under pads, and its pad; with the owner's noise where owners draw it."""
         suite, figures = suite_of(self.manifest), self.manifest.figures
-        noisy = [x + g for x, g in zip(values.flat, figures.own_noise(), strict=True)]
+        noisy = [x + g for x, g in zip(values, figures.own_noise(), strict=False)]
         begun = suite.begin(owner.public.party_id, version, OS_RANDOMNESS)
         make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
         parts = (noisy[at.start : at.stop] for at in map(suite.chunk_values, range(suite.chunk_count)))
@@ -369,7 +369,7 @@ class OpenStudy:
     def deliver(self, owner: IdentityKey, values: Values, version: int = 1) -> Statement:
         """Uploads and completes a share; the receipt."""
         if self.manifest.suite is SuiteName.PADS:
-            chunks, pad = self.padded_chunks(owner, values, version)
+            chunks, pad = self.padded_chunks(owner, values.flat, version)
         else:
             chunks, pad = self.plain_chunks(values), None
         self.upload(owner, chunks, version)

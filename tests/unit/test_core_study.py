@@ -11,7 +11,7 @@ import pytest
 from gmpy2 import mpz
 from reference_data import Seeded
 from scripted import STEPS
-from small_studies import KINDS, OWNERS
+from small_studies import CASES, OWNERS
 from study_parties import PADS_SECRET, MakeManifest
 
 from dpdpca_protocol.layout.packing import BlockLayout
@@ -44,11 +44,6 @@ from dpdpca_protocol.terms.signed_manifest import suite_of
 from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.identifiers import PartyId
 from dpdpca_protocol.wire.salts import unsalted
-
-CASES = KINDS | {
-    f"{kind}, pads": terms | {"suite": "pads"} for kind, terms in KINDS.items() if terms["release"] == "joint"
-}
-"""Joint studies under both suites, masked ones under Paillier, and the others under pads."""
 
 
 def owner_values(manifest: Manifest, columns: dict[str, Any], randomness: Randomness) -> Any:

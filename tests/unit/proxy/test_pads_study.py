@@ -46,7 +46,7 @@ def test_a_statement_without_a_pad_is_refused_and_a_pad_under_paillier_too(
     world: ProxyWorld, study: OpenStudy
 ) -> None:
     owner = world.owners[0]
-    chunks, pad = study.padded_chunks(owner, values_of(3, 0), 1)
+    chunks, pad = study.padded_chunks(owner, values_of(3, 0).flat)
     study.upload(owner, chunks)
     with pytest.raises(MessageError, match="pad"):
         study.complete(owner, chunks)
@@ -60,7 +60,7 @@ def test_a_statement_without_a_pad_is_refused_and_a_pad_under_paillier_too(
 
 @pytest.mark.parametrize("cut", [slice(0, -1), slice(0, -8), slice(32, None)])
 def test_a_chunk_of_another_length_is_refused(world: ProxyWorld, study: OpenStudy, cut: slice) -> None:
-    chunks, _ = study.padded_chunks(world.owners[0], values_of(3, 0), 1)
+    chunks, _ = study.padded_chunks(world.owners[0], values_of(3, 0).flat)
     with pytest.raises(MessageError, match="bytes instead of"):
         study.upload(world.owners[0], [chunks[0][cut]])
 
