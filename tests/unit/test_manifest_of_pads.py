@@ -6,7 +6,9 @@ import pytest
 from study_parties import PADS_SECRET, MakeManifest, Parties
 
 from dpdpca_protocol.errors import CryptographicError, DpdpcaError, MessageError, PolicyError, UsageError
+from dpdpca_protocol.layout.blocks import Block, BlockName
 from dpdpca_protocol.release.suite import PadsSuite, PaillierSuite
+from dpdpca_protocol.terms.figures import _padded_size
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import open_manifest, parse_manifest, sign_manifest, suite_of
 from dpdpca_protocol.wire.identifiers import Digest
@@ -86,3 +88,20 @@ def test_the_suite_is_always_there(manifest: Manifest) -> None:
 def test_a_masked_study_cannot_use_pads(make_manifest: MakeManifest) -> None:
     with pytest.raises(PolicyError, match="multiplies"):
         make_manifest(suite="pads", release="masked")
+
+
+def test_sums_with_their_noise_stay_below_2_to_the_62(make_manifest: MakeManifest) -> None:
+    terms = {"suite": "pads", "fraction_bits": 20, "delta": "0.000000001"}
+    figures = make_manifest(**terms).figures
+    tail = figures.blocks[-1].tail
+    most = (2**62 - 1 - tail) // figures.record_bound
+    assert make_manifest(**terms, max_records=most).figures.blocks[-1].tail == tail
+    with pytest.raises(PolicyError, match="reach 2⁶²"):
+        make_manifest(**terms, max_records=most + 1)
+
+
+def test_2_to_the_62_is_the_first_sum_that_is_refused() -> None:
+    for tail in (0, 1, 2**61):
+        _padded_size((Block(BlockName.SECOND_MOMENT, 1, 2**62 - 1 - tail, tail),), 1)
+        with pytest.raises(PolicyError, match="reach 2⁶²"):
+            _padded_size((Block(BlockName.SECOND_MOMENT, 1, 2**62 - tail, tail),), 1)

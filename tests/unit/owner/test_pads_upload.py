@@ -1,5 +1,6 @@
 """An owner under pads: one list of values under one key, whatever interrupts it; no secret is left."""
 
+import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import httpx
 import pytest
 from owner_scene import MakeScene, Scene
 from present import present
+from promises import Promise
 from study_parties import PADS_SECRET
 
 from dpdpca_owner import actions
@@ -15,7 +17,8 @@ from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.errors import ConflictError, DpdpcaError
 from dpdpca_protocol.messages.share import ShareStatement
-from dpdpca_protocol.pads.keys import open_pad_key
+from dpdpca_protocol.pads import chunks
+from dpdpca_protocol.pads.keys import ShareKeys, open_pad_key
 from dpdpca_protocol.release.suite import CohortShare
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.wire.salts import unsalted
@@ -185,3 +188,74 @@ def test_drawn_noise_is_never_drawn_twice_under_one_key(
 def test_there_is_nothing_to_prepare(scene: Scene) -> None:
     ahead = actions.work_ahead(scene.desk, scene.address, lambda count: None)
     assert (ahead.made, ahead.total) == (0, 0)
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize(
+    ("records_change", "noise_by"),
+    [
+        (True, "proxy"),
+        pytest.param(True, "owners", marks=pytest.mark.nightly),
+        pytest.param(False, "proxy", marks=pytest.mark.nightly),
+        pytest.param(False, "owners", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_crash_at_any_write_or_request_never_puts_two_lists_of_values_under_one_key(
+    make_scene: MakeScene,
+    monkeypatch: pytest.MonkeyPatch,
+    promise: Promise,
+    records_change: bool,
+    noise_by: str,
+) -> None:
+    monkeypatch.setattr("dpdpca_protocol.pads.chunks.CHUNK_VALUES", 40)
+    colluding = {"max_colluding": 1} if noise_by == "owners" else {}
+    scene = make_scene(suite="pads", features=FEATURES, noise_by=noise_by, **colluding)
+    hidden: dict[tuple[bytes, int], set[bytes]] = {}
+    share_chunk, fsync = chunks.share_chunk, os.fsync
+    left = 0
+
+    def noted(keys: ShareKeys, index: int, values: chunks.Integers) -> bytes:
+        hidden.setdefault((keys.pad, index), set()).add(values.tobytes())
+        return share_chunk(keys, index, values)
+
+    def live() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+
+    def synced(descriptor: int) -> None:
+        live()
+        fsync(descriptor)
+
+    def asked(request: httpx.Request) -> httpx.Response | None:
+        live()
+        return None
+
+    monkeypatch.setattr(chunks, "share_chunk", noted)
+    monkeypatch.setattr(os, "fsync", synced)
+    scene.proxy.interfere = asked
+    kills, settled = 0, None
+    while settled is None:
+        kills += 1
+        left = kills
+        try:
+            settled = join(scene, Watcher(on_sent=lambda count: live()))
+        except Killed:
+            if records_change:
+                add_record(scene)
+    left = 0
+    assert all(len(lists) == 1 for lists in hidden.values())
+    assert len({key for key, _ in hidden}) > 5 or not records_change
+    assert kills > 10
+    if noise_by == "proxy":
+        assert opened(scene, settled.receipt.version) == plain_sums(scene)
+    assert not (folder_of(scene).path / "secrets.json").exists()
+    promise(
+        "P2",
+        counted=f"{kills - 1} kills of an owner under pads",
+        result=f"{len(hidden)} padded chunks: no two lists of values under one key",
+    )
