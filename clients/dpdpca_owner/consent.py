@@ -48,6 +48,11 @@ _OWNERS_DRAW = (
     " the components may be published in clear."
 )
 
+_OWNERS_DRAW_NUMBERS = (
+    "The proxy neither draws nor knows the noise. What the data user puts into the manifests of later rounds"
+    " therefore tells the proxy no more than the guarantee allows."
+)
+
 _NOT_PUBLISHED = (
     "The proxy draws noise, and the data user adds the same amount before it reads the numbers. What the data"
     " user puts into the manifests of later rounds therefore tells the proxy no more than the guarantee"
@@ -185,11 +190,12 @@ class ConsentSheet:
                 )
             count += "."
         hidden = "ciphertexts" if self.manifest.figures.ciphertext_count else "hidden numbers"
-        towards = _OWNERS_DRAW if self.manifest.noise_by is NoiseBy.OWNERS else _TOWARDS_PROXY
+        by_owners = self.manifest.noise_by is NoiseBy.OWNERS
+        towards = _OWNERS_DRAW if by_owners else _TOWARDS_PROXY
         if self.manifest.needs_second_noise:
             towards = _SECOND_NOISE
         if not self.manifest.release.has_components:
-            towards = _NOT_PUBLISHED
+            towards = _OWNERS_DRAW_NUMBERS if by_owners else _NOT_PUBLISHED
         return [
             f"{user} holds the secret key. The data user receives only the sum over all owners, once, with"
             " noise. The proxy does not give the data user the shares of single owners.",

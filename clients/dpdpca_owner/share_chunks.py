@@ -16,6 +16,7 @@ from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor, add_plain, encode_signed
 from dpdpca_protocol.paillier.keys import PublicKey
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.scatter import SecondMoments
@@ -34,6 +35,7 @@ OnEncrypted = Callable[[int], None]
 def share_chunks(
     signed: SignedManifest,
     sums: SecondMoments | BlockSums,
+    noise: Samplers,
     folder: StudyFolder,
     randomness: Randomness,
     executor: Executor | None = None,
@@ -48,6 +50,7 @@ def share_chunks(
     Args:
         signed: the manifest, opened and checked.
         sums: this owner's exact integers.
+        noise: where this owner's noise comes from, if the owners draw it.
         folder: keeps the chunks; it must not contain chunks of other data.
         randomness: for the encryption and the salts.
         executor: the processes that encrypt; None encrypts in this process.
@@ -56,7 +59,7 @@ def share_chunks(
     """
     public = signed.public_key
     encryptor = Encryptor(public, -(-signed.manifest.figures.ciphertext_count // workers), randomness)
-    plains = _plaintexts(signed, sums)
+    plains = _plaintexts(signed, sums, noise)
     begun: deque[_Begun] = deque()
     for index in count():
         if part := list(islice(plains, CHUNK_CIPHERTEXTS)):
@@ -75,15 +78,18 @@ def share_chunks(
             yield _finish(begun.popleft(), public, folder, randomness, on_encrypted)
 
 
-def share_values(signed: SignedManifest, sums: SecondMoments | BlockSums) -> NDArray[np.int64]:
+def share_values(
+    signed: SignedManifest, sums: SecondMoments | BlockSums, noise: Samplers
+) -> NDArray[np.int64]:
     """All values of a flat share, with this owner's part of the noise if the owners draw it.
 
-    Each call draws new noise.
+    Args:
+        signed, sums, noise: as for `share_chunks`.
     """
     figures = signed.manifest.figures
     values = sums.values()
     if figures.noise_by is NoiseBy.OWNERS:
-        values += np.fromiter(figures.own_noise(), dtype=np.int64, count=figures.value_count)
+        values += np.fromiter(figures.own_noise(noise), dtype=np.int64, count=figures.value_count)
     return values
 
 
@@ -180,16 +186,14 @@ def _finish(
     return chunk
 
 
-def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums) -> Iterator[int]:
+def _plaintexts(signed: SignedManifest, sums: SecondMoments | BlockSums, noise: Samplers) -> Iterator[int]:
     """Packs rows one at a time: a whole matrix of Python integers would take ten times the memory."""
     figures = signed.manifest.figures
     if figures.blocks:
         vectors = PaillierVectors(signed.public_key, figures.slot_bits)
         values = sums.stream()
         if figures.noise_by is NoiseBy.OWNERS:
-            # Each run draws new noise. A chunk on the disk keeps the noise that it was made with. A chunk
-            # that is not on the disk was never sent under this version. So no value is sent with two draws.
-            values = map(add, values, figures.own_noise())
+            values = map(add, values, figures.own_noise(noise))
         return vectors.plaintexts(values, figures.value_count)
     assert isinstance(sums, SecondMoments)
     layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)

@@ -118,7 +118,9 @@ class ShareSender:
         # Ask first, so that no share is encrypted and kept for a study that accepts none.
         self._check_open()
         reserve()
-        values = share_values(self._signed, contribution.sums) if self._suite.is_repeatable else None
+        values = None
+        if self._suite.is_repeatable:
+            values = share_values(self._signed, contribution.sums, contribution.own_noise())
         plan = self._next_plan(plan, contribution.digest, values, facts, receipt)
         self._folder.save_plan(plan)
         try:
@@ -264,6 +266,7 @@ class ShareSender:
                 share_chunks(
                     self._signed,
                     contribution.sums,
+                    contribution.own_noise(),
                     self._folder,
                     self._randomness,
                     encrypting,

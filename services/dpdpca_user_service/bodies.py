@@ -132,6 +132,8 @@ class ResultBody(Body):
     rho_share: str
     rho: float
     rho_total: float
+    noise_by: NoiseBy
+    noise_draws: float
     pre_studies: list[Id]
     norms: HistogramBody | None
     pair_norms: HistogramBody | None

@@ -154,7 +154,8 @@ def open_pre_study(
     blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
     check_blocks(blocks.noised, blocks.figures)
     _check_records(manifest, blocks.noised[BlockName.COUNT][0])
-    return PreStudyResult.of(manifest, blocks.noised), time.monotonic() - begin
+    result = PreStudyResult.of(manifest, blocks.noised, len(cohort.shares))
+    return result, time.monotonic() - begin
 
 
 @dataclass(frozen=True, slots=True)

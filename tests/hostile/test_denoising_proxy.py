@@ -105,7 +105,7 @@ def pre_study_sum(make_manifest: MakeManifest) -> tuple[Manifest, list[int], lis
 
 def denoised(manifest: Manifest, released: Mapping[BlockName, list[int]], own: list[int]) -> list[float]:
     """The attack: the next manifest's centres are a pre-study's mean, and the proxy reads manifests."""
-    mean = PreStudyResult.of(manifest, released).total
+    mean = PreStudyResult.of(manifest, released, 3).total
     assert mean is not None
     return [value * N * manifest.figures.grid - noise for value, noise in zip(mean.mean, own, strict=True)]
 

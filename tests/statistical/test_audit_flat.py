@@ -9,8 +9,9 @@ from study_parties import MakeManifest
 
 from dpdpca_lab.audit.flat import FlatRelease, flat_pairs
 from dpdpca_lab.audit.game import audit, audit_manifest
-from dpdpca_lab.audit.releases import Totals, Views
+from dpdpca_lab.audit.releases import Integers, Totals, Views, integers
 from dpdpca_lab.audit.report import Claim
+from dpdpca_protocol.privacy.mechanisms import SharedGaussian
 from dpdpca_protocol.terms.manifest import Manifest
 
 from .alpha import level
@@ -94,3 +95,36 @@ def test_a_bin_without_noise_is_found(blocks: Manifest, bare: int) -> None:
     release = Bare(blocks.figures, 2)
     report = audit(release, flat_pairs(blocks, release, RECORDS), Claim.of(blocks), LEAK_RUNS, alpha=level())
     assert "every number has noise" in failed(report)
+
+
+@pytest.fixture
+def shared(make_manifest: MakeManifest) -> Manifest:
+    """A histogram of norms whose noise three owners draw, two of whom are assured."""
+    return make_manifest(
+        release="pre-study",
+        blocks={"norms": "1"},
+        features=FEATURES,
+        epsilon=1,
+        delta=DELTA,
+        max_records=RECORDS,
+        noise_by="owners",
+    )
+
+
+class OneShareMissing(FlatRelease):
+    """One owner more than may collude brings no noise."""
+
+    def draw_noise(self, runs: int) -> Integers:
+        assert isinstance(self.mechanism, SharedGaussian)
+        mechanism = self.mechanism
+        return integers(list(mechanism.share(self.sample)) for _ in range(runs))
+
+
+@pytest.mark.parametrize(("kind", "holds"), [(FlatRelease, True), (OneShareMissing, False)])
+def test_a_histogram_with_owners_noise_holds_what_it_claims_unless_a_share_is_missing(
+    shared: Manifest, kind: type[FlatRelease], holds: bool
+) -> None:
+    release = kind(shared.figures, 2)
+    report = audit(release, flat_pairs(shared, release, RECORDS), Claim.of(shared), 2_000, alpha=level())
+    assert report.holds == holds, report.facts()
+    assert bool(failed(report)) != holds

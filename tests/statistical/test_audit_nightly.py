@@ -52,11 +52,15 @@ def test_a_block_of_a_pre_study_holds_what_it_claims(
     assert report.holds, report.facts()
 
 
-def test_noise_in_owners_shares_holds_what_is_claimed(make_manifest: MakeManifest) -> None:
+@pytest.mark.parametrize("kind", ["joint", "pairs", "norms", "pair-norms", "sum", "octaves"])
+def test_noise_in_owners_shares_holds_what_is_claimed(kind: str, make_manifest: MakeManifest) -> None:
     """The sum of the shares that are assured; those of all others only add to it."""
-    manifest = make_manifest(noise_by="owners", epsilon=1, delta="0.0009", max_records=1000)
+    terms = (
+        {"release": kind} if kind in ("joint", "pairs") else {"release": "pre-study", "blocks": {kind: "1"}}
+    )
+    manifest = make_manifest(noise_by="owners", epsilon=1, delta="0.0009", max_records=1000, **terms)
     report = audit_manifest(manifest, RUNS, alpha=level())
-    print(f"owners' noise: ε ≥ {report.epsilon:.3f} of {report.largest:.2f}")
+    print(f"{kind}, owners' noise: ε ≥ {report.epsilon:.3f} of {report.largest:.2f}")
     assert report.holds, report.facts()
 
 

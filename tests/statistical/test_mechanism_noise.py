@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -19,7 +18,6 @@ from dpdpca_protocol.privacy.mechanisms import (
     Mechanism,
     Quantity,
     Setting,
-    SharedGaussian,
 )
 from dpdpca_protocol.privacy.mechanisms.discrete_laplace import discrete_laplace
 
@@ -94,28 +92,6 @@ def test_each_entry_has_the_variance_that_its_law_states(
         counted=f"{mechanism.__name__} of the {quantity}, each kind of entry",
         result="the stated variance",
     )
-
-
-@pytest.mark.parametrize("owners", [3, 8])
-def test_what_owners_draw_adds_up_to_the_law_of_their_number(owners: int) -> None:
-    """Three of them are assured; more of them add their part on top."""
-    d = 40
-    fitted = SharedGaussian.calibrated(replace(setting(Quantity.JOINT, d), shares=3))
-    law = fitted.law_of(owners)
-    total = [sum(parts) for parts in zip(*(fitted.share() for _ in range(owners)), strict=True)]
-    assert total[0] == 0
-    noise = square(total[1 + d :], d)
-    parts = [
-        (np.diag(noise), law.diagonal),
-        (noise[np.triu_indices(d, 1)], law.off_diagonal),
-        (np.array(total[1 : 1 + d], dtype=float), law.sum_),
-    ]
-    for values, variance in parts:
-        energy = float((values**2).sum() / float(variance))
-        assert 2 * min(stats.chi2.sf(energy, len(values)), stats.chi2.cdf(energy, len(values))) > level()
-    # Without the last owner's part the whole would be seen to be too little: the test is no formality.
-    rest = float((noise[np.triu_indices(d, 1)] ** 2).sum() / float(2 * law.off_diagonal))
-    assert stats.chi2.cdf(rest, d * (d - 1) // 2) < level()
 
 
 def wishart_draws(epsilon: str, d: int, count: int) -> NDArray[np.float64]:

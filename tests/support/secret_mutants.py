@@ -117,8 +117,10 @@ SECRETS = {
     # the second noise, the order of pairs, the fingerprints of records
     "dpdpca_user/results/second_noise.py sha256(secret)": "test_second_noise.py::"
     "test_the_same_release_under_two_keys_has_two_draws",
-    "dpdpca_user/results/second_noise.py KeyStream(seed)": "test_second_noise.py::"
+    "dpdpca_protocol/records/seeded_noise.py KeyStream(seed)": "test_second_noise.py::"
     "test_the_same_release_under_two_keys_has_two_draws",
+    "dpdpca_protocol/records/seeded_noise.py sha256(key)": "test_seeded_noise.py::"
+    "test_each_owner_has_noise_of_its_own",
     "dpdpca_protocol/records/pairing.py sha256(key)": "test_the_order_of_pairs_follows_a_secret",
     "dpdpca_protocol/records/pairing.py ChaCha20(seed)": "test_the_order_of_pairs_follows_a_secret",
     "dpdpca_owner/records/shuffle.py KeyStream(seed)": "test_the_order_of_pairs_follows_a_secret",

@@ -14,6 +14,7 @@ FEATURES = [
     {"name": "c", "levels": ["x", "y"]},
 ]
 TERMS: dict[str, Any] = {"features": FEATURES, "missing": "midpoint", "clip_norm": "2", "max_records": 100}
+BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
 KINDS: dict[str, dict[str, Any]] = {
     "joint": TERMS | {"release": "joint"},
     "joint, owners' noise": TERMS | {"release": "joint", "noise_by": "owners"},
@@ -21,8 +22,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "masked": TERMS | {"release": "masked"},
     "masked, laplace": TERMS | {"release": "masked", "mechanism": "laplace"},
     "pairs": TERMS | {"release": "pairs"},
-    "pre-study": TERMS
-    | {"release": "pre-study", "blocks": dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")},
+    "pairs, owners' noise": TERMS | {"release": "pairs", "noise_by": "owners"},
+    "pre-study": TERMS | {"release": "pre-study", "blocks": BLOCKS},
+    "pre-study, owners' noise": TERMS | {"release": "pre-study", "blocks": BLOCKS, "noise_by": "owners"},
 }
 CASES = KINDS | {
     f"{kind}, pads": terms | {"suite": "pads"} for kind, terms in KINDS.items() if terms["release"] == "joint"

@@ -1,5 +1,6 @@
 """Choosing the next round: a pure function, so its inputs are made by hand."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -10,6 +11,7 @@ import pytest
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.planning.choice import (
     first_round,
@@ -42,6 +44,8 @@ def result(**changes: object) -> PreStudyResult:
         rho_share=Fraction(1, 20),
         rho=0.001,
         rho_total=0.02,
+        noise_by=NoiseBy.PROXY,
+        noise_draws=2.0,
         pre_studies=(),
         norms=None,
         pair_norms=None,
@@ -163,3 +167,16 @@ def test_what_is_no_chain_is_refused(results: list[PreStudyResult]) -> None:
     with pytest.raises(UsageError) as refused:
         next_round(results, NUMERIC)
     assert refused.value.slug == "not-a-chain"
+
+
+def test_noise_by_owners_is_forecast_with_the_cohort_that_drew_it() -> None:
+    """L/m times the variance, in the mean studies and in the main study; no second draw."""
+    norms = after_norms(records=4000, long=46, middle=40)
+    few, many = (replace(norms, noise_by=NoiseBy.OWNERS, noise_draws=draws) for draws in (4 / 3, 3.0))
+    reasons = [next_round([each], NUMERIC).reasons[1] for each in (norms, few, many)]
+    errors = [float(re.findall(r"relative error of ([0-9.]+)", said)[0]) for said in reasons]
+    assert errors[1] / errors[0] == pytest.approx(sqrt(4 / 3 / 2), rel=0.06)
+    assert errors[2] / errors[0] == pytest.approx(sqrt(3 / 2), rel=0.06)
+    needed = [first_round(D, 10**6, 0.02, unknown_scales=True, draws=draws).reasons[0] for draws in (2, 8)]
+    least = [float(re.findall(r"at least ([0-9,]+)", said)[0].replace(",", "")) for said in needed]
+    assert least[1] == pytest.approx(2 * least[0], rel=0.01)

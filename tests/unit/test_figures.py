@@ -158,11 +158,26 @@ def test_owners_noise_has_the_same_claim_and_room_for_all_of_it() -> None:
     assert list(alone.own_noise()) == [0] * alone.value_count
 
 
-def test_draws_of_all_owners_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = replace(JOINT, noise_by=NoiseBy.OWNERS, max_owners=2**40 // 65)
+@pytest.mark.parametrize(("release", "values"), [("joint", 65), ("pairs", 55), ("pre-study", 49 + 10)])
+def test_draws_of_all_owners_count(release: str, values: int) -> None:
+    terms = replace(JOINT, noise_by=NoiseBy.OWNERS, max_owners=2**40 // values)
+    if release != "joint":
+        half = Fraction(1, 2)
+        blocks = ((BlockName.NORMS, half), (BlockName.SUM, half)) if release == "pre-study" else ()
+        terms = replace(terms, release=ReleaseKind(release), sum_weight=Fraction(0), blocks=blocks)
     figures_of(terms)
     with pytest.raises(PolicyError, match="2⁴⁰ noise draws"):
-        figures_of(replace(terms, max_owners=2**40 // 65 + 1))
+        figures_of(replace(terms, max_owners=2**40 // values + 1))
+
+
+def test_slots_of_pairs_have_room_for_the_noise_of_all_owners() -> None:
+    terms = replace(JOINT, release=ReleaseKind.PAIRS, sum_weight=Fraction(0), max_records=100)
+    terms = replace(terms, noise_by=NoiseBy.OWNERS, assured_shares=4, max_owners=25)
+    figures = figures_of(terms)
+    tail = math.ceil(13 * figures.noise_scale * Fraction(5, 2))
+    assert [block.tail for block in figures.blocks] == [0, tail]
+    assert figures.slot_bits == bit_length_of_signed(50 * BOUND + tail)
+    assert figures.law(50, 25).diagonal == figures.noise_scale**2 * 25 / 4
 
 
 def test_draws_of_a_masked_release_are_those_of_its_triangle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from present import present
 from study_parties import MakeManifest
 
-from dpdpca_protocol.errors import CryptographicError, MessageError
+from dpdpca_protocol.errors import CryptographicError, MessageError, UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.terms.manifest import Manifest
@@ -39,7 +40,7 @@ def released(manifest: Manifest) -> dict[BlockName, list[int]]:
 def test_numbers_are_in_scaled_units_with_the_noise_of_both_draws(
     manifest: Manifest, released: dict[BlockName, list[int]]
 ) -> None:
-    result = PreStudyResult.of(manifest, released)
+    result = PreStudyResult.of(manifest, released, 3)
     scale = float(manifest.figures.noise_scale)
     assert (result.records, result.encoded_features) == (1000, 3)
     assert result.norms is not None
@@ -64,14 +65,14 @@ def test_numbers_are_in_scaled_units_with_the_noise_of_both_draws(
 
 
 def test_a_result_survives_its_json(manifest: Manifest, released: dict[BlockName, list[int]]) -> None:
-    result = PreStudyResult.of(manifest, released)
+    result = PreStudyResult.of(manifest, released, 3)
     assert PreStudyResult.parse(json.loads(json.dumps(result.to_json()))) == result
     assert PreStudyResult.parse(result.to_json() | {"title": "more"}) == result
 
 
 def test_blocks_that_were_not_asked_for_are_none(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(release="pre-study", blocks={"sum": "1"})
-    result = PreStudyResult.of(manifest, {BlockName.COUNT: [10], BlockName.SUM: [1, 2, 3]})
+    result = PreStudyResult.of(manifest, {BlockName.COUNT: [10], BlockName.SUM: [1, 2, 3]}, 3)
     assert (result.norms, result.pair_norms, result.octaves) == (None, None, None)
     assert PreStudyResult.parse(result.to_json()) == result
 
@@ -87,12 +88,13 @@ def test_blocks_that_were_not_asked_for_are_none(make_manifest: MakeManifest) ->
         {"octaves": 3},
         {"study": "ab"},
         {"rho_share": 0.1},
+        {"noise_by": "nobody"},
     ],
 )
 def test_anything_else_is_refused(
     manifest: Manifest, released: dict[BlockName, list[int]], change: dict[str, Any]
 ) -> None:
-    body = copy.deepcopy(PreStudyResult.of(manifest, released).to_json()) | change
+    body = copy.deepcopy(PreStudyResult.of(manifest, released, 3).to_json()) | change
     with pytest.raises(MessageError):
         PreStudyResult.parse(body)
     with pytest.raises(MessageError):
@@ -109,6 +111,27 @@ def test_the_second_noise_is_on_every_number_but_the_count(
     assert drawn[BlockName.SUM][2] == 3
     for name in map(BlockName, BLOCKS):
         assert all(new - old == 3 for new, old in zip(drawn[name], released[name], strict=True))
+
+
+def test_noise_by_owners_grows_with_the_cohort(make_manifest: MakeManifest) -> None:
+    manifest = make_manifest(
+        release="pre-study", blocks=BLOCKS, noise_by="owners", participants=None, max_owners=9
+    )
+    released = {block.name: [1] * block.length for block in manifest.figures.blocks}
+    scale = float(manifest.figures.noise_scale)
+    for owners in (3, 9):
+        result = PreStudyResult.of(manifest, released, owners)
+        # D² = 2, a quarter of ρ, L owners of whom two are assured.
+        assert present(result.norms).noise == pytest.approx(math.sqrt(2 * 4 * owners / 2) * scale)
+        assert (result.noise_by, result.noise_draws) == ("owners", owners / 2)
+        assert PreStudyResult.parse(json.loads(json.dumps(result.to_json()))) == result
+    # Room for the largest cohort: κ·√(max_owners/m).
+    for block in manifest.figures.blocks[1:]:
+        assert block.tail == math.ceil(
+            13 * math.sqrt(manifest.figures.block_variance(block.name, owners=9)) - 1e-9
+        )
+    with pytest.raises(UsageError, match="the number of owners is needed"):
+        manifest.figures.block_variance(BlockName.SUM)
 
 
 def test_numbers_that_no_records_make_are_refused(

@@ -26,6 +26,7 @@ from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.pairing import pairing_seed
+from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
 from dpdpca_protocol.reference import (
     block_layout,
     flat_layout,
@@ -96,11 +97,11 @@ def owner_share(signed: SignedManifest, number: int, folder: Path, secret: Secre
     owner = PartyId.of(b"owner %d" % number)
     begun = signed.suite.begin(owner, 1, OS_RANDOMNESS)
     if signed.suite.is_repeatable:
-        values = share_values(signed, contribution.sums)
+        values = share_values(signed, contribution.sums, contribution.own_noise())
         chunks = list(repeatable_chunks(signed.suite, begun, values, OS_RANDOMNESS))
     else:
         place = StudyFolder(folder / f"owner {number}", signed.study_id)
-        chunks = list(share_chunks(signed, contribution.sums, place, OS_RANDOMNESS))
+        chunks = list(share_chunks(signed, contribution.sums, contribution.own_noise(), place, OS_RANDOMNESS))
     said = CohortShare(owner, 1, begun.pad)
     plains = opened(signed, [unsalted(chunk) for chunk in chunks], [said], secret)
     share = Share(chunks, plains, said)
@@ -108,10 +109,8 @@ def owner_share(signed: SignedManifest, number: int, folder: Path, secret: Secre
         assert plains == plaintexts(figures, sums)
         return share
     noise = [a - b for a, b in zip(unpacked(figures, plains), sums, strict=True)]
-    law = figures.law(1, owners=1)
-    assert noise[0] == 0
-    assert all(abs(x) <= max(law.sum_bound, law.triangle_bound) for x in noise)
-    assert np.count_nonzero(noise) > len(noise) - 3
+    seed = owners_noise_seed(key, signed.study_id, contribution.digest)
+    assert noise == list(figures.own_noise(seeded_samplers(seed)))
     return share
 
 

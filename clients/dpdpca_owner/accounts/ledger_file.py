@@ -2,7 +2,7 @@
 
     ledger/entries.jsonl    the chain
     ledger/head.json        the head: number of entries, digest of the last one, and live ρ
-    ledger/key              the key of the fingerprints
+    ledger/key              the key of fingerprints, of the order of pairs, and of this owner's noise
     WITNESS/<id>.json       a second copy of the head, outside this owner's folder
 
 `record` first writes the lines and then the head, and returns when both are on the disk. If a run is
@@ -191,7 +191,10 @@ class LedgerFile:
             yield Book(self, ledger, now)
 
     def key(self) -> bytes:
-        """The key of the fingerprints. Raises IntegrityError if the key or the ledger is missing."""
+        """The ledger's key, from which fingerprints, the order of pairs and this owner's noise are derived.
+
+        Raises IntegrityError if the key or the ledger is missing.
+        """
         if not self.entries_path.exists():
             raise _missing(self.folder)
         try:

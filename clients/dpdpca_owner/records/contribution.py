@@ -1,7 +1,7 @@
 """Turns an owner's records into the exact integers that it contributes. Nothing is sent here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -13,10 +13,12 @@ from dpdpca_owner.records.open import open_source, read_batches
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_protocol.errors import InputError
+from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.records.block_sums import BlockSums, new_sums
 from dpdpca_protocol.records.encoding import BatchReport, RecordEncoder
 from dpdpca_protocol.records.pairing import differences, pairing_seed
 from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.records.seeded_noise import owners_noise_seed, seeded_samplers
 from dpdpca_protocol.terms.features import column_key
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.identifiers import Digest
@@ -32,6 +34,8 @@ class Contribution:
         report: how many records were read, dropped and clipped.
         notes: one sentence for each thing that is unusual but accepted.
         content: the number and fingerprint by which the ledger recognises the records.
+        digest: digest of the integers. It never leaves this machine, because it could confirm a guess.
+        noise_seed: the seed of this owner's noise on these integers in this study.
     """
 
     columns: tuple[str, ...]
@@ -39,12 +43,12 @@ class Contribution:
     report: BatchReport
     notes: tuple[str, ...]
     content: Content
+    digest: Digest
+    noise_seed: bytes = field(repr=False)
 
-    @property
-    def digest(self) -> Digest:
-        """Digest of the integers. The digest never leaves this machine, because it could confirm a guess of
-        the integers."""
-        return Digest.of(b"dpdpca/moments\x00" + self.sums.to_bytes())
+    def own_noise(self) -> Samplers:
+        """Where this owner's noise comes from, always beginning anew with the same draws."""
+        return seeded_samplers(self.noise_seed)
 
 
 def read_contribution(
@@ -61,7 +65,8 @@ def read_contribution(
     Args:
         location: the owner's data.
         manifest: opened and checked.
-        key: the key of this owner's fingerprints; it also determines how records are paired.
+        key: the key of this owner's ledger. The fingerprints, the pairing of records and this owner's noise
+            are derived from it.
         on_records: called with the number of records read so far.
         spool: folder for records that wait to be paired and do not fit into memory; None means the system's
             folder for temporary files.
@@ -106,7 +111,9 @@ def read_contribution(
         report = replace(report, clipped=sums.cut)
     columns_used = tuple(column_key(source.names[place]) for place in found)
     notes = notes_on(source.names, found, manifest, sums, report)
-    return Contribution(columns_used, sums, report, notes, fingerprint.content)
+    digest = Digest.of(b"dpdpca/moments\x00" + sums.to_bytes())
+    noise_seed = owners_noise_seed(key, manifest.study_id, digest)
+    return Contribution(columns_used, sums, report, notes, fingerprint.content, digest, noise_seed)
 
 
 def _add_pairs(sums: BlockSums, shuffle: Shuffle) -> None:

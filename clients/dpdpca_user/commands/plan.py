@@ -183,16 +183,13 @@ def _write_round(following: "PlannedRound", out: Path | None, as_json: bool) -> 
 
 def _rehearse(base: dict[str, Any], records: int, scales: bool, as_json: bool) -> None:
     from dpdpca_protocol.randomness import OS_RANDOMNESS
-    from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS
     from dpdpca_user.planning.preview import planned
     from dpdpca_user.planning.rehearsal import captured, made_up_records, play_chain
 
     manifest = planned(base, lint_draft)
     made = made_up_records(manifest.features, records, OS_RANDOMNESS)
-    owners = [
-        {name: column[start::DEFAULT_MIN_OWNERS] for name, column in made.items()}
-        for start in range(DEFAULT_MIN_OWNERS)
-    ]
+    count = min(manifest.min_owners, max(records // 2, 1))
+    owners = [{name: column[start::count] for name, column in made.items()} for start in range(count)]
     played = play_chain(base, lint_draft, owners, OS_RANDOMNESS, scales)
     counts = [k for k in _REHEARSED if k <= played.components.component_count]
     shares = {k: captured(played.components, played.main, made, k) for k in counts}

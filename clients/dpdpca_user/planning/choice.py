@@ -18,6 +18,7 @@ from math import sqrt
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_user.planning.histograms import feature_scale, has_two_modes, quantile
 from dpdpca_user.planning.noise import (
@@ -38,8 +39,6 @@ FIRST_ERROR, SECOND_ERROR = 1.3, 1.2
 SCALES_FROM = 40.0
 """Number of records, in units of √(2d/ρ_s), from which a study of scales is better than none."""
 
-_DRAWS = 2
-"""Draws of noise in a pre-study: one by the proxy and one by the data user."""
 _LONG, _LONG_MARGIN = 0.9, 1.05
 _MIDDLE = 0.5
 _TWO_MODES = 0.75
@@ -79,7 +78,12 @@ class NextRound:
 
 
 def first_round(
-    d: int, records: int, rho_total: float, unknown_scales: bool = False, longest: float | None = None
+    d: int,
+    records: int,
+    rho_total: float,
+    unknown_scales: bool = False,
+    longest: float | None = None,
+    draws: float = 2,
 ) -> NextRound:
     """The first round of a chain.
 
@@ -89,17 +93,18 @@ def first_round(
         rho_total: ρ of all rounds.
         unknown_scales: whether the bounds may be too wide by very different factors.
         longest: norm of the longest possible record relative to the public centre, if it exceeds √d.
+        draws: the expected `PreStudyResult.noise_draws`; the default is that of noise by the proxy.
     """
     norm = sqrt(d) if longest is None else max(longest, sqrt(d))
-    needed = SCALES_FROM * sqrt(_DRAWS * d / (float(SCALE_SHARE) * rho_total))
+    needed = SCALES_FROM * sqrt(draws * d / (float(SCALE_SHARE) * rho_total))
     if not unknown_scales:
-        return _norm_study(norm, (), ())
+        return _norm_study(norm, (), (), only_pairs=False)
     if records < needed:
         why = (
             f"{records:,} records are too few for a study of scales, which needs {needed:,.0f}: the bounds"
             " are used as they are"
         )
-        return _norm_study(norm, (), (why,))
+        return _norm_study(norm, (), (why,), only_pairs=False)
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
         rho_share=SCALE_SHARE,
@@ -139,10 +144,19 @@ def next_round(results: Sequence[PreStudyResult], is_categorical: Sequence[bool]
     raise _not_a_chain("the last result contains nothing from which the next round can be chosen")
 
 
-def _norm_study(norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...]) -> NextRound:
+def norms_after_scales(d: int) -> NextRound:
+    """The norm study that follows a study of scales, as far as it is known beforehand.
+
+    Its one histogram spends more than any other in a chain, so it has the least noise.
+    """
+    return _norm_study(sqrt(d), (), (), only_pairs=True)
+
+
+def _norm_study(
+    norm: float, pre_studies: tuple[StudyId, ...], reasons: tuple[str, ...], *, only_pairs: bool
+) -> NextRound:
     """A study that releases histograms of norms up to `norm`."""
     half = Fraction(1, 2)
-    only_pairs = bool(pre_studies)
     return NextRound(
         release=ReleaseKind.PRE_STUDY,
         rho_share=NORM_SHARE,
@@ -177,7 +191,7 @@ def _after_scales(results: Sequence[PreStudyResult]) -> NextRound:
     ]
     if silent:
         reasons.append(f"{silent} features show nothing above the noise and keep their half-range as a unit")
-    base = _norm_study(sqrt(last.encoded_features), _ids(results), tuple(reasons))
+    base = _norm_study(sqrt(last.encoded_features), _ids(results), tuple(reasons), only_pairs=True)
     return replace(base, scale=scale)
 
 
@@ -208,8 +222,8 @@ def _after_norms(results: Sequence[PreStudyResult]) -> NextRound:
         )
     r1 = min(_LONG_MARGIN * longest, last.norms.edges[-1])  # no record is longer than the last edge
     rho = float(MEAN_SHARE) * last.rho_total
-    first = r1 * sqrt(_DRAWS * 2 * d / rho) / (records * middle)
-    second = _SECOND_CLIP * sqrt(_DRAWS * 2 * d / rho) / records
+    first = r1 * sqrt(last.noise_draws * 2 * d / rho) / (records * middle)
+    second = _SECOND_CLIP * sqrt(last.noise_draws * 2 * d / rho) / records
     seen = (
         f"90 % of the records are within {longest:.3g} of the public centre, and half of them within"
         f" {middle:.3g} of their mean (in half-ranges)",
@@ -334,6 +348,8 @@ def _quantile_wanted(results: Sequence[PreStudyResult], release: ReleaseKind) ->
     elif release is ReleaseKind.JOINT and len([each for each in results if each.total is not None]) == 1:
         left -= float(MEAN_SHARE)
     noise = relative_noise(release, GOOD_CENTRE_WEIGHT)
+    if last.noise_by is NoiseBy.OWNERS:
+        noise *= sqrt(last.noise_draws)
     nu = noise_over_signal(noise, last.encoded_features, left * last.rho_total, last.records)
     # Below the median is the tail of a noisy histogram, where a single stray bin can move a quantile far
     # away.

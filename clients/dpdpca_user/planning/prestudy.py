@@ -1,13 +1,13 @@
 """The released numbers of a pre-study, from which the data user plans the next round.
 
 These numbers are as private as the release itself: counts and sums contain noise, and edges and scales are
-public. The plan becomes part of the next manifest, which the proxy reads too, and the proxy knows the noise
-that it drew. Therefore the data user adds a second draw of noise, of the same size, before it reads any of
-these numbers.
+public. The plan becomes part of the next manifest, which the proxy reads too. If the proxy drew the noise,
+the data user therefore adds a second draw of the same size before it reads any of these numbers. Noise that
+the owners drew is unknown to the proxy, and needs no second draw.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import sqrt
@@ -15,15 +15,18 @@ from typing import Any, Self, TypeVar
 
 from dpdpca_protocol.errors import CryptographicError, MessageError
 from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName
-from dpdpca_protocol.privacy.mechanisms import BlockGaussian
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.fields import decimal_text, read_decimal
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import FORMAT
 
 Read = TypeVar("Read")
+
+_DRAWS = 2
+"""Draws of noise in a pre-study whose noise the proxy draws: its own, and one by the data user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Histogram:
         edges: upper edge of each bin, ascending, in scaled units. The first bin begins at 0, and the last bin
             also contains everything above its edge.
         counts: as released. Counts are noisy and may be below 0.
-        noise: standard deviation of the noise of each count, for both draws together.
+        noise: standard deviation of all noise of each count.
     """
 
     edges: tuple[float, ...]
@@ -60,7 +63,7 @@ class NoisySum:
 
     Attributes:
         mean: (d,) the noisy sum divided by N, in scaled units.
-        noise: standard deviation of the noise of each entry of `mean`, for both draws together.
+        noise: standard deviation of all noise of each entry of `mean`.
         clip_norm: the norm to which records were clipped, in scaled units.
     """
 
@@ -90,6 +93,9 @@ class PreStudyResult:
         epsilon, delta: of all rounds together, as in the manifest.
         rho_share: the share of the total ρ that this round may spend.
         rho, rho_total: what this round spent, and what all rounds may spend.
+        noise_by: who drew the noise.
+        noise_draws: the variance of all noise, divided by that of the noise which the guarantee needs: 2 if
+            the data user added its own draw, and L/m for noise of L owners of whom m are assured.
         pre_studies: the rounds before this one, oldest first.
         norms, pair_norms: histograms of |u| and of |u_i − u_j|/√2, or None.
         total: the noisy sum, or None.
@@ -106,6 +112,8 @@ class PreStudyResult:
     rho_share: Fraction
     rho: float
     rho_total: float
+    noise_by: NoiseBy
+    noise_draws: float
     pre_studies: tuple[StudyId, ...]
     norms: Histogram | None
     pair_norms: Histogram | None
@@ -113,18 +121,18 @@ class PreStudyResult:
     octaves: tuple[Histogram, ...] | None
 
     @classmethod
-    def of(cls, manifest: Manifest, released: Mapping[BlockName, Sequence[int]]) -> Self:
+    def of(cls, manifest: Manifest, released: Mapping[BlockName, Sequence[int]], owners: int) -> Self:
         """The result of a pre-study.
 
         Args:
             manifest: the study's manifest.
-            released: its blocks, after `with_second_draw`.
+            released: its blocks, after `with_second_draw` if the proxy drew the noise.
+            owners: how many are in the cohort; if they drew the noise, each added a part of it.
         """
-        figures = manifest.figures
-        mechanism = figures.mechanism
-        assert isinstance(mechanism, BlockGaussian)
+        by_proxy = manifest.noise_by is NoiseBy.PROXY
+        figures = replace(manifest.figures, draws=_DRAWS) if by_proxy else manifest.figures
         (records,) = released[BlockName.COUNT]
-        scale = {name: sqrt(2 * mechanism.variance(name)) for name in released}
+        scale = {name: sqrt(figures.block_variance(name, owners)) for name in released}
         r, q = float(manifest.clip_norm), figures.grid
 
         def norms(name: BlockName) -> Histogram | None:
@@ -158,6 +166,8 @@ class PreStudyResult:
             rho_share=manifest.rho_share,
             rho=float(figures.rho),
             rho_total=float(figures.rho_total),
+            noise_by=manifest.noise_by,
+            noise_draws=pre_study_draws(manifest, owners),
             pre_studies=manifest.pre_studies,
             norms=norms(BlockName.NORMS),
             pair_norms=norms(BlockName.PAIR_NORMS),
@@ -184,6 +194,8 @@ class PreStudyResult:
             "rho_share": decimal_text(self.rho_share),
             "rho": self.rho,
             "rho_total": self.rho_total,
+            "noise_by": str(self.noise_by),
+            "noise_draws": self.noise_draws,
             "pre_studies": [study.hex() for study in self.pre_studies],
             "norms": self.norms.to_json() if self.norms else None,
             "pair_norms": self.pair_norms.to_json() if self.pair_norms else None,
@@ -213,6 +225,8 @@ class PreStudyResult:
                 rho_share=read_decimal(untrusted["rho_share"], "rho_share"),
                 rho=float(untrusted["rho"]),
                 rho_total=float(untrusted["rho_total"]),
+                noise_by=NoiseBy(untrusted["noise_by"]),
+                noise_draws=float(untrusted["noise_draws"]),
                 pre_studies=tuple(StudyId.parse(study) for study in untrusted["pre_studies"]),
                 norms=_maybe(Histogram.parse, untrusted["norms"]),
                 pair_norms=_maybe(Histogram.parse, untrusted["pair_norms"]),
@@ -225,6 +239,13 @@ class PreStudyResult:
 
 def _maybe(parse: Callable[[Any], Read], untrusted: Any) -> Read | None:
     return None if untrusted is None else parse(untrusted)
+
+
+def pre_study_draws(manifest: Manifest, owners: int) -> float:
+    """The variance of all noise of a pre-study, divided by that of the noise which the guarantee needs."""
+    if manifest.noise_by is NoiseBy.PROXY:
+        return _DRAWS
+    return owners / manifest.terms.assured_shares
 
 
 def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) -> None:

@@ -20,6 +20,7 @@ from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, fit_components
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_user.planning.choice import NextRound, next_round
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, is_categorical, round_draft
@@ -78,7 +79,8 @@ def play_chain(
         released = play_round(manifest, owners, randomness)
         played.append(Played(chosen, manifest, released))
         if isinstance(released, NoisyScatter):
-            fitted = fit_components(released, manifest.figures, EncodedSpace.of(manifest))
+            space = EncodedSpace.of(manifest)
+            fitted = fit_components(released, manifest.figures, space, owners=len(owners))
             return Rehearsal(tuple(played), fitted)
         results.append(released)
         chosen = next_round(results, is_categorical(base))
@@ -91,7 +93,9 @@ def play_round(
     released = run_study(manifest, owners, randomness, EXACT, UNENCRYPTED)
     if isinstance(released, NoisyScatter):
         return released
-    return PreStudyResult.of(manifest, with_second_draw(released, manifest.figures)[0])
+    if manifest.noise_by is NoiseBy.PROXY:
+        released = with_second_draw(released, manifest.figures)[0]
+    return PreStudyResult.of(manifest, released, len(owners))
 
 
 def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:

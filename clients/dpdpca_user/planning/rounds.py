@@ -15,7 +15,8 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, MAX_LEVELS, MOST_WIDE, longest_norm_squared
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.wire.fields import decimal_text, malformed, read_list, real_of
-from dpdpca_user.planning.choice import NextRound, first_round
+from dpdpca_user.planning.choice import NextRound, first_round, norms_after_scales
+from dpdpca_user.planning.prestudy import pre_study_draws
 
 _REPLACED = ("release", "clip_norm", "sum_weight", "nonnegative", "blocks", "rho_share", "pre_studies")
 _DIGITS = 6
@@ -41,7 +42,11 @@ def begin_chain(
     d = len(is_categorical(base))
     manifest = complete(round_draft(base, first_round(d, 1, 1.0)))
     longest = sqrt(longest_norm_squared(manifest.features, manifest.scaling))
-    return first_round(d, records, float(manifest.figures.rho_total), scales, longest)
+    draws = pre_study_draws(manifest, manifest.max_owners)
+    first = first_round(d, records, float(manifest.figures.rho_total), scales, longest, draws)
+    if BlockName.OCTAVES in first.blocks:
+        complete(round_draft(base, norms_after_scales(d)))  # before the first round spends anything
+    return first
 
 
 def round_draft(base: Mapping[str, Any], following: NextRound) -> dict[str, Any]:

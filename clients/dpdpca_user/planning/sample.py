@@ -85,7 +85,7 @@ def draft_from_sample(path: Path, records: int | None = None) -> FirstDraft:
         'missing = "midpoint"',
         _max_records(records),
         "min_owners = 3",
-        '# noise_by = "owners"        # joint only; then the proxy knows none of the noise',
+        '# noise_by = "owners"        # never masked; then the proxy knows none of the noise',
         'participants = "enrolled"   # all owners that are enrolled; or: ["Owner A", "Owner B", "Owner C"]',
         "# closes_at = 2030-01-01T00:00:00Z",
     ]

@@ -273,13 +273,7 @@ def claim(model: Model) -> str:
     manifest = model.manifest
     promised = _promised(manifest)
     if manifest.noise_by is NoiseBy.OWNERS:
-        shares, colluding = manifest.min_owners - manifest.max_colluding, manifest.max_colluding
-        return (
-            f"{promised}, and against the proxy too, which knows none of the noise. The owners drew the"
-            " noise: "
-            f"it is enough that {shares} of them did so and kept it secret; up to {colluding} may reveal "
-            "their noise. The components may be published in clear."
-        )
+        return f"{promised}{_drawn_by_owners(manifest)} The components may be published in clear."
     if model.has_second_noise:
         return (
             f"{promised}, and against the proxy too. Besides the proxy's noise, everything that is shown "
@@ -295,10 +289,21 @@ def claim(model: Model) -> str:
 
 def claim_of_numbers(manifest: Manifest) -> str:
     """The privacy claim of a pre-study, whose numbers become part of terms that all parties read."""
+    if manifest.noise_by is NoiseBy.OWNERS:
+        return f"{_promised(manifest)}{_drawn_by_owners(manifest)}"
     return (
         f"{_promised(manifest)}, and against the proxy too. Besides the proxy's noise, the numbers carry a "
         "second, independent draw from the same distribution, which the data user's software made before it "
         "read them. Each draw alone gives this guarantee."
+    )
+
+
+def _drawn_by_owners(manifest: Manifest) -> str:
+    colluding = manifest.max_colluding
+    return (
+        ", and against the proxy too, which knows none of the noise. The owners drew the noise: it is enough"
+        f" that {manifest.min_owners - colluding} of them did so and kept it secret; up to {colluding} may"
+        " reveal their noise."
     )
 
 

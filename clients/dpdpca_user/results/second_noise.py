@@ -10,35 +10,16 @@ proxy could compute a mean with less noise.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import BlockName, cut_blocks
 from dpdpca_protocol.layout.packing import symmetric_rows
-from dpdpca_protocol.privacy.gaussian import discrete_gaussian
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
-from dpdpca_protocol.records.pairing import KeyStream
+from dpdpca_protocol.records.seeded_noise import seeded_samplers
 from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.terms.figures import Figures
 
 _TAG = b"dpdpca/second-noise/v1\x00"
-
-
-class _Stream:
-    """Randomness that is the same for the same seed."""
-
-    def __init__(self, seed: bytes) -> None:
-        self._stream = KeyStream(seed)
-
-    def bytes(self, count: int) -> bytes:
-        return self._stream.take(count).tobytes()
-
-    def below(self, bound: int) -> int:
-        length = (bound.bit_length() + 7) // 8
-        limit = 256**length // bound * bound
-        while (value := int.from_bytes(self.bytes(length), "big")) >= limit:
-            pass
-        return value % bound
 
 
 def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
@@ -55,7 +36,7 @@ def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
     seed = hashlib.sha256(_TAG + len(secret).to_bytes(4, "big") + secret)
     for chunk in chunks:
         seed.update(hashlib.sha256(chunk).digest())
-    return Samplers(gaussian=partial(discrete_gaussian, randomness=_Stream(seed.digest())))
+    return seeded_samplers(seed.digest())
 
 
 def with_second_draw(

@@ -16,6 +16,7 @@ from dpdpca_lab.audit.neighbours import Neighbours, distance, reach_of
 from dpdpca_lab.audit.releases import (
     Coordinate,
     DrawnAhead,
+    Integers,
     Law,
     Totals,
     Views,
@@ -25,7 +26,7 @@ from dpdpca_lab.audit.releases import (
     triangle,
 )
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.privacy.mechanisms import BlockGaussian
+from dpdpca_protocol.privacy.mechanisms import SharedGaussian
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.encoding import RecordEncoder, cut_to_bound
 from dpdpca_protocol.records.pairing import differences
@@ -42,6 +43,8 @@ Records = NDArray[np.int64]
 
 class FlatRelease:
     """The blocks of a study. The count is exact, and the same for both data sets.
+
+    If the owners draw the noise, the game has the noise of those m that are assured.
 
     Args:
         figures: the figures of the study.
@@ -75,16 +78,24 @@ class FlatRelease:
             if block.name is BlockName.PAIR_MOMENT:
                 named += triangle("P", self.d, sqrt(law.diagonal), sqrt(law.off_diagonal))
                 continue
-            assert isinstance(self.mechanism, BlockGaussian)
-            scale = sqrt(self.mechanism.variance(block.name))
+            scale = sqrt(self.figures.block_variance(block.name, self.assured))
             named += [Coordinate(f"{block.name}{k + 1}", scale, None) for k in range(block.length)]
         return tuple(named)
 
     def truth(self, totals: Totals) -> tuple[int, ...]:
         return totals.values
 
+    @property
+    def assured(self) -> int | None:
+        """m, if the owners draw the noise."""
+        return self.mechanism.setting.shares if isinstance(self.mechanism, SharedGaussian) else None
+
+    def draw_noise(self, runs: int) -> Integers:
+        """(runs, size of a release) the noise of `runs` releases, as the mechanism draws it."""
+        return integers(self.mechanism.draw(1, self.sample) for _ in range(runs))
+
     def play(self, totals: Totals, runs: int) -> Views:
-        noise = integers(self.mechanism.draw(1, self.sample) for _ in range(runs))
+        noise = self.draw_noise(runs)
         return flat_views(self.figures, [totals.count, *totals.values], noise)
 
 

@@ -38,7 +38,10 @@ PRE_STUDY_BLOCKS = (BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.SUM, BlockN
 """The blocks that a pre-study can ask for, in the order in which they are sent."""
 OF_PAIRS = frozenset({BlockName.PAIR_NORMS, BlockName.OCTAVES, BlockName.PAIR_MOMENT})
 
-_TRIANGLES = (BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT)
+TRIANGLES = frozenset({BlockName.SECOND_MOMENT, BlockName.PAIR_MOMENT})
+"""The blocks that hold the upper triangle of a matrix."""
+BINS = frozenset({BlockName.NORMS, BlockName.PAIR_NORMS, BlockName.OCTAVES})
+"""The blocks of histograms. A finer grid does not change their counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def block_length(name: BlockName, encoded_features: int) -> int:
     """The number of integers in a block."""
     if name is BlockName.COUNT:
         return 1
-    if name in _TRIANGLES:
+    if name in TRIANGLES:
         return encoded_features * (encoded_features + 1) // 2
     if name is BlockName.SUM:
         return encoded_features
@@ -76,7 +79,7 @@ def block_bound(name: BlockName, max_records: int, record_bound: int, sum_bound:
         sum_bound: V = ⌈√K⌉.
     """
     most = max_records // 2 if name in OF_PAIRS else max_records
-    if name in _TRIANGLES:
+    if name in TRIANGLES:
         return most * record_bound
     return most * sum_bound if name is BlockName.SUM else most
 

@@ -90,6 +90,7 @@ def epsilon_of_rho(rho: Fraction, delta: Fraction) -> Fraction:
     return max(epsilon * (1 + _MARGIN) + _MARGIN, Fraction(0))
 
 
+@lru_cache(maxsize=256)
 def rho_of_shares(shares: int, least_variance: Fraction, coordinates: int) -> Fraction:
     """The extra ρ beyond D²/(2σ²) if the noise is a sum of discrete Gaussians; a multiple of 2⁻²⁵⁶.
 

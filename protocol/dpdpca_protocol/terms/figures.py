@@ -164,24 +164,38 @@ class Figures:
         """
         if not isinstance(self.mechanism, SharedGaussian):
             return self.mechanism.law(count).times(self.draws)
-        if owners is None:
-            raise UsageError(
-                "bad-argument", "the number of owners is needed: it determines how much noise they drew"
-            )
-        return self.mechanism.law_of(owners)
+        return self.mechanism.law_of(_known(owners))
+
+    def block_variance(self, name: BlockName, owners: int | None = None) -> Fraction:
+        """σ² of the noise on each integer of a block of a pre-study.
+
+        Args:
+            name: of the block; the result is 0 for the count.
+            owners: as for `law`.
+        """
+        if isinstance(self.mechanism, SharedGaussian):
+            return self.mechanism.variance(name, _known(owners))
+        assert isinstance(self.mechanism, BlockGaussian)
+        return self.mechanism.variance(name) * self.draws
 
     def own_noise(self, sample: Samplers = EXACT) -> Iterator[int]:
         """The noise that an owner adds to its own share, value by value; zeros if others draw the noise.
 
-        Each call draws new noise. A value that was encrypted with one draw must not be encrypted with another
-        draw under the same share version.
-
         Args:
-            sample: where the integers come from.
+            sample: where the integers come from. An owner derives them from its secret and its sums, so that
+                the same sums always get the same noise.
         """
         if isinstance(self.mechanism, SharedGaussian):
             return self.mechanism.share(sample)
         return repeat(0, self.value_count)
+
+
+def _known(owners: int | None) -> int:
+    if owners is None:
+        raise UsageError(
+            "bad-argument", "the number of owners is needed: it determines how much noise they drew"
+        )
+    return owners
 
 
 def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
@@ -367,11 +381,9 @@ def _in_shares(chosen: type[Mechanism], quantity: Quantity) -> type[Mechanism]:
         refused(
             "noise_by owners is not possible in a masked release: it would multiply the noise inside the "
             "shares by N, which would leave N·S modulo N without noise",
-            "use the joint release, or noise_by proxy",
+            "use another release, or noise_by proxy",
         )
-    if quantity is not Quantity.JOINT:
-        refused("noise_by owners is only possible in the joint release", "use noise_by proxy")
-    if chosen is not Gaussian:
+    if not issubclass(chosen, Gaussian):
         refused("noise_by owners is proved only for the gaussian mechanism", "use noise_by proxy")
     return SharedGaussian
 
@@ -397,6 +409,8 @@ def _blocks(terms: Terms, mechanism: Mechanism, widest: NoiseLaw) -> tuple[Block
     def tail(name: BlockName) -> int:
         if name is BlockName.COUNT:
             return 0
+        if isinstance(mechanism, SharedGaussian):
+            return tail_bound(mechanism.variance(name, terms.max_owners))
         if isinstance(mechanism, BlockGaussian):
             return tail_bound(mechanism.variance(name))
         return widest.sum_bound if name is BlockName.SUM else widest.triangle_bound

@@ -169,6 +169,18 @@ def test_the_sheet_says_what_is_proved_and_what_it_is_made_of(make_scene: MakeSc
         ),
         (
             {
+                "release": "pre-study",
+                "blocks": {"norms": 0.5, "octaves": 0.5},
+                "noise_by": "owners",
+                "max_colluding": 1,
+            },
+            (
+                "The proxy neither draws nor knows the noise. What the data user puts into the manifests",
+                "this machine draws its own part of the noise",
+            ),
+        ),
+        (
+            {
                 "release": "masked",
                 "nonnegative": True,
                 "features": [{"name": name, "lower": 0, "upper": 9} for name in "abc"],

@@ -1,5 +1,7 @@
 """An owner that draws its part of the noise: in each value once, whatever interrupts it, and never on N."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -8,6 +10,7 @@ from owner_scene import MakeScene, Scene
 from present import present
 
 from dpdpca_owner import actions
+from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.errors import DpdpcaError
@@ -94,6 +97,29 @@ def test_a_lost_share_is_made_again_under_another_version_and_other_draws(scene:
     second = noise_of(scene)
     assert_one_share(scene, second)
     assert sum(a == b for a, b in zip(first, second, strict=True)) < 4
+
+
+def test_the_same_records_have_the_same_noise_after_everything_on_the_disk_is_lost(scene: Scene) -> None:
+    join(scene)
+    first = noise_of(scene)
+    shutil.rmtree(scene.desk.home.study(scene.address.study).path)
+    scene.proxy.chunks.clear()
+    scene.proxy.signed_version = 0
+    scene.proxy.receipt = None
+    join(scene)
+    assert noise_of(scene) == first
+
+
+def test_another_study_has_other_noise(scene: Scene) -> None:
+    prepared = actions.prepare_join(scene.desk, scene.address, scene.location)
+    key = scene.desk.home.ledger.key()
+    other = replace(prepared.manifest, title="Another study")
+    again, changed = (
+        read_contribution(scene.location, manifest, key) for manifest in (prepared.manifest, other)
+    )
+    assert prepared.contribution.noise_seed == again.noise_seed != changed.noise_seed
+    assert prepared.contribution.digest == changed.digest
+    assert "noise_seed" not in repr(again)
 
 
 def test_the_sheet_says_who_draws_and_what_that_changes(scene: Scene) -> None:

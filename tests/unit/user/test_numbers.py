@@ -22,7 +22,7 @@ def shown(make_manifest: MakeManifest, capsys: pytest.CaptureFixture[str]) -> Ca
         released[BlockName.COUNT] = [1234]
         for bin_, count in norms.items():
             released[BlockName.NORMS][bin_] = count
-        facts = PreStudyResult.of(manifest, released).to_json()
+        facts = PreStudyResult.of(manifest, released, 3).to_json()
         show_numbers(facts | {"title": "A look", "claim": claim_of_numbers(manifest)})
         return capsys.readouterr().out
 
@@ -38,6 +38,13 @@ def test_bins_from_the_first_to_the_last_that_stand_out(shown: Callable[..., Any
     assert "(no count is clearly above the noise)" in text  # the differences
     assert "3 features have histograms of differences: --json prints them" in text
     assert "against the proxy too" in text
+    assert "second, independent draw" in text
+
+
+def test_numbers_with_owners_noise_have_no_second_draw(shown: Callable[..., Any]) -> None:
+    text = " ".join(shown({40: 700}, noise_by="owners").split())
+    assert "it is enough that 2 of them did so" in text
+    assert "second" not in text
 
 
 def test_a_round_names_the_total_of_its_chain(shown: Callable[..., Any]) -> None:

@@ -108,6 +108,17 @@ def of_one_owner(manifest: Manifest, values: list[int]) -> tuple[list[bytes], Co
     return [unsalted(chunk)], cohort
 
 
+def test_noise_by_owners_gets_no_second_draw(
+    make_manifest: MakeManifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(work, "own_samplers")
+    manifest = make_manifest(release="pre-study", suite="pads", blocks={"sum": "1"}, noise_by="owners")
+    chunks, cohort = of_one_owner(manifest, [N, *SUMS])
+    result, _ = open_pre_study(PADS_SECRET.to_bytes(), manifest.to_body(), chunks, cohort)
+    assert result.total is not None
+    assert np.round(np.array(result.total.mean) * N * manifest.figures.grid).tolist() == SUMS
+
+
 @pytest.mark.parametrize("drawn", [-900, 0, 900])
 @pytest.mark.parametrize("off", [0, 1])
 def test_whether_a_pre_study_is_refused_shows_numbers_with_the_second_noise_only(

@@ -1,15 +1,20 @@
 """What the next draft of a chain says is what a manifest may say: a round refused has spent for nothing."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from dpdpca_protocol.errors import MessageError, PolicyError
+from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.terms.features import Feature
+from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_user.planning.choice import first_round
-from dpdpca_user.planning.rounds import check_base, round_draft
+from dpdpca_user.planning.lint import lint_alone
+from dpdpca_user.planning.rounds import begin_chain, check_base, round_draft
 
 SCALES = first_round(1, 10**6, 1.0, unknown_scales=True)
 
@@ -58,3 +63,30 @@ def test_scales_are_not_asked_for_where_one_is_common() -> None:
 def test_what_has_no_features_is_the_base_of_no_chain(features: Any) -> None:
     with pytest.raises((MessageError, PolicyError)):
         check_base({"features": features})
+
+
+def with_owners_noise(min_owners: int) -> dict[str, Any]:
+    return {
+        "title": "A chain",
+        "purpose": "A test.",
+        "features": [{"name": name, "lower": 0, "upper": 10} for name in "abc"],
+        "epsilon": 10,
+        "delta": "0.000001",
+        "max_records": 100_000,
+        "min_owners": min_owners,
+        "noise_by": "owners",
+    }
+
+
+def complete(draft: Mapping[str, Any]) -> Manifest:
+    return lint_alone(draft, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_a_later_round_that_owners_noise_cannot_pay_is_refused_before_the_first() -> None:
+    """After a study of scales, the histogram of norms takes all of its round: it has the least noise."""
+    first = begin_chain(with_owners_noise(8), complete, 100_000, scales=True)
+    assert BlockName.OCTAVES in first.blocks
+    complete(round_draft(with_owners_noise(15), first))
+    with pytest.raises(PolicyError, match=r"lower rho_share to .* or lower epsilon to"):
+        begin_chain(with_owners_noise(15), complete, 100_000, scales=True)
+    begin_chain(with_owners_noise(15), complete, 100_000, scales=False)

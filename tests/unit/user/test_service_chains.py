@@ -5,6 +5,7 @@ import random
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,21 @@ from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, wait_for
 from user_world import InlineWorkers, UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
+from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.privacy.mechanisms import BlockGaussian, Mechanism, SharedGaussian
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.reference import owner_sums
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
-from dpdpca_user_service.chains import _chain_id, advance_chain, cancel_chain, chain_facts, create_chain
+from dpdpca_user_service.chains import (
+    _chain_id,
+    _results,
+    advance_chain,
+    cancel_chain,
+    chain_facts,
+    create_chain,
+)
 from dpdpca_user_service.operations import cancel_study
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.chains import ChainRow, ChainState, ChainStore
@@ -62,9 +72,9 @@ class ChainWorld(UserWorld):
         self.workers = KeyMakers([])
         object.__setattr__(self.service, "workers", self.workers)
 
-    def run_chain(self, **options: Any) -> str:
+    def run_chain(self, draft: dict[str, Any] = BASE, /, **options: Any) -> str:
         return str(
-            create_chain(self.service, json.dumps(BASE).encode(), "application/json", None, **options)["id"]
+            create_chain(self.service, json.dumps(draft).encode(), "application/json", None, **options)["id"]
         )
 
     def turn(self, chain_id: str) -> ChainRow:
@@ -146,6 +156,36 @@ def test_a_chain_goes_from_a_draft_to_a_model_and_spends_its_budget_once(user: C
     assert cancel_chain(user.service, again)["state"] == "cancelled"
     with pytest.raises(ConflictError):
         cancel_chain(user.service, chain_id)
+
+
+def test_a_chain_with_owners_noise_needs_no_draw_by_proxy_or_data_user(
+    user: ChainWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object) -> None:
+        raise AssertionError("somebody besides the owners drew noise")
+
+    for mechanism in (Mechanism, BlockGaussian, SharedGaussian):
+        monkeypatch.setattr(mechanism, "draw", forbidden)
+    chain = user.finish(user.run_chain(BASE | {"noise_by": "owners"}))
+    assert chain.state is ChainState.DONE, chain.problem
+    results = _results(user.service, replace(chain, rounds=chain.rounds[:-1]))
+    assert len(results) >= 1
+    for row, result in zip(chain.rounds, results, strict=False):
+        found = user.service.store.find(row.row)
+        manifest = open_manifest(
+            user.service.store.need(found.id, "manifest"), key_rules=KeyRules(TOY_BITS)
+        ).manifest
+        # Three owners drew, of whom min_owners − 1 are assured.
+        assert result.noise_draws == 3 / manifest.terms.assured_shares
+        assert result.noise_by == "owners"
+        if result.norms is not None:
+            variance = manifest.figures.block_variance(BlockName.NORMS, owners=3)
+            assert result.norms.noise == pytest.approx(float(variance) ** 0.5)
+            assert sum(result.norms.counts) == pytest.approx(result.records, abs=8 * 7 * result.norms.noise)
+    main = user.service.store.find(chain_facts(user.service, chain)["study"])
+    model = user.service.model_of(main.id)
+    assert not model.has_second_noise
+    assert model.privacy["noise_draws"] == 1
 
 
 def test_all_rounds_name_the_owners_that_the_first_answer_showed(user: ChainWorld) -> None:

@@ -1,18 +1,21 @@
 """Pairs and pre-studies through real owners, a real proxy and the data user's service; and chains of them."""
 
 from collections.abc import Iterator
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from chain_world import Chain
+from present import present
 from proxy_world import ProxyWorld
 from user_world import UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user_service.operations import model_facts, publish_study, report_of, result_of, study_facts
+from dpdpca_user_service.stages import Stage
 
 N, D = 600, 3
 TERMS: dict[str, Any] = {
@@ -141,6 +144,31 @@ def test_a_pre_study_has_no_components(chain: Chain) -> None:
     joint = chain.open(release="joint", **TERMS)
     with pytest.raises(ConflictError, match="gives components"):
         result_of(service, joint.id)
+
+
+def test_a_pre_study_with_owners_noise_shows_their_draws_alone(chain: Chain) -> None:
+    """Owners, proxy and data user as in the product: the noise is what three ledgers' keys give."""
+    row = chain.open(
+        release="pre-study",
+        blocks={"norms": "0.5", "pair-norms": "0.5"},
+        noise_by="owners",
+        **TERMS | {"epsilon": 4},
+    )
+    prepared = [chain.prepare(row, owner) for owner in range(3)]
+    for owner in range(3):
+        chain.join(row, owner)
+    service = chain.user.service
+    row = chain.user.advance_to(row, Stage.FITTED)
+    result = PreStudyResult.parse(result_of(service, row.id))
+    figures = prepared[0].manifest.figures
+    sums = [
+        map(add, each.contribution.sums.stream(), figures.own_noise(each.contribution.own_noise()))
+        for each in prepared
+    ]
+    expected = [sum(parts) for parts in zip(*sums, strict=True)]
+    assert present(result.norms).counts + present(result.pair_norms).counts == tuple(expected[1:])
+    assert result.records == expected[0] == N
+    assert result.noise_draws == 3 / prepared[0].manifest.terms.assured_shares
 
 
 def test_an_owner_with_one_record_has_no_pair(chain: Chain) -> None:

@@ -175,6 +175,9 @@ def test_a_chain_is_begun_rehearsed_and_continued_from_a_result(run: Run, tmp_pa
     assert rehearsed["rounds"][-1]["release"] in ("joint", "pairs")
     assert sum(each["rho_share"] for each in rehearsed["rounds"]) == pytest.approx(1)
     assert 0 < rehearsed["captured_of_best"]["1"] <= 1
+    (tmp_path / "owners.toml").write_text("\n".join(['noise_by = "owners"', "min_owners = 5", *kept]))
+    shared = json.loads(run("plan", "owners.toml", "--records", "4000", "--rehearse", "--json")[1])
+    assert sum(each["rho_share"] for each in shared["rounds"]) == pytest.approx(1)
     status, _, err = run("plan", "chain.toml", "--records", "6000", "--rehearse")
     assert (status, "6000 records, but 1 to 5000 are allowed" in " ".join(err.split())) == (1, True)
 

@@ -33,6 +33,10 @@ class Quantity(StrEnum):
     PRE_STUDY = "pre-study"
 
 
+_NOISY_BLOCKS = {
+    Quantity.JOINT: (BlockName.SUM, BlockName.SECOND_MOMENT),
+    Quantity.PAIRS: (BlockName.PAIR_MOMENT,),
+}
 MATRICES = frozenset({Quantity.SECOND_MOMENT, Quantity.SCATTER, Quantity.JOINT})
 """The quantities that mechanisms without blocks or pairs support."""
 
@@ -148,6 +152,11 @@ class Setting:
     def has_pairs(self) -> bool:
         """Whether owners pair their records."""
         return self.quantity is Quantity.PAIRS or any(name in OF_PAIRS for name, _ in self.blocks)
+
+    @property
+    def noisy_blocks(self) -> tuple[BlockName, ...]:
+        """The blocks of a flat release that have noise, in their order; empty for every other quantity."""
+        return _NOISY_BLOCKS.get(self.quantity, tuple(name for name, _ in self.blocks))
 
     def __post_init__(self) -> None:
         if self.encoded_features < 1 or self.record_bound < 1:
