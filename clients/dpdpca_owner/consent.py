@@ -219,7 +219,8 @@ class ConsentSheet:
         if manifest.noise_by is NoiseBy.OWNERS:
             colluding = manifest.max_colluding
             lines.append(
-                "this machine draws its own part of the noise and adds it before it encrypts. The guarantee"
+                "this machine draws its own part of the noise and adds it before it hides its numbers. The"
+                " guarantee"
                 f" needs {manifest.min_owners - colluding} owners that do so and keep their noise secret;"
                 f" up to {colluding} may tell their noise to the proxy or the data user"
             )

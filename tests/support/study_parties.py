@@ -21,8 +21,12 @@ PADS_SECRET = PadsSecret.from_bytes(bytes(range(128)))
 
 
 def under_paillier(draft: Mapping[str, Any]) -> dict[str, Any]:
-    """The draft, with Paillier if it is joint and names no suite, as most tests of joint studies expect."""
-    suite = {"suite": "paillier"} if draft.get("release") == "joint" else {}
+    """The draft, with Paillier if it is joint and names no suite, as most tests of joint studies expect.
+
+    The rounds of a chain have one suite, which is pads.
+    """
+    is_single = draft.get("release") == "joint" and "pre_studies" not in draft
+    suite = {"suite": "paillier"} if is_single else {}
     return suite | dict(draft)
 
 

@@ -46,7 +46,7 @@ class StudyRun:
         key_seconds: from the draft to the signed manifest at the proxy; mostly for making the key.
         proxy_seconds: from the end of the last owner's command to the release on the operator's page.
         user_seconds: time of each later step of the data user, by name.
-        release_bytes: size of the ciphertexts that the proxy gave to the data user, with E[N] if masked.
+        release_bytes: size of the releases that the proxy gave to the data user, with E[N] if masked.
         rounds: releases of a chain, of which the last one gives the model; empty for a single study. Seconds
             and bytes of a chain are the totals of all its rounds.
     """

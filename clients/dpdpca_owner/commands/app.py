@@ -187,7 +187,10 @@ def prepare(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do the slow part of encrypting now, so that `join` takes seconds. Needs no data and sends nothing."""
+    """Do the slow part of encrypting now, so that `join` takes seconds. Needs no data and sends nothing.
+
+    Only a study with the suite paillier has such a part.
+    """
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import counting
 

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from memory_proxy import URL, MemoryProxy
+from study_parties import under_paillier
 
 from dpdpca_owner import actions
 from dpdpca_owner.accounts.budget import rational_text, read_rational
@@ -83,7 +84,7 @@ def earlier(tmp_path: Path, toy_key: SecretKey, draft: dict[str, Any]) -> Earlie
     ]
     keys = [owner.key, *others]
     manifest = complete_draft(
-        draft,
+        under_paillier(draft),
         Party("Institute", user.public.ed25519),
         ProxyParty("Relay", URL, relay.public.ed25519, relay.public.sealing_key),
         tuple(Participant(f"Hospital {x}", key.public.ed25519) for x, key in zip("ABC", keys, strict=True)),
