@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from proxy_world import ProxyWorld, copy_with_generation
-from study_parties import MakeManifest, Parties
+from study_parties import MakeManifest, Parties, key_for, under_paillier
 
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
@@ -92,14 +92,15 @@ def make_manifest(parties: Parties, draft: dict[str, Any]) -> MakeManifest:
     """make_manifest(**changes of the draft), with the three owners named; None takes a member out."""
 
     def make(**changes: Any) -> Manifest:
-        changed = {member: value for member, value in {**draft, **changes}.items() if value is not None}
+        changed = under_paillier(
+            {member: value for member, value in {**draft, **changes}.items() if value is not None}
+        )
         return complete_draft(
             changed,
             parties.user_party,
             parties.proxy_party,
             parties.participants,
-            parties.secret.public,
-            parties.proof,
+            key_for(changed, parties.secret, parties.proof),
         )
 
     return make

@@ -54,7 +54,7 @@ class Part:
 PARTS = {
     "owner": Part("Take part in studies as a data owner.", ("dpdpca_owner.commands.app",), "owner"),
     "proxy": Part(
-        "Run the proxy, which combines ciphertexts and adds noise.", ("dpdpca_proxy.commands",), "proxy"
+        "Run the proxy, which adds up encrypted shares and adds noise.", ("dpdpca_proxy.commands",), "proxy"
     ),
     "user": Part(
         "Create studies as a data user, and get their components.",

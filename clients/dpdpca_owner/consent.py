@@ -150,11 +150,20 @@ class ConsentSheet:
 
     def leaves(self) -> list[str]:
         figures = self.manifest.figures
+        sealed = f"{self.sealed_bytes:,} bytes in all, sealed so that only the proxy can open them"
+        if figures.ciphertext_count:
+            bits = self.manifest.key.bits
+            hidden = f"{figures.ciphertext_count:,} Paillier ciphertexts under a key of {bits} bits, {sealed}"
+            held = f"the ciphertexts hold {figures.value_count:,} numbers: {self._contents()}"
+            listed = "the digests of the ciphertexts"
+        else:
+            hidden = f"{figures.value_count:,} numbers, each hidden by a random pad, {sealed}"
+            held = f"the hidden numbers are {self._contents()}"
+            listed = "the digests of the hidden numbers, the sealed key of the pads"
         return [
-            f"{figures.ciphertext_count:,} Paillier ciphertexts under a key of {self.manifest.key.bits} bits,"
-            f" {self.sealed_bytes:,} bytes in all, sealed so that only the proxy can open them",
-            f"the ciphertexts hold {figures.value_count:,} numbers: {self._contents()}",
-            "a signed statement that lists the digests of the ciphertexts and this owner's public keys",
+            hidden,
+            held,
+            f"a signed statement that lists {listed} and this owner's public keys",
             "no record, no single value and no file leaves this machine",
         ]
 
@@ -180,6 +189,7 @@ class ConsentSheet:
                     " reveal it"
                 )
             count += "."
+        hidden = "ciphertexts" if self.manifest.figures.ciphertext_count else "hidden numbers"
         by_owners = self.manifest.noise_by is NoiseBy.OWNERS
         towards = _OWNERS_DRAW if by_owners else _TOWARDS_PROXY
         if self.manifest.needs_second_noise:
@@ -190,7 +200,7 @@ class ConsentSheet:
             f"{user} holds the secret key. The data user receives only the sum over all owners, once, with"
             " noise. The proxy does not give the data user the shares of single owners.",
             f"{user} learns the exact total number of records of all owners.",
-            f"{proxy} holds the ciphertexts but no key. {towards}",
+            f"{proxy} holds the {hidden} but no key. {towards}",
             count,
             _COLLUSION,
         ]
@@ -209,7 +219,8 @@ class ConsentSheet:
         if manifest.noise_by is NoiseBy.OWNERS:
             colluding = manifest.max_colluding
             lines.append(
-                "this machine draws its own part of the noise and adds it before it encrypts. The guarantee"
+                "this machine draws its own part of the noise and adds it before it hides its numbers. The"
+                " guarantee"
                 f" needs {manifest.min_owners - colluding} owners that do so and keep their noise secret;"
                 f" up to {colluding} may tell their noise to the proxy or the data user"
             )

@@ -219,7 +219,7 @@ _WHAT = {"participant": "owner", "user": "data user"}
 
 
 def _pinned_proxy(path: Path) -> _PinnedProxy:
-    body = load(path, "card", "url", optional="former")
+    body = load(path, "card", "url", optional=("former",))
     with own_file(path):
         card = ProxyCard.parse(verify_statement("proxy", canonical_json(body["card"])))
         former = tuple(_former_keys(key.get("ed25519"), key.get("kem")) for key in body.get("former", []))
@@ -239,7 +239,7 @@ def _check(
     key."""
     if not path.exists():
         return None
-    body = load(path, "ed25519", "name", "since", optional="former")
+    body = load(path, "ed25519", "name", "since", optional=("former",))
     with own_file(path):
         read_time(body["since"], "since")
         pinned = PinnedParty(

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from itertools import count, islice
 from operator import add
 
+import numpy as np
 from gmpy2 import mpz
+from numpy.typing import NDArray
 
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.packing import BlockLayout
@@ -18,6 +20,7 @@ from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.randomness import Randomness
 from dpdpca_protocol.records.block_sums import BlockSums
 from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.release.suite import BegunShare, Suite
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
 from dpdpca_protocol.terms.terms import NoiseBy
@@ -75,6 +78,43 @@ def share_chunks(
             yield _finish(begun.popleft(), public, folder, randomness, on_encrypted)
 
 
+def share_values(
+    signed: SignedManifest, sums: SecondMoments | BlockSums, noise: Samplers
+) -> NDArray[np.int64]:
+    """All values of a flat share, with this owner's part of the noise if the owners draw it.
+
+    Args:
+        signed, sums, noise: as for `share_chunks`.
+    """
+    figures = signed.manifest.figures
+    values = sums.values()
+    if figures.noise_by is NoiseBy.OWNERS:
+        values += np.fromiter(figures.own_noise(noise), dtype=np.int64, count=figures.value_count)
+    return values
+
+
+def repeatable_chunks(
+    suite: Suite,
+    begun: BegunShare,
+    values: NDArray[np.int64],
+    randomness: Randomness,
+    on_made: OnEncrypted = lambda count: None,
+) -> Iterator[bytes]:
+    """The unsealed chunks of a share in order, where the same secrets and values always give the same chunks.
+
+    Args:
+        suite: of the study.
+        begun: the secrets of this version, already on the disk, with the digest of these values.
+        values: of the whole share.
+        randomness: not used by suites that repeat chunks.
+        on_made: called with the number of new values since its last call.
+    """
+    make = suite.chunk_maker(begun.secrets, randomness)
+    for index in range(suite.chunk_count):
+        at = suite.chunk_values(index)
+        yield make(index, values[at.start : at.stop])(on_made)
+
+
 def prepare_blindings(
     signed: SignedManifest,
     folder: StudyFolder,
@@ -93,6 +133,8 @@ def prepare_blindings(
         signed, folder, randomness, executor, workers: as for `share_chunks`.
         on_made: called with the number of new ones since its last call.
     """
+    if signed.suite.is_quick:
+        return 0
     public, total = signed.public_key, signed.manifest.figures.ciphertext_count
     encryptor = Encryptor(public, -(-total // workers), randomness)
     made = 0

@@ -1,11 +1,13 @@
 """The files that an owner keeps for one study: manifest, plan of the share, receipts and, for a while,
 chunks.
 
-Encryption is randomised, so an interrupted share can only be resumed with the same ciphertexts. The
+Paillier encryption is randomised, so an interrupted share can only be resumed with the same ciphertexts. The
 ciphertexts stay here, unsealed, until the proxy's receipt is verified. Only the data user's key can decrypt
-the ciphertexts, and the owner's machine does not have this key.
+the ciphertexts, and the owner's machine does not have this key. Under pads the secrets of the share stay here
+instead, because the same chunks can be made from them again.
 """
 
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpdpca_protocol.errors import ConflictError, IntegrityError
+from dpdpca_protocol.errors import ConflictError, IntegrityError, MessageError
 from dpdpca_protocol.messages.share import Receipt
+from dpdpca_protocol.release.suite import BegunShare
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.signing import Statement, hex_bytes, verify_statement
@@ -33,13 +36,30 @@ class Plan:
         proxy: the address of the proxy.
         version: the version of the share.
         moments: digest of the exact integers in the share; the same data gives the same digest.
-        modulus: digest of the study's modulus.
+        modulus: digest of the study's key, of either suite.
     """
 
     proxy: str
     version: int
     moments: Digest
     modulus: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSecrets:
+    """The secrets of one share version, and the one list of values that they may hide.
+
+    Two lists under one key would show their exact difference to the proxy.
+
+    Attributes:
+        version: the version of the share.
+        values: digest of the values, noise included.
+        begun: the secrets, and the member of the statement that belongs to them.
+    """
+
+    version: int
+    values: Digest
+    begun: BegunShare
 
 
 class StudyFolder:
@@ -150,6 +170,40 @@ class StudyFolder:
         private_dir(self._chunks_path)
         _write_checked(self._chunk_path(index), chunk)
 
+    # Secrets of a share whose chunks can be made again
+
+    def secrets(self) -> KeptSecrets | None:
+        """The secrets of the version that is being sent, or None. A damaged file counts as none."""
+        path = self._secrets_path
+        if not path.exists():
+            return None
+        try:
+            body = load(path, "pad", "secrets", "values", "version")
+            with own_file(path):
+                begun = BegunShare(_bytes_of(body["secrets"]), _bytes_of(body["pad"]))
+                return KeptSecrets(int(body["version"]), Digest.parse(body["values"]), begun)
+        except IntegrityError:
+            return None  # a new version draws new secrets
+
+    def save_secrets(self, kept: KeptSecrets) -> None:
+        """Keep the secrets of a version before its first chunk is made."""
+        assert kept.begun.pad is not None
+        save(
+            self._secrets_path,
+            {
+                "pad": kept.begun.pad.hex(),
+                "secrets": kept.begun.secrets.hex(),
+                "values": kept.values.hex(),
+                "version": kept.version,
+            },
+        )
+
+    def drop_share(self) -> None:
+        """Delete what is only needed until the share has arrived: chunks and secrets."""
+        self.drop_chunks()
+        if self._secrets_path.exists():
+            remove_private(self._secrets_path)
+
     def drop_chunks(self) -> None:
         if self._chunks_path.exists():
             shutil.rmtree(self._chunks_path)
@@ -234,11 +288,21 @@ class StudyFolder:
         return self.path / "plan.json"
 
     @property
+    def _secrets_path(self) -> Path:
+        return self.path / "secrets.json"
+
+    @property
     def _chunks_path(self) -> Path:
         return self.path / "chunks"
 
     def _chunk_path(self, index: int) -> Path:
         return self._chunks_path / f"{index}.bin"
+
+
+def _bytes_of(untrusted: Any) -> bytes:
+    if not isinstance(untrusted, str) or not re.fullmatch("([0-9a-f]{2})+", untrusted):
+        raise MessageError("malformed", "a value is not in lower-case hex")
+    return bytes.fromhex(untrusted)
 
 
 def _write_checked(path: Path, content: bytes) -> None:

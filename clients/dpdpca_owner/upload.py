@@ -11,13 +11,17 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpdpca_owner.home import Owner
 from dpdpca_owner.records.contribution import Contribution
-from dpdpca_owner.share_chunks import share_chunks
-from dpdpca_owner.study_folder import Plan, StudyFolder
+from dpdpca_owner.share_chunks import repeatable_chunks, share_chunks, share_values
+from dpdpca_owner.study_folder import KeptSecrets, Plan, StudyFolder
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError
 from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.release.suite import BegunShare
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest
@@ -27,6 +31,8 @@ from dpdpca_protocol.wire.signing import Statement, verify_statement
 from dpdpca_runtime.http.answers import ShareFacts
 from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_runtime.workers import WorkerProcesses, WorkerThreads, core_count
+
+Values = NDArray[np.int64]
 
 _CHUNKS_ON_THEIR_WAY = 4
 """Chunks that are sent at the same time while later ones are encrypted; more would only fill memory."""
@@ -79,6 +85,7 @@ class ShareSender:
         self._folder = folder
         self._randomness = randomness
         self._proxy = signed.manifest.proxy
+        self._suite = signed.suite
 
     def send(
         self, contribution: Contribution, reserve: Callable[[], None], watcher: Watcher | None = None
@@ -109,19 +116,29 @@ class ShareSender:
         ):
             return Settled(Outcome.ALREADY, receipt)
         # Ask first, so that no share is encrypted and kept for a study that accepts none.
-        check_open(self._client.study(self._signed.study_id).state)
+        self._check_open()
         reserve()
-        plan = self._next_plan(plan, contribution.digest, facts, receipt)
+        values = None
+        if self._suite.is_repeatable:
+            values = share_values(self._signed, contribution.sums, contribution.own_noise())
+        plan = self._next_plan(plan, contribution.digest, values, facts, receipt)
         self._folder.save_plan(plan)
         try:
-            return self._send_version(plan, contribution, facts, watcher)
+            return self._send_version(plan, contribution, values, facts, watcher)
         except ConflictError as error:
             if error.slug != "chunk-differs":
                 raise
-        # The proxy holds other bytes under this version, from an earlier run whose ciphertexts are lost.
+        # The proxy holds other bytes under this version, from an earlier run whose chunks or keys are lost.
         plan = replace(plan, version=plan.version + 1)
         self._folder.save_plan(plan)
-        return self._send_version(plan, contribution, facts, watcher)
+        return self._send_version(plan, contribution, values, facts, watcher)
+
+    def _check_open(self) -> None:
+        """Secrets are deleted once the study has ended: its share can no longer be sent."""
+        state = self._client.study(self._signed.study_id).state
+        if state != StudyState.OPEN:
+            self._folder.drop_share()
+        check_open(state)
 
     def withdraw(self) -> Settled:
         """Withdraw the share.
@@ -140,7 +157,7 @@ class ShareSender:
         acknowledged = self._client.withdraw_share(self._signed.study_id, statement)
         receipt = self._check_receipt(acknowledged, version, "withdrawal", statement.digest)
         self._folder.save_receipt(receipt, acknowledged)
-        self._folder.drop_chunks()
+        self._folder.drop_share()
         return Settled(Outcome.DONE, receipt)
 
     def _receipt_of(self, facts: ShareFacts) -> Receipt | None:
@@ -166,25 +183,54 @@ class ShareSender:
             raise _contradiction("the proxy sent the receipt of a different share")
         self._folder.save_receipt(theirs, encoded)
         if theirs.subject == "share":
-            self._folder.drop_chunks()
+            self._folder.drop_share()
         return theirs
 
     def _next_plan(
-        self, plan: Plan | None, moments: Digest, facts: ShareFacts, receipt: Receipt | None
+        self,
+        plan: Plan | None,
+        moments: Digest,
+        values: Values | None,
+        facts: ShareFacts,
+        receipt: Receipt | None,
     ) -> Plan:
         settled = receipt.version if receipt else 0
-        modulus = Digest.of(self._signed.public_key.encode())
+        modulus = self._signed.manifest.key.digest
         if plan is not None and plan.moments == moments and plan.version > settled:
-            lost = facts.version == plan.version and any(
-                self._folder.chunk(index) is None for index in facts.chunks
-            )
+            lost = self._lost_chunks(plan, facts) if values is None else self._kept_for(plan, values) is None
             version = plan.version + 1 if lost else plan.version
         else:
             version = max(settled, facts.version or 0, plan.version if plan else 0) + 1
         return Plan(self._client.url, version, moments, modulus)
 
+    def _lost_chunks(self, plan: Plan, facts: ShareFacts) -> bool:
+        """Whether the proxy has chunks of this version that are not on this machine's disk."""
+        return facts.version == plan.version and any(
+            self._folder.chunk(index) is None for index in facts.chunks
+        )
+
+    def _kept_for(self, plan: Plan, values: Values) -> BegunShare | None:
+        """The kept secrets of this version, if they were drawn for these values."""
+        kept = self._folder.secrets()
+        if kept is None or (kept.version, kept.values) != (plan.version, _digest_of(values)):
+            return None
+        return kept.begun
+
+    def _begin(self, plan: Plan, values: Values) -> BegunShare:
+        """The secrets of a version, on the disk with the digest of the only values that they may hide."""
+        if (begun := self._kept_for(plan, values)) is None:
+            owner = self._owner.key.public.party_id
+            begun = self._suite.begin(owner, plan.version, self._randomness)
+            self._folder.save_secrets(KeptSecrets(plan.version, _digest_of(values), begun))
+        return begun
+
     def _send_version(
-        self, plan: Plan, contribution: Contribution, facts: ShareFacts, watcher: Watcher
+        self,
+        plan: Plan,
+        contribution: Contribution,
+        values: Values | None,
+        facts: ShareFacts,
+        watcher: Watcher,
     ) -> Settled:
         study, version = self._signed.study_id, plan.version
         owner = self._owner.key.public.party_id
@@ -210,20 +256,25 @@ class ShareSender:
                 if len(under_way) <= most:
                     return
 
+        begun = None if values is None else self._begin(plan, values)
         workers = worker_count(self._signed.manifest)
         with (
             WorkerProcesses(workers) if workers > 1 else nullcontext() as encrypting,
             WorkerThreads(_CHUNKS_ON_THEIR_WAY) as sending,
         ):
-            chunks = share_chunks(
-                self._signed,
-                contribution.sums,
-                contribution.own_noise(),
-                self._folder,
-                self._randomness,
-                encrypting,
-                workers,
-                watcher.on_encrypted,
+            chunks = (
+                share_chunks(
+                    self._signed,
+                    contribution.sums,
+                    contribution.own_noise(),
+                    self._folder,
+                    self._randomness,
+                    encrypting,
+                    workers,
+                    watcher.on_encrypted,
+                )
+                if begun is None or values is None
+                else repeatable_chunks(self._suite, begun, values, self._randomness, watcher.on_encrypted)
             )
             for index, chunk in enumerate(chunks):
                 digests.append(Digest.of(chunk))
@@ -231,19 +282,25 @@ class ShareSender:
                     collect(_CHUNKS_ON_THEIR_WAY - 1)
                     under_way.add(sending.submit(deliver, index, chunk))
             collect(0)
-        receipt = self._claim(version, digests)
+        receipt = self._claim(version, digests, None if begun is None else begun.pad)
         return Settled(Outcome.DONE, receipt, len(sent), sum(sent))
 
-    def _claim(self, version: int, digests: list[Digest]) -> Receipt:
+    def _claim(self, version: int, digests: list[Digest], pad: bytes | None) -> Receipt:
         public = self._owner.key.public
         claim = ShareStatement(
-            self._signed.study_id, public.ed25519, version, tuple(digests), public.sealing_key, self._head()
+            self._signed.study_id,
+            public.ed25519,
+            version,
+            tuple(digests),
+            public.sealing_key,
+            self._head(),
+            pad,
         )
         statement = self._kept(version, claim.sign(self._owner.key))
         acknowledged = self._client.complete_share(self._signed.study_id, statement)
         receipt = self._check_receipt(acknowledged, version, "share", statement.digest)
         self._folder.save_receipt(receipt, acknowledged)
-        self._folder.drop_chunks()
+        self._folder.drop_share()
         return receipt
 
     def _kept(self, version: int, made: Statement) -> Statement:
@@ -276,6 +333,11 @@ def check_open(state: str) -> None:
             f"the study is {state} and accepts no more shares",
             "ask the data user for a new study",
         )
+
+
+def _digest_of(values: Values) -> Digest:
+    """The digest of a share's values. It never leaves this machine, because it could confirm a guess."""
+    return Digest.of(b"dpdpca/values\x00" + values.astype("<i8").tobytes())
 
 
 def worker_count(manifest: Manifest) -> int:

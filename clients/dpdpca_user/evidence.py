@@ -14,9 +14,10 @@ from dpdpca_protocol.errors import AuthenticationError, CryptographicError, Mess
 from dpdpca_protocol.messages.share import CohortMember, ShareStatement, cohort_digest
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement
 from dpdpca_protocol.messages.transcript import Event, members_by_receipts, verify_transcript
-from dpdpca_protocol.paillier.chunks import chunk_count, parse_chunk
+from dpdpca_protocol.paillier.chunks import chunk_count, chunk_length, parse_chunk
 from dpdpca_protocol.paillier.cipher import check_ciphertexts
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
+from dpdpca_protocol.release.suite import Cohort, CohortShare
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
@@ -123,14 +124,34 @@ def verify_release(
     _check_events(events, signed, statement, said)
     if counted is not None:
         _check_count_event(events, *counted)
-    if len(said.chunk_digests) != chunk_count(released_count(manifest)):
+    if len(said.chunk_digests) != released_chunks(signed):
         raise MessageError("malformed", "the number of chunks in the release does not match the manifest")
     return VerifiedRelease(statement, said, by_owner, events)
 
 
-def released_count(manifest: Manifest) -> int:
-    """The number of ciphertexts in a release: that of a share, less one for E[N] if masked."""
-    return manifest.figures.ciphertext_count - manifest.rules.is_masked
+def released_chunks(signed: SignedManifest) -> int:
+    """The number of chunks in a release."""
+    if signed.manifest.rules.is_masked:
+        return chunk_count(_masked_count(signed.manifest))
+    return signed.suite.chunk_count
+
+
+def released_bytes(signed: SignedManifest, index: int) -> int:
+    """The length of chunk `index` of a release."""
+    if signed.manifest.rules.is_masked:
+        return chunk_length(_masked_count(signed.manifest), index) * signed.public_key.ciphertext_bytes
+    return signed.suite.chunk_bytes(index)
+
+
+def cohort_of(verified: VerifiedRelease) -> Cohort:
+    """The shares that a verified release contains."""
+    shares = (CohortShare(owner, share.version, share.pad) for owner, share in verified.shares.items())
+    return Cohort(tuple(shares), verified.release.cohort_digest)
+
+
+def _masked_count(manifest: Manifest) -> int:
+    """The number of ciphertexts in a masked release: that of a share, less one for E[N]."""
+    return manifest.figures.ciphertext_count - 1
 
 
 def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: ReleaseStatement) -> None:
@@ -146,7 +167,10 @@ def check_chunk(chunk: bytes, index: int, signed: SignedManifest, release: Relea
             f"chunk {index} of the release is not the one that the proxy signed",
             "fetch it again",
         )
-    parse_chunk(chunk, signed.public_key, index, released_count(signed.manifest))
+    if signed.manifest.rules.is_masked:
+        parse_chunk(chunk, signed.public_key, index, _masked_count(signed.manifest))
+    else:
+        signed.suite.check_chunk(chunk, index)
 
 
 def _check_cohort(said: ReleaseStatement, manifest: Manifest) -> None:
@@ -167,7 +191,7 @@ def _verify_shares(
 ) -> dict[PartyId, ShareStatement]:
     manifest = signed.manifest
     named = {PartyId.of(party.ed25519) for party in manifest.participants}
-    members: set[CohortMember] = set()
+    suite, members = signed.suite, set[CohortMember]()
     by_owner: dict[PartyId, ShareStatement] = {}
     for untrusted in shares:
         statement = verify_statement("share", untrusted)
@@ -181,6 +205,7 @@ def _verify_shares(
             )
         if len(share.chunk_digests) != manifest.figures.chunk_count:
             raise MessageError("malformed", "the number of chunks in a share does not match the manifest")
+        suite.check_member(share.pad)
         members.add(CohortMember(owner, share.version, statement.digest))
         by_owner[owner] = share
     if members != set(said.cohort) or len(by_owner) != len(said.cohort):

@@ -63,7 +63,7 @@ def verify_evidence(
     for index in range(len(verified.release.chunk_digests)):
         content = chunk(index)
         check_chunk(content, index, signed, verified.release)
-    yield f"{len(verified.release.chunk_digests)} chunks have the signed digests and hold valid ciphertexts"
+    yield f"{len(verified.release.chunk_digests)} chunks have the signed digests and are well formed"
     yield _check_log(evidence, signed, verified)
 
 

@@ -13,6 +13,10 @@ Meanings = Mapping[str, tuple[str, str]]
 _STUDY: Final = ("id of the study", "`malformed` if the path names another study")
 _WRONG_STUDY: Final = ("id of the study", "`wrong-study` if the message is for another study")
 _COHORT: Final = "digest of the cohort"
+_PAD = (
+    "key of the share's pads, sealed to the study's key (section 6)",
+    "`malformed` if it is missing under `pads`, or present under `paillier`",
+)
 _LOG: Final = ("newest digest of the signer's own log (section 7); may be left out", "")
 _TIME: Final = ("the time, by the signer's clock", "")
 _OWN_KEY: Final = ("the signer's own Ed25519 key", "`malformed` if another key has signed")
@@ -66,6 +70,7 @@ MESSAGES: Final[Mapping[str, tuple[str, Meanings]]] = {
                 f"{_UNFIT}; `malformed` if it is not the enrolled key",
             ),
             "log": _LOG,
+            "pad": _PAD,
         },
     ),
     "withdrawal": (
@@ -269,5 +274,5 @@ def _form(schema: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _refusal(said: tuple[str, str], is_required: bool) -> str:
-    assert is_required or said == _LOG, "only a log may be left out"
+    assert is_required or said in (_LOG, _PAD), "only a log or a pad may be left out"
     return plain(said[1])

@@ -98,6 +98,7 @@ def draft_page() -> str:
             "- `delta`: the smaller of 10⁻⁶ and 1/`max_records`².",
             "- `fraction_bits`: a grid that is fine enough for the number of features and the clip norm.",
             "- `sum_weight`: 0.43 in a joint study, otherwise 0.",
+            "- `suite`: `paillier`.",
             "- `max_colluding`: 1 if the owners draw the noise, otherwise 0.",
             "- `min_records`: the value of `min_owners`.",
             "- `max_owners`: the number of participants, or 100 if the draft names no participants.",

@@ -125,7 +125,8 @@ class Packed(Generic[Ciphertext]):
         return flat_release(self.figures, hidden, values, self.cipher)
 
     def decrypt(self, hidden: list[Ciphertext]) -> list[int]:
-        return flat_layout(self.figures).unpack_all([self.cipher.decrypt(each) for each in hidden])
+        plains = [self.cipher.decrypt(each) for each in hidden]
+        return flat_layout(self.figures).unpack_all(plains) if self.figures.slots else plains
 
 
 def vectors_of(figures: Figures, cipher: Cipher[Any] | Pads) -> VectorCipher[Any]:
@@ -134,7 +135,12 @@ def vectors_of(figures: Figures, cipher: Cipher[Any] | Pads) -> VectorCipher[Any
 
 
 def plaintexts(figures: Figures, values: Sequence[int]) -> list[int]:
-    """Values in the order of a share, packed for the release: flat, or N, v and R by rows and blocks."""
+    """Values in the order of a share, packed for the release: flat, or N, v and R by rows and blocks.
+
+    A study under pads has no slots. There each plaintext is one value.
+    """
+    if not figures.slots:
+        return list(values)
     if figures.blocks:
         return list(flat_layout(figures).pack_stream(values))
     d = figures.encoded_features

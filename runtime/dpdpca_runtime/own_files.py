@@ -3,7 +3,7 @@
 A file that cannot be read back is treated as damaged and refused.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ def save(path: Path, body: Mapping[str, Any]) -> None:
     write_private(path, canonical_json({**body, "format": FILE_FORMAT}))
 
 
-def load(path: Path, *members: str, optional: str | None = None) -> dict[str, Any]:
+def load(path: Path, *members: str, optional: Collection[str] = ()) -> dict[str, Any]:
     """The body at `path` with exactly these members, `format`, and possibly `optional` ones.
 
     Raises:

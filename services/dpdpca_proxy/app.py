@@ -104,7 +104,7 @@ def create_app(proxy: Proxy, *, worker: Background | None = None) -> FastAPI:
     app = FastAPI(
         title="DPDPCA proxy",
         version=version("dpdpca"),
-        summary="Collects sealed ciphertexts of several owners, adds noise and releases the sum once.",
+        summary="Collects sealed shares of several owners, adds noise and releases the sum once.",
         description="Bodies are canonical JSON (RFC 8785) unless the route says otherwise. Requests are "
         "signed with the caller's identity key (RFC 9421); only card, rotations, enrolment and health need "
         "no signature. Errors are problem documents (RFC 9457).",

@@ -169,7 +169,7 @@ def _check_manifest(trail: Trail) -> None:
         wrong.append("participants")
     if feature_names(connection, trail.study) != features:
         wrong.append("features")
-    if modulus_digest(connection, trail.study) != Digest.of(signed.public_key.encode()):
+    if modulus_digest(connection, trail.study) != signed.manifest.key.digest:
         wrong.append("modulus")
     _demand(not wrong, f"stored columns differ from the manifest: {', '.join(wrong)}")
 

@@ -323,7 +323,7 @@ class Jobs:
         if token is None:
             return Step("draw", partial(self._draw, row))
         names = [product_name(study, position, products[position]) for position in range(chunks)]
-        return Step("release", partial(self._release, row, names, token), figures.ciphertext_count)
+        return Step("release", partial(self._release, row, names, token), figures.ciphertext_count or chunks)
 
     def _aggregate(self, row: StudyRow, missing: list[int]) -> None:
         """Computes the next products, for some seconds."""

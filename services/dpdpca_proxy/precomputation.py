@@ -69,6 +69,8 @@ class Precomputation:
         if row.state is not StudyState.OPEN:
             return False
         files = study_files(proxy, study)
+        if files.suite.is_quick:
+            return False
         return self._multiply(files, members) or self._rerandomise(row, files)
 
     def _multiply(self, files: StudyFiles, members: set[Member]) -> bool:
@@ -110,5 +112,4 @@ class Precomputation:
 
 def study_files(proxy: Proxy, study: StudyId) -> StudyFiles:
     """The files of a study for the worker. Raises ConflictError if the study's key was deleted."""
-    modulus = int(proxy.terms(study).public_key.modulus)
-    return StudyFiles(proxy.files.root, study, modulus, proxy.data_key(study))
+    return StudyFiles(proxy.files.root, study, proxy.terms(study).suite, proxy.data_key(study))

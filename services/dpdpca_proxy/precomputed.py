@@ -160,7 +160,7 @@ def begin_group(files: StudyFiles, members: Sequence[Member]) -> Group:
 def multiply_group(files: StudyFiles, group: Group, position: int, names: Sequence[str]) -> None:
     """Stores the product of a group's chunks at a position, if all of them exist."""
     if len(names) == len(group.members):
-        files.write(group.product_name(position), files.multiply(names))
+        files.write(group.product_name(position), files.add(names))
 
 
 def usable_groups(groups: Sequence[Group], cohort: frozenset[Member]) -> list[Group]:

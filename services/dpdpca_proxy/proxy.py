@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-from gmpy2 import mpz
-
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -26,8 +24,9 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
+from dpdpca_protocol.release.suite import Suite
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import parse_manifest
+from dpdpca_protocol.terms.signed_manifest import paillier_key, parse_manifest, suite_of
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import open_sealed
 from dpdpca_protocol.wire.signing import IdentityKey, Statement, hex_bytes, verify_statement
@@ -56,10 +55,15 @@ class RefusedTermsError(IntegrityError):
 
 @dataclass(frozen=True, slots=True)
 class StudyTerms:
-    """An accepted manifest and its public key."""
+    """An accepted manifest, with what follows from its key."""
 
     manifest: Manifest
-    public_key: PublicKey
+    suite: Suite
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The Paillier key. Raises UsageError in a study under pads."""
+        return paillier_key(self.manifest)
 
 
 @dataclass(frozen=True)
@@ -260,7 +264,7 @@ def _load_terms(database: ProxyDatabase, study: StudyId) -> StudyTerms:
             "go back to the version that opened the study, or cancel the study",
             place=str(database.path),
         ) from error
-    return StudyTerms(manifest, PublicKey(mpz(manifest.key.modulus)))
+    return StudyTerms(manifest, suite_of(manifest))
 
 
 def _load_signer(database: ProxyDatabase, study: StudyId) -> bytes:

@@ -6,7 +6,6 @@ Each operation gives the same answer if it is repeated.
 import hmac
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import gmpy2
 from sqlalchemy import Connection
@@ -19,7 +18,6 @@ from dpdpca_protocol.errors import (
     UnavailableError,
 )
 from dpdpca_protocol.messages.share import MAX_VERSION, ShareStatement, Withdrawal
-from dpdpca_protocol.paillier.chunks import parse_chunk
 from dpdpca_protocol.study import ShareEvent, ShareState, StudyState, next_share_state
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.salts import SALT_BYTES, unsalted
@@ -100,8 +98,7 @@ def put_chunk(
         if _same_chunk(present, digest):
             return
         _check_upload(connection, load_study(connection, study), caller, version)
-    count = terms.manifest.figures.ciphertext_count
-    parse_chunk(chunk, terms.public_key, position, count, SALT_BYTES)
+    terms.suite.check_chunk(chunk, position, SALT_BYTES)
     name = chunk_name(study, caller.party, version, position, digest)
     key = proxy.data_key(study)
     proxy.files.write_sealed(name, chunk, key, proxy.randomness)
@@ -207,6 +204,7 @@ def complete(proxy: Proxy, caller: PartyRow, study: StudyId, untrusted: bytes) -
             f"the statement lists {len(claim.chunk_digests)} chunks, but a share of this study has "
             f"{terms.manifest.figures.chunk_count}",
         )
+    terms.suite.check_member(claim.pad)
     _check_no_repeats(proxy, caller, claim)
     close_if_due(proxy, study)
     with proxy.database.transaction("complete share") as connection:
@@ -332,33 +330,20 @@ def _check_upload(connection: Connection, row: StudyRow, caller: PartyRow, versi
 
 
 def _check_no_repeats(proxy: Proxy, caller: PartyRow, claim: ShareStatement) -> None:
-    """Checks that no ciphertext is in two of the chunks in the statement.
-
-    Each chunk was already checked by itself.
-    """
+    """Checks the chunks in the statement together. Each chunk was already checked by itself."""
     if len(claim.chunk_digests) == 1:
         return
     with proxy.database.reading("list chunks to compare") as connection:
         there = chunk_digests(connection, claim.study, caller.party, claim.version)
     if any(there.get(position) != digest for position, digest in enumerate(claim.chunk_digests)):
         return  # the transaction reports which chunk is missing or different
-    width = proxy.terms(claim.study).public_key.ciphertext_bytes
     key = proxy.data_key(claim.study)
-    seen: set[bytes] = set()
-    count = 0
-    for position, digest in enumerate(claim.chunk_digests):
-        name = chunk_name(claim.study, caller.party, claim.version, position, digest)
-        chunk = unsalted(proxy.files.read_sealed(name, key))
-        seen.update(
-            blake2b(chunk[at : at + width], digest_size=16).digest() for at in range(0, len(chunk), width)
-        )
-        count += len(chunk) // width
-    if len(seen) != count:
-        raise CryptographicError(
-            "ciphertext-repeated",
-            f"{count - len(seen)} ciphertexts appear twice in the share",
-            "encrypt the share again with fresh randomness, under a new version",
-        )
+    names = (
+        chunk_name(claim.study, caller.party, claim.version, position, digest)
+        for position, digest in enumerate(claim.chunk_digests)
+    )
+    # Only read where there is something to check.
+    proxy.terms(claim.study).suite.check_share(unsalted(proxy.files.read_sealed(name, key)) for name in names)
 
 
 def _check_whole(connection: Connection, caller: PartyRow, claim: ShareStatement) -> None:

@@ -15,13 +15,12 @@ from dpdpca_protocol.errors import (
 )
 from dpdpca_protocol.messages.share import cohort_digest
 from dpdpca_protocol.messages.study_messages import StudyAct, StudyMark
-from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.study import ReleaseKind, StudyEvent, StudyState
 from dpdpca_protocol.terms.features import feature_key
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest
 from dpdpca_protocol.wire.canonical import parse_canonical
 from dpdpca_protocol.wire.fields import decimal_text, time_text
-from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
+from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.sealing import DATA_KEY_BYTES, seal
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_proxy.enrolment import check_named_parties
@@ -100,11 +99,11 @@ def accept_manifest(proxy: Proxy, caller: PartyRow, untrusted: bytes) -> Accepte
     with proxy.database.transaction("accept manifest") as connection:
         if find_study(connection, row.study) is not None:
             return Accepted(row.study, is_new=False)
-        digest = _modulus_digest(signed.public_key)
+        digest = manifest.key.digest
         if modulus_is_known(connection, digest):
             raise CryptographicError(
                 "unfit-modulus",
-                "the modulus was used in another study",
+                "the study's key was used in another study",
                 "create the study again with a new key",
             )
         insert_study(
@@ -404,7 +403,3 @@ def check_user(row: StudyRow, caller: PartyRow) -> None:
             "this study belongs to another data user",
             "only that data user can do this",
         )
-
-
-def _modulus_digest(public: PublicKey) -> Digest:
-    return Digest.of(public.encode())

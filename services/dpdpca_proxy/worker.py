@@ -15,15 +15,14 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.paillier.chunks import CHUNK_CIPHERTEXTS, decode_chunk, encode_chunk, encode_chunks
+from dpdpca_protocol.paillier.chunks import encode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import rerandomize
 from dpdpca_protocol.paillier.residues import forget_products
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.aggregate import multiply_shares
 from dpdpca_protocol.release.masked import Speed, masked_ciphertexts, multiplications
 from dpdpca_protocol.release.prefetch import prefetch_results
 from dpdpca_protocol.release.release import draw_mask, noise_row
-from dpdpca_protocol.release.vectors import PaillierVectors
+from dpdpca_protocol.release.suite import multiplication_seconds
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire.identifiers import Digest
@@ -52,17 +51,16 @@ def multiply_chunks(files: StudyFiles, wanted: list[tuple[int, list[str]]]) -> l
     """
     chunks = sum(len(names) for _, names in wanted)
     digests = []
-    with files.processes(chunks * CHUNK_CIPHERTEXTS) as (executor, workers):
+    with files.processes(chunks * files.suite.chunk_seconds) as (executor, workers):
         # this is also fast with few groups, because their products are multiplied here
         size = max(1, min(_GROUP_CHUNKS, -(-chunks // (4 * workers)))) if executor else chunks
         groups = [
             [names[start : start + size] for start in range(0, len(names), size)] for _, names in wanted
         ]
-        calls = (partial(files.multiply, group) for position in groups for group in position)
+        calls = (partial(files.add, group) for position in groups for group in position)
         products = prefetch_results(executor, 3 * workers, calls)
         for (position, _), parts in zip(wanted, groups, strict=True):
-            partial_products = (decode_chunk(next(products), files.public) for _ in parts)
-            encoded = encode_chunk(multiply_shares(partial_products, files.public), files.public)
+            encoded = files.suite.add(next(products) for _ in parts)
             # Without a salt, whoever has the release and a stolen database could guess the noise between.
             product = salted_chunk(encoded, OS_RANDOMNESS)
             digests.append(Digest.of(product))
@@ -124,24 +122,37 @@ def make_release(
     """
     mask_line, _, noise_bytes = files.read_bytes(draw_name(files.study, token)).partition(b"\n")
     noise = np.frombuffer(noise_bytes, dtype="<i8")
-    aggregate = (ciphertext for name in products for ciphertext in files.read(name))
     folder, digests = secrets.token_hex(16), []
     with ExitStack() as stack:
-        if figures.noise_by is NoiseBy.OWNERS:
-            # No re-randomisation is needed: the aggregate's randomness is a sum of the owners' and reveals
-            # nothing about the data.
-            released: Iterable[mpz] = aggregate
-        elif not figures.rules.is_masked:
-            vectors = PaillierVectors(files.public, figures.slot_bits)
-            released = vectors.add_plain_stream(aggregate, _integers(noise), len(noise))
-        else:
+        if figures.rules.is_masked:
             assert records is not None
             mask = json.loads(mask_line)
+            aggregate = (ciphertext for name in products for ciphertext in files.read(name))
             released = _masked(stack, files, figures, records, aggregate, mask, noise, progress)
-        for position, chunk in enumerate(encode_chunks(released, files.public)):
+            chunks = encode_chunks(released, files.public)
+        else:
+            chunks = _flat_chunks(files, figures, products, noise)
+        for position, chunk in enumerate(chunks):
             files.store.write(release_name(files.study, folder, position), chunk)
             digests.append(Digest.of(chunk))
     return folder, tuple(digests)
+
+
+def _flat_chunks(
+    files: StudyFiles, figures: Figures, products: list[str], noise: NDArray[np.int64]
+) -> Iterator[bytes]:
+    """The aggregate, with the proxy's noise if the proxy draws it.
+
+    No re-randomisation is needed. Under Paillier the randomness is a sum of the owners' and reveals nothing
+    about the data; under pads there is none.
+    """
+    for index, name in enumerate(products):
+        content = files.read_content(name)
+        if figures.noise_by is NoiseBy.OWNERS:
+            yield content
+        else:
+            at = files.suite.chunk_values(index)
+            yield files.suite.add_known(content, noise[at.start : at.stop])
 
 
 def _masked(
@@ -157,7 +168,8 @@ def _masked(
     layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
     outgoing, done = layout.release_count, 0
     work = multiplications(files.public, layout, figures.mask_bits, records)
-    executor, workers = stack.enter_context(files.processes(work))
+    seconds = work * multiplication_seconds(files.public)
+    executor, workers = stack.enter_context(files.processes(seconds))
     stack.callback(forget_products)
     residues, pool = residues_for(files, outgoing, executor, workers)
 
@@ -176,9 +188,3 @@ def _masked(
         OS_RANDOMNESS,
         Speed(residues, pool, executor, workers, on_done),
     )
-
-
-def _integers(noise: NDArray[np.int64]) -> Iterator[int]:
-    """The noise as Python integers, converted in parts."""
-    for start in range(0, len(noise), 65536):
-        yield from noise[start : start + 65536].tolist()

@@ -6,9 +6,8 @@ from typing import Any
 
 from dpdpca_protocol.errors import ConflictError, NotFoundError
 from dpdpca_protocol.messages.study_messages import StudyAct
-from dpdpca_protocol.paillier.chunks import chunk_count
 from dpdpca_protocol.terms.statements import privacy_statements
-from dpdpca_user.evidence import released_count
+from dpdpca_user.evidence import released_chunks
 from dpdpca_user.planning.lint import JSON_MEDIA_TYPE, closing_time, lint, parse_draft, plain_json
 from dpdpca_user.results.model import Model, claim_of_numbers
 from dpdpca_user.results.report import render_report
@@ -179,7 +178,7 @@ def evidence_of(service: UserService, name: str) -> bytes:
     bundle = service.store.blob(row.id, "bundle")
     ours = {"manifest": "manifest", "challenge": "challenge", "answer": "answer", "components": "published"}
     stored = {kind: service.store.blob(row.id, column) for kind, column in ours.items()} | {"release": bundle}
-    chunks = 0 if bundle is None else chunk_count(released_count(signed_manifest(service, row).manifest))
+    chunks = 0 if bundle is None else released_chunks(signed_manifest(service, row))
     log = service.store.log_entries()
     if service.store.find(row.id).stage is not row.stage:
         return evidence_of(service, name)  # the study changed meanwhile; that happens only a few times

@@ -11,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from dpdpca_protocol.errors import IntegrityError
-from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, SecretKey
+from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules
 from dpdpca_protocol.terms.parties import Party
+from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.http.client import ProxyClient
@@ -72,15 +73,15 @@ class UserService:
         return self._key_and_proxy(row)[0]
 
     def secret(self, row: StudyRow) -> bytes:
-        """The secret key of a study. The key must match the modulus in the manifest.
+        """The secret key of a study. The key must match the key in the manifest.
 
         Raises:
             AuthenticationError: the passphrase is wrong or missing.
             IntegrityError: `state-corrupt`, the key belongs to another study.
         """
         secret = self.keyring.open(self.store.need(row.id, "secret"), row.known_study)
-        named = verify_statement("manifest", self.store.need(row.id, "manifest")).body["key"]["modulus"]
-        if SecretKey.from_bytes(secret).public.modulus != int(named, 16):
+        statement = verify_statement("manifest", self.store.need(row.id, "manifest"))
+        if not suite_of(parse_manifest(statement.body)).fits(secret):
             raise IntegrityError(
                 "state-corrupt",
                 "the stored secret key does not match the study's manifest",

@@ -12,8 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 
-from gmpy2 import mpz
-
 from dpdpca_protocol.errors import (
     AuthenticationError,
     ConflictError,
@@ -25,14 +23,13 @@ from dpdpca_protocol.errors import (
     UnavailableError,
 )
 from dpdpca_protocol.messages.study_messages import CountAnswer, ReleaseStatement, SealedComponents, StudyAct
-from dpdpca_protocol.paillier.chunks import chunk_length
-from dpdpca_protocol.paillier.keys import SecretKey
-from dpdpca_protocol.paillier.proof import KeyProof
+from dpdpca_protocol.release.suite import Cohort
 from dpdpca_protocol.result.components import Components
 from dpdpca_protocol.result.publication import encode_components, parse_components
 from dpdpca_protocol.study import RELEASED_STATES, StudyState
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import canonical_json, parse_canonical
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES, RELEASE_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -43,12 +40,13 @@ from dpdpca_runtime.http.client import ProxyClient
 from dpdpca_user.evidence import (
     VerifiedRelease,
     check_chunk,
-    released_count,
+    cohort_of,
+    released_bytes,
     verify_challenge,
     verify_closing,
     verify_release,
 )
-from dpdpca_user.planning.draft import complete_draft
+from dpdpca_user.planning.draft import complete_draft, suite_of_draft
 from dpdpca_user.planning.lint import as_enrolled, closing_time, lint, parse_draft
 from dpdpca_user.results.model import Model
 from dpdpca_user_service.participants import enrolled_owners, names_replaced_key, with_current_keys
@@ -56,7 +54,15 @@ from dpdpca_user_service.provenance import provenance_of
 from dpdpca_user_service.service import UserService
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.store.studies import StudyRow
-from dpdpca_user_service.work import FittedModel, MadeKey, make_key, open_count, open_pre_study, open_release
+from dpdpca_user_service.work import (
+    FittedModel,
+    MadeKey,
+    make_key,
+    make_pads_key,
+    open_count,
+    open_pre_study,
+    open_release,
+)
 
 MOST_OWNERS_TOLD = 2000
 """Up to this many owners, a study's row stores what the proxy says about each owner.
@@ -147,22 +153,24 @@ def _make_key(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
                 service.store.note(row, key_progress=part)
 
     with _timed(service, row, "key"):
-        made: MadeKey = service.workers.call(
-            make_key,
-            settings.key_bits,
-            service.key.public.ed25519,
-            service.key_rules,
-            progress=progress,
+        made: MadeKey = (
+            make_pads_key()
+            if suite_of_draft(draft) is SuiteName.PADS
+            else service.workers.call(
+                make_key,
+                settings.key_bits,
+                service.key.public.ed25519,
+                service.key_rules,
+                progress=progress,
+            )
         )
-    secret = SecretKey.from_bytes(made.secret)
     with _final():
         manifest = complete_draft(
             draft,
             user,
             pinned.party,
             participants,
-            secret.public,
-            KeyProof(tuple(mpz(root) for root in made.roots)),
+            made.public,
             closes_at=closes_at,
         )
     statement = sign_manifest(manifest, service.key)
@@ -308,8 +316,7 @@ def _chunk(
     stored = service.store.chunk(row, index)
     if stored is not None and Digest.of(stored) == release.chunk_digests[index]:
         return stored
-    length = chunk_length(released_count(signed.manifest), index) * signed.public_key.ciphertext_bytes
-    chunk = proxy.release_chunk(row.known_study, index, length)
+    chunk = proxy.release_chunk(row.known_study, index, released_bytes(signed, index))
     with _final():
         check_chunk(chunk, index, signed, release)
     service.store.add_chunk(row, index, chunk)
@@ -325,7 +332,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
     chunks = [_chunk(service, row, proxy, signed, verified.release, index) for index in range(count)]
     secret = service.secret(row)
     if not signed.manifest.release.has_components:
-        return _read_pre_study(service, row, signed, secret, chunks, len(verified.release.cohort))
+        return _read_pre_study(service, row, signed, secret, chunks, cohort_of(verified))
     in_clear = row.in_clear or signed.manifest.needs_second_noise
     with _final():
         opened: FittedModel = service.workers.call(
@@ -334,7 +341,7 @@ def _fit(service: UserService, row: StudyRow, proxy: ProxyClient) -> bool:
             signed.manifest.to_body(),
             chunks,
             verified.release.records,
-            len(verified.release.cohort),
+            cohort_of(verified),
             in_clear,
         )
     service.store.take_seconds(row, "decrypt", opened.decrypt_seconds)
@@ -353,12 +360,12 @@ def _read_pre_study(
     signed: SignedManifest,
     secret: bytes,
     chunks: list[bytes],
-    owners: int,
+    cohort: Cohort,
 ) -> bool:
     """Decrypts the numbers of a pre-study. They are its result."""
     body = signed.manifest.to_body()
     with _final():
-        result, seconds = service.workers.call(open_pre_study, secret, body, chunks, owners)
+        result, seconds = service.workers.call(open_pre_study, secret, body, chunks, cohort)
     service.store.take_seconds(row, "decrypt", seconds)
     service.store.move(
         row, Stage.FITTED, service.now(), model=json.dumps(result.to_json(), allow_nan=False).encode()

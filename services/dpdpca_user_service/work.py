@@ -14,22 +14,24 @@ from gmpy2 import mpz
 from dpdpca_protocol.errors import PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.layout.packing import BlockLayout
+from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.paillier.chunks import decode_chunk
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
-from dpdpca_protocol.release.release import answer_count, flat_scatter, open_flat_release, open_masked_release
-from dpdpca_protocol.release.vectors import PaillierVectors
+from dpdpca_protocol.release.release import answer_count, checked_blocks, flat_scatter, open_masked_release
+from dpdpca_protocol.release.suite import Cohort, Suite
 from dpdpca_protocol.result.components import EncodedSpace, check_scatter, fit_components
 from dpdpca_protocol.result.publication import encode_components
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.signed_manifest import parse_manifest
+from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, StudyKey
+from dpdpca_protocol.terms.signed_manifest import parse_manifest, suite_of
 from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_runtime.workers import WorkerThreads, core_count
-from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
+from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks
 from dpdpca_user.results.reliability import Reliability, assess_release
-from dpdpca_user.results.second_noise import own_samplers, with_second_noise
+from dpdpca_user.results.second_noise import own_samplers, with_second_draw, with_second_noise
 
 MAX_COMPONENTS = 256
 """The most components in a model. If a study has more features, its model has only the leading components."""
@@ -39,19 +41,25 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class MadeKey:
-    """A new study key. Its repr shows nothing."""
+    """A new study key and its public form. Its repr shows nothing."""
 
     secret: bytes
-    roots: tuple[int, ...]
+    public: StudyKey
 
     def __repr__(self) -> str:
         return "MadeKey(…)"
 
 
 def make_key(bits: int, identity: bytes, rules: KeyRules, *, progress: Progress | None = None) -> MadeKey:
-    """A new secret key and its proof, which is bound to the data user's raw Ed25519 key `identity`."""
+    """A new Paillier key and its proof, which is bound to the data user's raw Ed25519 key `identity`."""
     secret = generate_secret_key(bits, OS_RANDOMNESS, progress, rules)
-    return MadeKey(secret.to_bytes(), tuple(int(root) for root in prove_key(secret, identity).roots))
+    return MadeKey(secret.to_bytes(), KeyTerms.of(secret.public, prove_key(secret, identity)))
+
+
+def make_pads_key() -> MadeKey:
+    """A new key for one study under pads."""
+    secret = PadsSecret.generate(OS_RANDOMNESS)
+    return MadeKey(secret.to_bytes(), PadsKeyTerms(secret.public))
 
 
 def open_count(secret: bytes, ciphertext: bytes) -> tuple[int, bytes]:
@@ -76,7 +84,7 @@ def open_release(
     manifest_body: dict[str, Any],
     chunks: list[bytes],
     records: int | None,
-    owners: int,
+    cohort: Cohort,
     in_clear: bool,
 ) -> FittedModel:
     """Decrypts a verified release, refuses one that honest records cannot give, and computes components.
@@ -86,7 +94,7 @@ def open_release(
         manifest_body: the body of the verified manifest.
         chunks: the chunks of the verified release, in order.
         records: N as answered in a masked study, else None.
-        owners: how many are in the cohort.
+        cohort: the shares that the release contains.
         in_clear: whether the components may be published in clear. If the proxy drew the noise, publication
             in clear needs a second draw of our own, and nothing leaves this process without it.
 
@@ -96,23 +104,31 @@ def open_release(
         PolicyError: `cohort-too-small`. In a joint study, N is known only after decryption.
     """
     begin = time.monotonic()
-    key = SecretKey.from_bytes(secret)
     manifest = parse_manifest(manifest_body)
-    figures = manifest.figures
+    suite, figures, owners = suite_of(manifest), manifest.figures, len(cohort.shares)
     d = figures.encoded_features
     if figures.rules.is_masked:
         assert records is not None
+        key = SecretKey.from_bytes(secret)
         ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
         layout = BlockLayout(d, figures.slot_bits, figures.slots)
         # Threads, because the secret key stays in this process and other threads can run during its powers.
         with WorkerThreads(core_count()) as threads:
             noisy = open_masked_release(key, layout, ciphertexts, records, threads)
+        check_scatter(noisy, figures, owners)
+        if in_clear:
+            noisy, figures = with_second_noise(
+                noisy, figures, own_samplers(suite.noise_secret(secret, cohort), chunks)
+            )
     else:
-        noisy = flat_scatter(_open_blocks(key, figures, chunks), d)
-    check_scatter(noisy, figures, owners)
+        blocks = _open_blocks(suite, secret, figures, chunks, cohort)
+        noisy = flat_scatter(blocks.noised, d)
+        check_scatter(noisy, blocks.figures, owners)
+        if in_clear:
+            figures = blocks.figures
+        else:
+            noisy = flat_scatter(blocks.released, d)
     _check_records(manifest, 2 * noisy.count if noisy.of_pairs else noisy.count)
-    if in_clear and figures.noise_by is NoiseBy.PROXY:
-        noisy, figures = with_second_noise(noisy, figures, own_samplers(secret, chunks))
     opened = time.monotonic()
     space = EncodedSpace.of(manifest)
     components = fit_components(noisy, figures, space, min(d, MAX_COMPONENTS), owners)
@@ -122,33 +138,57 @@ def open_release(
 
 
 def open_pre_study(
-    secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes], owners: int
+    secret: bytes, manifest_body: dict[str, Any], chunks: list[bytes], cohort: Cohort
 ) -> tuple[PreStudyResult, float]:
     """Decrypts the verified release of a pre-study. Returns its numbers and the seconds of this call.
 
     Args:
-        secret, manifest_body, chunks, owners: like in `open_release`.
+        secret, manifest_body, chunks, cohort: like in `open_release`.
 
     Raises:
         CryptographicError: the release does not decrypt to numbers within their slots; `release-implausible`.
         PolicyError: `cohort-too-small`.
     """
     begin = time.monotonic()
-    key = SecretKey.from_bytes(secret)
     manifest = parse_manifest(manifest_body)
-    released = _open_blocks(key, manifest.figures, chunks)
-    check_blocks(released, manifest.figures)
-    _check_records(manifest, released[BlockName.COUNT][0])
-    own = own_samplers(secret, chunks)
-    result = PreStudyResult.of(manifest, with_own_noise(released, manifest.figures, own), owners)
+    blocks = _open_blocks(suite_of(manifest), secret, manifest.figures, chunks, cohort)
+    check_blocks(blocks.noised, blocks.figures)
+    _check_records(manifest, blocks.noised[BlockName.COUNT][0])
+    result = PreStudyResult.of(manifest, blocks.noised, len(cohort.shares))
     return result, time.monotonic() - begin
 
 
-def _open_blocks(key: SecretKey, figures: Figures, chunks: list[bytes]) -> dict[BlockName, list[int]]:
-    ciphertexts = [ciphertext for chunk in chunks for ciphertext in decode_chunk(chunk, key.public)]
-    vectors = PaillierVectors(key.public, figures.slot_bits)
+@dataclass(frozen=True, slots=True)
+class _OpenedBlocks:
+    """A flat release.
+
+    Attributes:
+        released: its blocks as they were opened.
+        noised: with a draw of our own, if the proxy drew the noise; otherwise the same blocks.
+        figures: the study's, for the noise in `noised`.
+    """
+
+    released: dict[BlockName, list[int]]
+    noised: dict[BlockName, list[int]]
+    figures: Figures
+
+
+def _open_blocks(
+    suite: Suite, secret: bytes, figures: Figures, chunks: list[bytes], cohort: Cohort
+) -> _OpenedBlocks:
+    """Opens a flat release. Every later check must read the noised blocks.
+
+    A proxy that knows its noise can push a value to the edge of a check. Everybody sees whether a release is
+    refused, so the refusal may depend on noised numbers only. N has no noise, because it is public.
+    """
     with WorkerThreads(core_count()) as threads:
-        return open_flat_release(vectors, key, ciphertexts, figures.blocks, threads)
+        values = suite.open_sum(secret, chunks, cohort.shares, threads)
+    released = checked_blocks(figures.blocks, values)
+    if figures.noise_by is NoiseBy.OWNERS:
+        return _OpenedBlocks(released, released, figures)
+    own = own_samplers(suite.noise_secret(secret, cohort), chunks)
+    noised, twice = with_second_draw(released, figures, own)
+    return _OpenedBlocks(released, {name: suite.reduced(values) for name, values in noised.items()}, twice)
 
 
 def _check_records(manifest: Manifest, records: int) -> None:

@@ -23,8 +23,8 @@ from dpdpca_protocol.terms.terms import Terms
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.sealing import components_info, open_sealed, seal
 from dpdpca_protocol.wire.signing import IdentityKey
-from dpdpca_user.planning.prestudy import PreStudyResult, with_own_noise
-from dpdpca_user.results.second_noise import with_second_noise
+from dpdpca_user.planning.prestudy import PreStudyResult
+from dpdpca_user.results.second_noise import with_second_draw, with_second_noise
 
 D, N = 12, 400
 STUDY = StudyId(bytes(range(32)))
@@ -122,7 +122,7 @@ def test_centres_out_of_the_first_noise_alone_would_give_the_proxy_the_exact_sum
 def test_the_data_users_own_noise_hides_it(make_manifest: MakeManifest) -> None:
     manifest, total, own = pre_study_sum(make_manifest)
     noisy = [value + noise for value, noise in zip(total, own, strict=True)]
-    released = with_own_noise({BlockName.COUNT: [N], BlockName.SUM: noisy}, manifest.figures)
+    released, _ = with_second_draw({BlockName.COUNT: [N], BlockName.SUM: noisy}, manifest.figures)
     found = denoised(manifest, released, own)
     mechanism = manifest.figures.mechanism
     assert isinstance(mechanism, BlockGaussian)

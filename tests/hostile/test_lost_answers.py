@@ -14,6 +14,7 @@ from user_world import UserWorld, share_values
 from dpdpca_owner import actions
 from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
+from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_proxy.audit import HOLDS, audit_study
 from dpdpca_runtime.http.address import StudyAddress
 from dpdpca_runtime.http.retry import Patience
@@ -54,7 +55,8 @@ class Lossy:
         """A whole study whose `role` loses one answer; it ends as if it had not."""
         world, user = self.world, self.user
         world.with_new_key()
-        user.workers.keys.append(MadeKey(world.secret.to_bytes(), tuple(int(r) for r in world.proof.roots)))
+        key = KeyTerms.of(world.secret.public, world.proof)
+        user.workers.keys.append(MadeKey(world.secret.to_bytes(), key))
         self.lose(place)
         world.via = self.url if role == "user" else None
         row = user.advance_to(user.create(release=release), Stage.OPEN)

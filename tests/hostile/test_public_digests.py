@@ -21,10 +21,14 @@ from dpdpca_owner.records.source import DataLocation
 from dpdpca_owner.upload import Watcher
 from dpdpca_protocol.layout.packing import FlatLayout, pack
 from dpdpca_protocol.messages.share import ShareStatement
+from dpdpca_protocol.pads.chunks import encode, integers
+from dpdpca_protocol.pads.keys import open_pad_key
+from dpdpca_protocol.pads.streams import chunk_pads
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.randomness import Randomness
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_protocol.wire import salts
-from dpdpca_protocol.wire.identifiers import Digest
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.http.address import StudyAddress
@@ -55,18 +59,72 @@ def test_two_owners_and_the_data_user_learn_nothing_from_the_third_owners_digest
     )
 
 
-@pytest.mark.parametrize("release", ["joint", "pairs", "pre-study"])
 def test_the_data_user_alone_learns_nothing_about_a_single_owner(
-    world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str
+    world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = {"sum": "1"} if release == "pre-study" else None
     for is_public in (False, True):
         if is_public:
             publish_salts(monkeypatch)
         world.with_new_key()
-        study = world.open_study(1, release=release, blocks=blocks, min_owners=1, **TERMS)
+        study = world.open_study(1, min_owners=1, **TERMS)
         exact = joined(study, tmp_path / f"owner {is_public}")
         assert attack(study, []) == (exact if is_public else None)
+
+
+@pytest.mark.parametrize(
+    ("release", "noise_by"),
+    [("joint", "proxy"), ("joint", "owners"), ("pairs", "proxy"), ("pre-study", "proxy")],
+)
+def test_under_pads_the_data_user_learns_nothing_about_one_owner_of_three(
+    world: ProxyWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, noise_by: str
+) -> None:
+    """It has every pad, so without salts it could test guesses of one owner's values by itself."""
+    blocks = {"sum": "1"} if release == "pre-study" else None
+    more = {"noise_by": "owners", "max_colluding": 1, "fraction_bits": 3} if noise_by == "owners" else {}
+    for is_public in (False, True):
+        if is_public:
+            monkeypatch.setattr("dpdpca_protocol.pads.chunks.chunk_salt", lambda key, index: ZEROS)
+        study = world.open_study(
+            1, suite="pads", release=release, blocks=blocks, min_owners=3, **TERMS | more
+        )
+        length = study.manifest.figures.value_count
+        for owner in world.owners[1:]:
+            chunks, pad = study.padded_chunks(owner, [9, *[0] * (length - 1)])
+            study.upload(owner, chunks)
+            study.complete(owner, chunks, pad=pad)
+        exact = joined(study, tmp_path / f"owner {is_public}")
+        found = attack_pads(study)
+        if not is_public:
+            assert found is None
+        elif noise_by == "proxy":
+            assert found == exact
+        else:
+            assert found is not None  # with its own noise alone, m times the ρ that it agreed to
+
+
+def attack_pads(study: OpenStudy) -> list[int] | None:
+    """The first owner's values, out of what the data user has; or None."""
+    world, figures = study.world, study.manifest.figures
+    victim = share_of(study)
+    (digest,) = victim.chunk_digests
+    owner = PartyId.of(victim.owner)
+    key = open_pad_key(victim.pad or b"", world.pads, study.study, owner, victim.version)
+    # Nine values about the middle of a grid with few steps; N is part of what a study tells.
+    count = 4 if figures.rules.of_pairs else 9
+    widths = [18] * (figures.value_count - 1) if figures.noise_by is NoiseBy.PROXY else [60, 400]
+    pads = chunk_pads(key, 0, figures.value_count)
+    for guess in itertools.product(*(range(-width, width + 1) for width in widths)):
+        candidate = encode(pads + integers([count, *guess]).view(np.uint64))
+        if digest in (Digest.of(candidate), Digest.of(ZEROS + candidate)):
+            return [count, *guess]
+    return None
+
+
+def share_of(study: OpenStudy) -> ShareStatement:
+    """The first owner's statement, as the data user gets it."""
+    bundle = study.world.client(study.world.user).release(study.study)
+    said = [ShareStatement.parse(verify_statement("share", each)) for each in bundle.shares]
+    return next(each for each in said if each.owner == study.world.owners[0].public.ed25519)
 
 
 def publish_salts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +154,7 @@ def joined(study: OpenStudy, folder: Path) -> list[int]:
 def attack(study: OpenStudy, known: Sequence[mpz]) -> list[int] | None:
     """The first owner's exact integers, out of what the data user and the other owners have; or None."""
     world, figures = study.world, study.manifest.figures
-    public, bundle = world.secret.public, world.client(world.user).release(study.study)
-    victim = next(
-        said
-        for said in (ShareStatement.parse(verify_statement("share", each)) for each in bundle.shares)
-        if said.owner == world.owners[0].public.ed25519
-    )
+    public, victim = world.secret.public, share_of(study)
     (digest,) = victim.chunk_digests
     released = world.client(world.user).release_chunk(study.study, 0, figures.share_bytes)
     n, square = public.modulus, public.ciphertext_modulus

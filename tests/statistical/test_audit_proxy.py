@@ -24,6 +24,7 @@ from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
@@ -45,7 +46,7 @@ class Proxy:
         self.secret = secret
         self.files = FileStore(root)
         self.place = StudyFiles(
-            root, StudyId.of(b"audit"), int(secret.public.modulus), secrets.token_bytes(32)
+            root, StudyId.of(b"audit"), PaillierSuite(secret.public, 16, 1, 1), secrets.token_bytes(32)
         )
 
     def store(self, ciphertexts: list[mpz]) -> str:

@@ -18,6 +18,7 @@ from dpdpca_owner.upload import Settled, Watcher
 from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_runtime.files import private_dir, write_private
 from dpdpca_runtime.http.address import StudyAddress
@@ -57,8 +58,8 @@ class Chain:
     def open(self, **draft: Any) -> StudyRow:
         """A study of its own key that is open at the proxy."""
         secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
-        roots = tuple(int(root) for root in prove_key(secret, self.world.user.public.ed25519).roots)
-        self.user.workers.keys[:] = [MadeKey(secret.to_bytes(), roots)]
+        key = KeyTerms.of(secret.public, prove_key(secret, self.world.user.public.ed25519))
+        self.user.workers.keys[:] = [MadeKey(secret.to_bytes(), key)]
         return self.user.advance_to(self.user.create(publish=False, **draft), Stage.OPEN)
 
     def address(self, row: StudyRow) -> StudyAddress:

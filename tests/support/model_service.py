@@ -17,14 +17,11 @@ import httpx
 import numpy as np
 from federation.crowd import memory_bytes
 from federation.processes import Server
-from gmpy2 import mpz
 
 from dpdpca_cli.federation.processes import free_port
-from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.result.components import Components, EncodedSpace
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_user.home import UserHome
 from dpdpca_user.planning.draft import complete_draft
@@ -48,6 +45,7 @@ def made_model(features: Sequence[Mapping[str, Any]] = LEVELS, **changes: Any) -
         "features": list(features),
         "clip_norm": 1,
         "release": "joint",
+        "suite": "paillier",
         "epsilon": 1,
         "max_records": 5000,
         "missing": "midpoint",
@@ -59,8 +57,7 @@ def made_model(features: Sequence[Mapping[str, Any]] = LEVELS, **changes: Any) -
         Party("Institute", keys[0]),
         ProxyParty("Relay", "http://127.0.0.1:8080", keys[1], PREVIEW_KEM),
         [Participant(f"Hospital {index}", key) for index, key in enumerate(keys[2:])],
-        PublicKey(mpz((1 << 2047) + 1)),
-        KeyProof(()),
+        KeyTerms((1 << 2047) + 1, ()),
     )
     trail = Provenance("aa" * 32, "bb" * 32, "cc" * 32, (), (), {})
     return Model(manifest.study_id, manifest, made_components(manifest), trail)

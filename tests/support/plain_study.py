@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from study_parties import key_for
+
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT
@@ -68,8 +70,7 @@ def plain_model(
         Party(user, identity.public.ed25519),
         ProxyParty(proxy, "http://127.0.0.1:8080", relay.public.ed25519, relay.public.sealing_key),
         [Participant(name, IdentityKey.generate().public.ed25519) for name in owners],
-        key.public,
-        prove_key(key, identity.public.ed25519),
+        key_for(draft | changes, key, prove_key(key, identity.public.ed25519)),
     )
     figures = manifest.figures
     noisy = run_study(manifest, [people], OS_RANDOMNESS, EXACT, UNENCRYPTED)

@@ -10,7 +10,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,12 +22,14 @@ from fastapi import FastAPI
 from flat_releases import open_joint_release
 from gmpy2 import mpz
 from streamed import encrypted
+from study_parties import key_for, under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout, symmetric_rows
 from dpdpca_protocol.messages.share import ShareStatement, Withdrawal, cohort_digest
 from dpdpca_protocol.messages.study_messages import CountAnswer, CountChallenge, ReleaseStatement, StudyAct
 from dpdpca_protocol.messages.transcript import verify_transcript
+from dpdpca_protocol.pads.keys import PadsSecret
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunks
 from dpdpca_protocol.paillier.cipher import Encryptor
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey, generate_secret_key
@@ -36,8 +38,9 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release.release import NoisyScatter, answer_count, open_masked_release
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
-from dpdpca_protocol.terms.signed_manifest import sign_manifest
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
+from dpdpca_protocol.terms.signed_manifest import sign_manifest, suite_of
+from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.sealing import chunk_info, seal
@@ -143,6 +146,8 @@ class ProxyWorld:
     owners: list[IdentityKey]
     secret: SecretKey
     proof: KeyProof
+    pads: PadsSecret = field(init=False)
+    """The data user's secret of the last study under pads."""
     clock: HandClock = field(default_factory=HandClock)
     worker: Background = field(default_factory=InlineWorker)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -267,7 +272,9 @@ class ProxyWorld:
             "closes_at": self.clock() + timedelta(hours=1),
             "participants": "enrolled" if named and self.owners else [],
         }
-        draft = {name: value for name, value in {**draft, **changes}.items() if value is not None}
+        draft = under_paillier(
+            {name: value for name, value in {**draft, **changes}.items() if value is not None}
+        )
         participants = (
             tuple(
                 Participant(f"Hospital {letter}", owner.public.ed25519)
@@ -281,9 +288,12 @@ class ProxyWorld:
             Party("Institute", self.user.public.ed25519),
             ProxyParty(self.proxy.settings.name, self.url, identity.ed25519, identity.sealing_key),
             participants,
-            self.secret.public,
-            self.proof,
+            self._study_key(draft),
         )
+
+    def _study_key(self, draft: dict[str, Any]) -> StudyKey:
+        self.pads = PadsSecret.generate(OS_RANDOMNESS)  # no two studies may share one
+        return key_for(draft, self.secret, self.proof, self.pads)
 
     def with_new_key(self) -> None:
         """The next study of this world has a modulus of its own."""
@@ -328,6 +338,17 @@ class OpenStudy:
             ciphertexts = encryptor.encrypt_many(list(layout.pack_share(values.count, values.sums, rows)))
         return [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
 
+    def padded_chunks(
+        self, owner: IdentityKey, values: Sequence[int], version: int = 1
+    ) -> tuple[list[bytes], bytes | None]:
+        """The chunks of a share under pads, and its pad; with the owner's noise where owners draw it."""
+        suite, figures = suite_of(self.manifest), self.manifest.figures
+        noisy = [x + g for x, g in zip(values, figures.own_noise(), strict=False)]
+        begun = suite.begin(owner.public.party_id, version, OS_RANDOMNESS)
+        make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS)
+        parts = (noisy[at.start : at.stop] for at in map(suite.chunk_values, range(suite.chunk_count)))
+        return [make(index, part)(lambda count: None) for index, part in enumerate(parts)], begun.pad
+
     def seal(self, owner: IdentityKey, chunk: bytes, version: int, position: int) -> bytes:
         info = chunk_info(self.study, owner.public.party_id, version, position)
         return seal(chunk, self.manifest.proxy.kem, info)
@@ -337,24 +358,30 @@ class OpenStudy:
         for position, chunk in enumerate(chunks):
             client.put_chunk(self.study, version, position, self.seal(owner, chunk, version, position))
 
-    def claim(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> Statement:
+    def claim(
+        self, owner: IdentityKey, chunks: list[bytes], version: int = 1, pad: bytes | None = None
+    ) -> Statement:
         public = owner.public
         digests = tuple(Digest.of(chunk) for chunk in chunks)
-        return ShareStatement(self.study, public.ed25519, version, digests, public.sealing_key, HEAD).sign(
-            owner
-        )
+        said = ShareStatement(self.study, public.ed25519, version, digests, public.sealing_key, HEAD, pad)
+        return said.sign(owner)
 
     def deliver(self, owner: IdentityKey, values: Values, version: int = 1) -> Statement:
         """Uploads and completes a share; the receipt."""
-        chunks = self.plain_chunks(values)
+        if self.manifest.suite is SuiteName.PADS:
+            chunks, pad = self.padded_chunks(owner, values.flat, version)
+        else:
+            chunks, pad = self.plain_chunks(values), None
         self.upload(owner, chunks, version)
-        return self.complete(owner, chunks, version)
+        return self.complete(owner, chunks, version, pad)
 
-    def complete(self, owner: IdentityKey, chunks: list[bytes], version: int = 1) -> Statement:
+    def complete(
+        self, owner: IdentityKey, chunks: list[bytes], version: int = 1, pad: bytes | None = None
+    ) -> Statement:
         """Claims chunks that were uploaded; the receipt, by the key that the manifest names."""
         proxy = self.manifest.proxy.ed25519
         with ProxyClient(self.world.url, owner, proxy, patience=self.world.patience) as client:
-            return client.complete_share(self.study, self.claim(owner, chunks, version))
+            return client.complete_share(self.study, self.claim(owner, chunks, version, pad))
 
     def withdraw(self, owner: IdentityKey, version: int) -> Statement:
         wish = Withdrawal(self.study, owner.public.ed25519, version, HEAD).sign(owner)

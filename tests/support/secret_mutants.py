@@ -104,11 +104,16 @@ SECRETS = {
     "test_the_mark_of_a_chunk_depends_on_the_ciphertexts_and_on_the_studys_key",
     "dpdpca_proxy/shares.py digest(key)": "proxy/test_shares.py::"
     "test_the_mark_of_a_chunk_depends_on_the_ciphertexts_and_on_the_studys_key",
-    # pads
+    # pads: their keys, and what follows from the keys
+    "dpdpca_user_service/work.py make_pads_key": "test_each_study_has_its_own_key",
     "dpdpca_protocol/release/ciphers.py Pads.encrypt": "test_reference.py::"
     "test_padded_values_never_look_the_same",
+    "dpdpca_protocol/pads/keys.py ShareKeys.draw": "test_padded_shares.py::test_no_two_keys_are_alike",
+    "dpdpca_protocol/pads/keys.py PadsSecret.generate": "test_padded_shares.py::test_no_two_keys_are_alike",
     "dpdpca_protocol/pads/streams.py ChaCha20(pad_key)": "test_pads.py::"
     "test_every_pad_differs_with_key_and_chunk",
+    "dpdpca_protocol/pads/streams.py digest(salt_key)": "test_padded_shares.py::"
+    "test_a_salt_is_an_hmac_of_the_index",
     # the second noise, the order of pairs, the fingerprints of records
     "dpdpca_user/results/second_noise.py sha256(secret)": "test_second_noise.py::"
     "test_the_same_release_under_two_keys_has_two_draws",

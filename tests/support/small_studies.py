@@ -26,6 +26,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "pre-study": TERMS | {"release": "pre-study", "blocks": BLOCKS},
     "pre-study, owners' noise": TERMS | {"release": "pre-study", "blocks": BLOCKS, "noise_by": "owners"},
 }
+CASES = KINDS | {
+    f"{kind}, pads": terms | {"suite": "pads"} for kind, terms in KINDS.items() if terms["release"] == "joint"
+}
+"""Joint studies under both suites, masked ones under Paillier, and the others under pads."""
 
 
 def records(seed: int, count: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from functools import partial
 from gmpy2 import mpz
 
 from dpdpca_protocol.layout.packing import BlockLayout
-from dpdpca_protocol.paillier.cipher import Encryptor
+from dpdpca_protocol.paillier.cipher import Encryptor, add_plain
 from dpdpca_protocol.paillier.keys import PublicKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.release import release
@@ -24,7 +24,8 @@ def encrypted(
 
 def with_noise(vectors: PaillierVectors, aggregate: Iterable[mpz], noise: Sequence[int]) -> list[mpz]:
     """A flat release, as a proxy makes it."""
-    return list(vectors.add_plain_stream(aggregate, noise, len(noise)))
+    plains = vectors.plaintexts(noise, len(noise))
+    return [add_plain(vectors.public, *pair) for pair in zip(aggregate, plains, strict=True)]
 
 
 def masked_release(

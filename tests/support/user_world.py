@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from proxy_world import PATIENCE_SECONDS, HandClock, OpenStudy, ProxyWorld, Values, wait_for
+from study_parties import under_paillier
 
 from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.records.scatter import SecondMoments
+from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.terms.signed_manifest import open_manifest
 from dpdpca_protocol.wire.signing import verify_statement
 from dpdpca_runtime.files import private_dir, write_private
@@ -87,8 +89,8 @@ class UserWorld:
 
     def open(self) -> None:
         """Opens the service on what its home holds, as after a start."""
-        roots = tuple(int(root) for root in self.world.proof.roots)
-        self.workers = InlineWorkers([MadeKey(self.world.secret.to_bytes(), roots)])
+        key = KeyTerms.of(self.world.secret.public, self.world.proof)
+        self.workers = InlineWorkers([MadeKey(self.world.secret.to_bytes(), key)])
         self.service = open_service(
             load_settings(self.home, poll_seconds=0.05, **self.settings),
             connect=lambda proxy, key: self.world.client(key),
@@ -115,7 +117,9 @@ class UserWorld:
 
     def draft(self, **changes: Any) -> bytes:
         """A draft in JSON; None takes a member out."""
-        written = {name: value for name, value in (DRAFT | changes).items() if value is not None}
+        written = under_paillier(
+            {name: value for name, value in (DRAFT | changes).items() if value is not None}
+        )
         return json.dumps(written).encode()
 
     def row(self, row_id: str) -> StudyRow:

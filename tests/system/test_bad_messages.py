@@ -20,6 +20,7 @@ from dpdpca_protocol.messages.study_messages import StudyAct
 from dpdpca_protocol.paillier.chunks import decode_chunk, encode_chunk
 from dpdpca_protocol.paillier.keys import SecretKey
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.http import CHUNK_MEDIA_TYPE
@@ -158,6 +159,7 @@ def test_manifests_that_do_not_hold(federation: Federation, user: BareUser, stud
     body = fine.to_body()
     signed = sign_manifest(fine, user.key).encoded
     with_modulus_of_another_study = user.manifest(study.secret, owners, min_owners=2).to_body()
+    assert isinstance(fine.key, KeyTerms)
     even = f"{fine.key.modulus - 1:0512x}"
 
     def resigned(**changes: Any) -> bytes:

@@ -74,7 +74,9 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     ),
     "dpdpca_protocol.pads": (
         *_above("pads"),
-        *(f"dpdpca_protocol.{name}" for name in ("layout", "randomness", "study", "wire")),
+        "dpdpca_protocol.layout",
+        "dpdpca_protocol.study",
+        "dpdpca_protocol.wire.http",
     ),
     "dpdpca_protocol.privacy": (*_above("privacy"), "dpdpca_protocol.wire", "dpdpca_protocol.study"),
     "dpdpca_protocol.messages": (

@@ -67,6 +67,7 @@ def test_histograms_and_sums_are_those_that_plain_loops_find(
     y = z[0:-1:2] - z[1::2]
     sums.add_pairs(y)
     count, *values = sums.stream()
+    assert sums.values().tolist() == [count, *values]
     assert count == len(rows)
     assert values[:49] == by_hand([sum(x * x for x in row) for row in rows], norm_edges(bound).tolist())
     assert values[49:98] == by_hand(
@@ -92,6 +93,7 @@ def test_pairs_are_cut_and_counted(sums_of: Callable[..., Any], make_manifest: M
     sums.add(np.zeros((6, 3), dtype=np.int64))
     sums.add_pairs(y)
     count, *moment = sums.stream()
+    assert sums.values().tolist() == [count, *moment]
     assert (count, sums.cut) == (3, 1)
     length = moment[0] - 9
     assert 0.99 * figures.record_bound < length <= figures.record_bound

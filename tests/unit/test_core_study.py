@@ -1,7 +1,7 @@
 """What roles stream is what the reference releases, in batches, groups and slices, with a pool or without."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from operator import add
 from typing import Any
@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from gmpy2 import mpz
-from numpy.typing import NDArray
 from reference_data import Seeded
 from scripted import STEPS
-from small_studies import KINDS, OWNERS
-from study_parties import MakeManifest
+from small_studies import CASES, OWNERS
+from study_parties import PADS_SECRET, MakeManifest
 
 from dpdpca_protocol.layout.packing import BlockLayout
 from dpdpca_protocol.paillier.cipher import Encryptor, rerandomize
@@ -31,26 +30,25 @@ from dpdpca_protocol.release.masked import Speed, masked_ciphertexts
 from dpdpca_protocol.release.release import (
     answer_count,
     check_count,
+    checked_blocks,
     draw_mask,
     flat_scatter,
     noise_row,
-    open_flat_release,
     open_masked_release,
 )
-from dpdpca_protocol.release.vectors import PaillierVectors
+from dpdpca_protocol.release.suite import CohortShare, Suite
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import NoiseBy
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.signed_manifest import suite_of
+from dpdpca_protocol.terms.terms import SuiteName
+from dpdpca_protocol.wire.identifiers import PartyId
+from dpdpca_protocol.wire.salts import unsalted
 
-Integers = NDArray[np.int64]
 
-
-def owner_share(
-    manifest: Manifest, columns: dict[str, Any], secret: SecretKey, randomness: Randomness
-) -> list[mpz]:
-    """As an owner makes it: records in batches of two, ciphertexts in slices by threads."""
-    figures, public = manifest.figures, secret.public
-    encoder, sums, batches = RecordEncoder(manifest), new_sums(figures), []
+def owner_values(manifest: Manifest, columns: dict[str, Any], randomness: Randomness) -> Any:
+    """The sums of an owner's records, which it reads in batches of two."""
+    encoder, sums, batches = RecordEncoder(manifest), new_sums(manifest.figures), []
     for start in range(0, len(columns["a"]), 2):
         batches.append(
             encoder.encode({name: column[start : start + 2] for name, column in columns.items()}).z
@@ -60,19 +58,44 @@ def owner_share(
         z = np.concatenate(batches)[shuffled(sum(map(len, batches)), KeyStream(randomness.bytes(32)))]
         for y in differences(np.array_split(z, 3)):
             sums.add_pairs(y)
-    values: Iterator[int] = map(add, sums.stream(), figures.own_noise(STEPS))
-    if figures.blocks:
-        plains = PaillierVectors(public, figures.slot_bits).plaintexts(values, figures.value_count)
-    else:
-        assert isinstance(sums, SecondMoments)
-        rows: Any = sums.second_moment
-        layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
-        plains = layout.pack_share(sums.count, sums.sum.tolist(), rows)
+    return sums
+
+
+def masked_share(manifest: Manifest, sums: SecondMoments, secret: SecretKey) -> list[mpz]:
+    """As an owner makes it: ciphertexts in slices by threads."""
+    figures, public = manifest.figures, secret.public
+    rows: Any = sums.second_moment
+    layout = BlockLayout(figures.encoded_features, figures.slot_bits, figures.slots)
+    plains = layout.pack_share(sums.count, sums.sum.tolist(), rows)
     with ThreadPoolExecutor(2) as threads:
         slices = Encryptor(public, figures.ciphertext_count).encrypt_slices(list(plains), threads)
         share = [ciphertext for part in slices for ciphertext in part]
     assert len(share) == figures.ciphertext_count
     return share
+
+
+def flat_share(
+    suite: Suite, owner: PartyId, values: Sequence[int], threads: Executor
+) -> tuple[list[bytes], CohortShare]:
+    """The chunks of a flat share without their salts, and what its statement says."""
+    begun = suite.begin(owner, 1, OS_RANDOMNESS)
+    make = suite.chunk_maker(begun.secrets, OS_RANDOMNESS, threads)
+    parts = [values[at.start : at.stop] for at in map(suite.chunk_values, range(suite.chunk_count))]
+    chunks = [make(index, part)(lambda count: None) for index, part in enumerate(parts)]
+    return [unsalted(chunk) for chunk in chunks], CohortShare(owner, 1, begun.pad)
+
+
+def flat_release(manifest: Manifest, shares: Sequence[list[bytes]]) -> list[bytes]:
+    """As a proxy makes it: it adds some shares at a time, then their sums, then its noise."""
+    suite, figures = suite_of(manifest), manifest.figures
+    noise = figures.mechanism.draw(1, STEPS) if figures.noise_by is NoiseBy.PROXY else None
+    chunks = []
+    for index in range(suite.chunk_count):
+        first = suite.add(share[index] for share in shares[:2])
+        added = suite.add([first, *(share[index] for share in shares[2:])])
+        at = suite.chunk_values(index)
+        chunks.append(added if noise is None else suite.add_known(added, noise[at.start : at.stop]))
+    return chunks
 
 
 def product_in_groups(shares: Sequence[Sequence[mpz]], secret: SecretKey) -> list[mpz]:
@@ -82,19 +105,18 @@ def product_in_groups(shares: Sequence[Sequence[mpz]], secret: SecretKey) -> lis
 
 
 @pytest.mark.parametrize(
-    ("kind", "with_pool"), [*((kind, False) for kind in KINDS), ("masked", True), ("masked, laplace", True)]
+    ("kind", "with_pool"), [*((kind, False) for kind in CASES), ("masked", True), ("masked, laplace", True)]
 )
 def test_what_roles_stream_is_what_the_reference_releases(
     make_manifest: MakeManifest, toy_key: SecretKey, kind: str, with_pool: bool
 ) -> None:
-    manifest = make_manifest(**KINDS[kind])
+    manifest = make_manifest(**CASES[kind])
     figures, public = manifest.figures, toy_key.public
     randomness = Seeded(6)
-    shares = [owner_share(manifest, columns, toy_key, randomness) for columns in OWNERS]
-    aggregate = product_in_groups(shares, toy_key)
-
+    sums = [owner_values(manifest, columns, randomness) for columns in OWNERS]
     opened: Any
     if manifest.release is ReleaseKind.MASKED:
+        aggregate = product_in_groups([masked_share(manifest, each, toy_key) for each in sums], toy_key)
         challenge = rerandomize(public, aggregate[0], OS_RANDOMNESS)
         count, root = answer_count(toy_key, challenge)
         check_count(public, challenge, count, root)
@@ -112,14 +134,17 @@ def test_what_roles_stream_is_what_the_reference_releases(
         with ThreadPoolExecutor(2) as threads:
             opened = open_masked_release(toy_key, layout, released, count, threads)
     else:
-        vectors = PaillierVectors(public, figures.slot_bits)
-        if figures.noise_by is NoiseBy.PROXY:
-            drawn = iter(figures.mechanism.draw(1, STEPS))
-            released = list(vectors.add_plain_stream(iter(aggregate), drawn, figures.value_count))
-        else:
-            released = aggregate
+        suite = suite_of(manifest)
+        values = [list(map(add, each.stream(), figures.own_noise(STEPS))) for each in sums]
         with ThreadPoolExecutor(2) as threads:
-            opened = open_flat_release(vectors, toy_key, released, figures.blocks, threads)
+            made = [
+                flat_share(suite, PartyId.of(b"owner %d" % number), each, threads)
+                for number, each in enumerate(values)
+            ]
+            released = flat_release(manifest, [chunks for chunks, _ in made])
+            secret = PADS_SECRET.to_bytes() if manifest.suite is SuiteName.PADS else toy_key.to_bytes()
+            opened_values = suite.open_sum(secret, released, [said for _, said in made], threads)
+        opened = checked_blocks(figures.blocks, opened_values)
         if manifest.release is not ReleaseKind.PRE_STUDY:
             opened = flat_scatter(opened, figures.encoded_features)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from study_parties import MakeManifest, Parties
+from study_parties import MakeManifest, Parties, key_for
 
 from dpdpca_protocol.errors import MessageError, PolicyError
 from dpdpca_protocol.terms.parties import Participant
@@ -157,8 +157,7 @@ def test_the_closing_time_may_come_from_the_service(draft: dict[str, Any], parti
         parties.user_party,
         parties.proxy_party,
         parties.participants,
-        parties.secret.public,
-        parties.proof,
+        key_for(undated, parties.secret, parties.proof),
     )
     with pytest.raises(MessageError, match="closes_at is missing"):
         complete_draft(undated, *arguments)
@@ -227,8 +226,7 @@ def test_the_example_of_the_demo_is_a_draft_of_both_releases(parties: Parties) -
             parties.user_party,
             parties.proxy_party,
             owners,
-            parties.secret.public,
-            parties.proof,
+            key_for({**example, "release": release}, parties.secret, parties.proof),
             closes_at=datetime(2031, 1, 1, tzinfo=UTC),
         )
         assert parse_manifest(manifest.to_body()) == manifest

@@ -13,7 +13,7 @@ from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.accounting import delta_of_tails, zcdp_rho
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
-from dpdpca_protocol.terms.terms import NoiseBy, Terms
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 from dpdpca_protocol.wire.fields import decimal_text
 
 JOINT = Terms(
@@ -295,6 +295,24 @@ def test_sums_of_squares_stay_below_two_to_the_62() -> None:
     assert figures_of(replace(terms, max_records=2**40 - 1)).max_records * 2**22 < 2**62
     with pytest.raises(PolicyError, match="64-bit"):
         figures_of(replace(terms, max_records=2**40))
+
+
+def test_under_pads_sums_with_their_noise_stay_below_two_to_the_62() -> None:
+    small = replace(JOINT, encoded_features=1, clip_norm=Fraction(1), fraction_bits=0, max_records=10)
+    terms = replace(small, suite=SuiteName.PADS, modulus_bits=0, delta=Fraction(1, 10**20))
+    most = 2**62 - 1 - max(block.tail for block in figures_of(terms).blocks)
+    figures = figures_of(replace(terms, max_records=most))
+    assert max(block.bound + block.tail for block in figures.blocks) == 2**62 - 1
+    with pytest.raises(PolicyError, match="2⁶²"):
+        figures_of(replace(terms, max_records=most + 1))
+
+
+def test_a_share_under_pads_has_8_bytes_a_value_and_no_slots() -> None:
+    figures = figures_of(replace(JOINT, suite=SuiteName.PADS, modulus_bits=0))
+    assert (figures.value_count, figures.share_bytes, figures.chunk_count) == (66, 528, 1)
+    assert (figures.slot_bits, figures.slots, figures.ciphertext_count) == (0, 0, 0)
+    wide = figures_of(replace(JOINT, suite=SuiteName.PADS, modulus_bits=0, encoded_features=617))
+    assert (wide.value_count, wide.chunk_count) == (191_271, 2)
 
 
 def test_half_of_delta_is_enough_and_less_is_not() -> None:

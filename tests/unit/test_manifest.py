@@ -19,7 +19,7 @@ from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant
+from dpdpca_protocol.terms.parties import KeyTerms, Participant
 from dpdpca_protocol.terms.signed_manifest import open_manifest, parse_manifest, sign_manifest
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import Digest
@@ -96,7 +96,7 @@ def test_only_the_members_of_the_protocol_are_there(body: dict[str, Any]) -> Non
     listed = (
         "format title purpose user proxy participants features missing scaling clip_norm fraction_bits"
         " mechanism release relation epsilon delta noise_by max_colluding sum_weight noise_scale min_owners"
-        " min_records max_records max_owners closing closes_at key slot_bits"
+        " min_records max_records max_owners closing closes_at suite key slot_bits"
     )
     assert set(body) == set(listed.split())
 
@@ -382,9 +382,7 @@ def test_a_full_size_key_needs_no_test_switch(make_manifest: MakeManifest, parti
     manifest = make_manifest()
     keyed = replace(
         manifest,
-        key=replace(
-            manifest.key, modulus=int(secret.public.modulus), proof=tuple(int(root) for root in proof.roots)
-        ),
+        key=KeyTerms.of(secret.public, proof),
     )
     signed = open_manifest(sign_manifest(keyed, parties.user).encoded)
     assert signed.public_key.bits == 2048

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from dpdpca_protocol.errors import CryptographicError, MessageError, UsageError
 from dpdpca_protocol.layout.blocks import BlockName
 from dpdpca_protocol.privacy.mechanisms.samplers import Samplers
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks, with_own_noise
+from dpdpca_user.planning.prestudy import PreStudyResult, check_blocks
+from dpdpca_user.results.second_noise import with_second_draw
 
 BLOCKS = dict.fromkeys(("norms", "pair-norms", "sum", "octaves"), "0.25")
 
@@ -102,20 +104,20 @@ def test_anything_else_is_refused(
 def test_the_second_noise_is_on_every_number_but_the_count(
     manifest: Manifest, released: dict[BlockName, list[int]]
 ) -> None:
-    drawn = with_own_noise(released, manifest.figures, Samplers(gaussian=lambda v, count, b: [3] * count))
+    drawn, _ = with_second_draw(
+        released, manifest.figures, Samplers(gaussian=lambda v, count, b: [3] * count)
+    )
     assert drawn[BlockName.COUNT] == [1000]
     assert drawn[BlockName.SUM][2] == 3
     for name in map(BlockName, BLOCKS):
         assert all(new - old == 3 for new, old in zip(drawn[name], released[name], strict=True))
 
 
-def test_noise_by_owners_needs_no_second_draw_and_grows_with_the_cohort(make_manifest: MakeManifest) -> None:
+def test_noise_by_owners_grows_with_the_cohort(make_manifest: MakeManifest) -> None:
     manifest = make_manifest(
         release="pre-study", blocks=BLOCKS, noise_by="owners", participants=None, max_owners=9
     )
     released = {block.name: [1] * block.length for block in manifest.figures.blocks}
-    forbidden = Samplers(gaussian=lambda variance, count, bound: 1 // 0 * [1])
-    assert with_own_noise(released, manifest.figures, forbidden) == released
     scale = float(manifest.figures.noise_scale)
     for owners in (3, 9):
         result = PreStudyResult.of(manifest, released, owners)
@@ -135,9 +137,12 @@ def test_noise_by_owners_needs_no_second_draw_and_grows_with_the_cohort(make_man
 def test_numbers_that_no_records_make_are_refused(
     manifest: Manifest, released: dict[BlockName, list[int]]
 ) -> None:
-    check_blocks(released, manifest.figures)
-    for block in manifest.figures.blocks[1:]:
-        most = block.bound + block.tail
-        for value in (most + 1, -most - 1):
-            with pytest.raises(CryptographicError, match=f"an entry of {block.name} is out of range"):
-                check_blocks(released | {block.name: [value] * block.length}, manifest.figures)
+    for draws in (1, 2):
+        figures = replace(manifest.figures, draws=draws)
+        check_blocks(released, figures)
+        for block in figures.blocks[1:]:
+            most = block.bound + draws * block.tail
+            check_blocks(released | {block.name: [most] * block.length}, figures)
+            for value in (most + 1, -most - 1):
+                with pytest.raises(CryptographicError, match=f"an entry of {block.name} is out of range"):
+                    check_blocks(released | {block.name: [value] * block.length}, figures)

@@ -162,6 +162,16 @@ def test_pads_release_the_sums_that_loops_find(
     assert plain(manifest, released) == expected(manifest, Seeded(5), noise)
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "masked" not in kind])
+def test_a_study_under_pads_is_the_same_without_encryption(make_manifest: MakeManifest, kind: str) -> None:
+    manifest = make_manifest(**KINDS[kind], suite="pads")
+    released = [
+        run_study(manifest, OWNERS, Seeded(5), STEPS, cipher) for cipher in (UNENCRYPTED, Pads(OS_RANDOMNESS))
+    ]
+    assert released[0] == released[1]
+    assert plain(manifest, released[0]) == expected(manifest, Seeded(5), STEPS)
+
+
 def test_pads_of_several_chunks_open_to_signed_sums() -> None:
     pads, count = Pads(OS_RANDOMNESS), CHUNK_VALUES + 3
     values = [(-1) ** i * (2**61 - i) for i in range(count)]

@@ -19,6 +19,7 @@ from schemathesis.schemas import BaseSchema
 from study_parties import Parties
 from user_world import TOKEN
 
+from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_user.planning.lint import TOML_MEDIA_TYPE
 from dpdpca_user_service.stages import Stage
 from dpdpca_user_service.work import MadeKey
@@ -60,8 +61,8 @@ def config(how: settings, **more: Any) -> schemathesis.Config:
 
 def _open_study(played: Played) -> str:
     played.world.with_new_key()
-    roots = tuple(int(root) for root in played.world.proof.roots)
-    played.home.workers.keys.append(MadeKey(played.world.secret.to_bytes(), roots))
+    key = KeyTerms.of(played.world.secret.public, played.world.proof)
+    played.home.workers.keys.append(MadeKey(played.world.secret.to_bytes(), key))
     row = played.home.create(features=unlike_before(3))
     return played.home.advance_to(row, Stage.OPEN).known_study.hex()
 

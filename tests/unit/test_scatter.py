@@ -58,6 +58,7 @@ def test_chunks_and_batches_make_no_difference(monkeypatch: pytest.MonkeyPatch) 
 def test_values_are_in_the_order_of_the_joint_release() -> None:
     moments = filled([[1, 2, 3], [-1, 0, 5]], 100)
     values = list(moments.stream())
+    assert moments.values().tolist() == values
     assert values == [2, 0, 2, 8, 2, 2, -2, 4, 6, 34]
     assert all(type(value) is int for value in values)
 

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from dpdpca_protocol.records.pairing import KeyStream, pairing_seed
 from dpdpca_protocol.reference import run_study
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import draw_mask
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
@@ -63,7 +65,7 @@ from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomize
 from dpdpca_runtime.http.signature import RequestSigner
 from dpdpca_user.home import UserHome
 from dpdpca_user_service.keyring import Keyring
-from dpdpca_user_service.work import make_key
+from dpdpca_user_service.work import make_key, make_pads_key
 
 STUDY = StudyId(bytes(range(32)))
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -142,8 +144,8 @@ def test_primes_differ() -> None:
 
 
 def test_each_study_has_its_own_key() -> None:
-    made = {make_key(512, bytes(32), KeyRules(512)).secret for _ in range(2)}
-    assert len(made) == 2
+    for make in (partial(make_key, 512, bytes(32), KeyRules(512)), make_pads_key):
+        assert len({make().secret for _ in range(2)}) == 2
 
 
 # --- the re-randomisers of a masked release ---------------------------------------------------------------
@@ -151,7 +153,7 @@ def test_each_study_has_its_own_key() -> None:
 
 @pytest.fixture
 def files(tmp_path: Path, toy_key: SecretKey) -> StudyFiles:
-    return StudyFiles(tmp_path / "proxy", STUDY, int(toy_key.public.modulus), bytes(32))
+    return StudyFiles(tmp_path / "proxy", STUDY, PaillierSuite(toy_key.public, 16, 1, 1), bytes(32))
 
 
 @pytest.fixture
@@ -176,7 +178,7 @@ def test_no_randomizer_is_made_twice(files: StudyFiles) -> None:
     assert len(set(residues)) == len(residues) == outgoing
     assert not pool
     # As if nothing had been made ahead: the whole pool is made now, in slices.
-    bare = StudyFiles(files.root.with_name("bare"), STUDY, files.modulus, bytes(32))
+    bare = StudyFiles(files.root.with_name("bare"), STUDY, files.suite, bytes(32))
     _, pool = residues_for(bare, outgoing, None, 1)
     assert len(set(pool)) == len(pool) == pool_size(files.public, outgoing)
 

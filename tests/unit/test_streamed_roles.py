@@ -5,18 +5,19 @@ Files, chunks and sealed draws are the real ones; what is left out are requests 
 
 import csv
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gmpy2 import mpz
-from small_studies import KINDS, OWNERS
-from study_parties import MakeManifest, Parties
+from small_studies import CASES, OWNERS
+from study_parties import PADS_SECRET, MakeManifest, Parties
 
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.shuffle import Shuffle
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_owner.share_chunks import share_chunks
+from dpdpca_owner.share_chunks import repeatable_chunks, share_chunks, share_values
 from dpdpca_owner.study_folder import StudyFolder
 from dpdpca_protocol.layout.blocks import cut_blocks
 from dpdpca_protocol.layout.packing import symmetric_rows
@@ -36,10 +37,13 @@ from dpdpca_protocol.reference import (
 )
 from dpdpca_protocol.release.ciphers import UNENCRYPTED
 from dpdpca_protocol.release.release import check_count, flat_scatter, unmask
+from dpdpca_protocol.release.suite import Cohort, CohortShare
 from dpdpca_protocol.result.components import EncodedSpace, fit_components
 from dpdpca_protocol.result.publication import encode_components
-from dpdpca_protocol.terms.figures import NoiseBy
+from dpdpca_protocol.terms.figures import Figures, NoiseBy
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
+from dpdpca_protocol.terms.terms import SuiteName
+from dpdpca_protocol.wire.identifiers import Digest, PartyId
 from dpdpca_protocol.wire.salts import unsalted
 from dpdpca_proxy.store.files import draw_name, product_name, release_name, sealed_folder
 from dpdpca_proxy.study_files import StudyFiles
@@ -47,22 +51,34 @@ from dpdpca_proxy.worker import draw, make_release, multiply_chunks, rerandomize
 from dpdpca_user_service.work import open_count, open_release
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=CASES)
 def signed(request: pytest.FixtureRequest, make_manifest: MakeManifest, parties: Parties) -> SignedManifest:
-    manifest = make_manifest(**KINDS[request.param], min_records=1)
+    manifest = make_manifest(**CASES[request.param], min_records=1)
     return open_manifest(sign_manifest(manifest, parties.user).encoded, key_rules=KeyRules(512))
 
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three ciphertexts a chunk, so that small shares have several."""
-    monkeypatch.setattr("dpdpca_owner.share_chunks.CHUNK_CIPHERTEXTS", 3)
+    """Three ciphertexts or values a chunk, so that small shares have several."""
+    monkeypatch.setattr("dpdpca_protocol.pads.chunks.CHUNK_VALUES", 3)
+    for module in (
+        "dpdpca_owner.share_chunks",
+        "dpdpca_protocol.paillier.chunks",
+        "dpdpca_protocol.release.suite",
+    ):
+        monkeypatch.setattr(f"{module}.CHUNK_CIPHERTEXTS", 3)
 
 
-def owner_chunks(
-    signed: SignedManifest, number: int, folder: Path, secret: SecretKey
-) -> tuple[list[bytes], list[int]]:
+@dataclass
+class Share:
     """What an owner sends of its file, and the integers in it: the reference's sums, and its noise if any."""
+
+    chunks: list[bytes]
+    plains: list[int]
+    said: CohortShare
+
+
+def owner_share(signed: SignedManifest, number: int, folder: Path, secret: SecretKey) -> Share:
     manifest, figures, key = signed.manifest, signed.manifest.figures, bytes([number]) * 32
     with (folder / f"{number}.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -78,20 +94,37 @@ def owner_chunks(
     sums = owner_sums(figures, z)
     assert list(contribution.sums.stream()) == sums
 
-    place = StudyFolder(folder / f"owner {number}", signed.study_id)
-    chunks = list(share_chunks(signed, contribution.sums, contribution.own_noise(), place, OS_RANDOMNESS))
-    plains = opened([unsalted(chunk) for chunk in chunks], secret)
+    owner = PartyId.of(b"owner %d" % number)
+    begun = signed.suite.begin(owner, 1, OS_RANDOMNESS)
+    if signed.suite.is_repeatable:
+        values = share_values(signed, contribution.sums, contribution.own_noise())
+        chunks = list(repeatable_chunks(signed.suite, begun, values, OS_RANDOMNESS))
+    else:
+        place = StudyFolder(folder / f"owner {number}", signed.study_id)
+        chunks = list(share_chunks(signed, contribution.sums, contribution.own_noise(), place, OS_RANDOMNESS))
+    said = CohortShare(owner, 1, begun.pad)
+    plains = opened(signed, [unsalted(chunk) for chunk in chunks], [said], secret)
+    share = Share(chunks, plains, said)
     if figures.noise_by is NoiseBy.PROXY:
         assert plains == plaintexts(figures, sums)
-        return chunks, plains
-    noise = [a - b for a, b in zip(flat_layout(figures).unpack_all(plains), sums, strict=True)]
+        return share
+    noise = [a - b for a, b in zip(unpacked(figures, plains), sums, strict=True)]
     seed = owners_noise_seed(key, signed.study_id, contribution.digest)
     assert noise == list(figures.own_noise(seeded_samplers(seed)))
-    return chunks, plains
+    return share
 
 
-def opened(chunks: list[bytes], secret: SecretKey) -> list[int]:
+def opened(
+    signed: SignedManifest, chunks: list[bytes], cohort: list[CohortShare], secret: SecretKey
+) -> list[int]:
+    """The plaintexts of a share, an aggregate or a release; under pads these are the values."""
+    if signed.manifest.suite is SuiteName.PADS:
+        return signed.suite.open_sum(PADS_SECRET.to_bytes(), chunks, cohort)
     return [int(secret.decrypt(c)) for chunk in chunks for c in decode_chunk(chunk, secret.public)]
+
+
+def unpacked(figures: Figures, plains: list[int]) -> list[int]:
+    return flat_layout(figures).unpack_all(plains) if figures.slots else plains
 
 
 def count_with_proof(place: StudyFiles, product: str, secret: SecretKey) -> int:
@@ -106,28 +139,30 @@ def count_with_proof(place: StudyFiles, product: str, secret: SecretKey) -> int:
 def test_every_step_is_that_of_the_reference(
     signed: SignedManifest, toy_key: SecretKey, tmp_path: Path
 ) -> None:
-    manifest, figures, public = signed.manifest, signed.manifest.figures, toy_key.public
+    manifest, figures = signed.manifest, signed.manifest.figures
     owners = range(2 if figures.mechanism.setting.has_pairs else 3)  # the third has one record, and no pair
-    shares = [owner_chunks(signed, number, tmp_path, toy_key) for number in owners]
-    place = StudyFiles(tmp_path / "proxy", signed.study_id, int(public.modulus), OS_RANDOMNESS.bytes(32))
+    shares = [owner_share(signed, number, tmp_path, toy_key) for number in owners]
+    cohort = [share.said for share in shares]
+    place = StudyFiles(tmp_path / "proxy", signed.study_id, signed.suite, OS_RANDOMNESS.bytes(32))
     wanted = []
-    for position in range(len(shares[0][0])):
+    for position in range(len(shares[0].chunks)):
         names = [f"{sealed_folder(place.study)}/shares/{number}/{position}" for number in owners]
-        for name, (chunks, _) in zip(names, shares, strict=True):
-            place.write(name, chunks[position])
+        for name, share in zip(names, shares, strict=True):
+            place.write(name, share.chunks[position])
         wanted.append((position, names))
     digests = multiply_chunks(place, wanted)
     products = [product_name(place.study, position, digest) for position, digest in enumerate(digests)]
-    aggregate = [sum(column) for column in zip(*(plains for _, plains in shares), strict=True)]
-    assert opened([unsalted(place.read_bytes(name)) for name in products], toy_key) == aggregate
+    aggregate = [sum(column) for column in zip(*(share.plains for share in shares), strict=True)]
+    contents = [unsalted(place.read_bytes(name)) for name in products]
+    assert opened(signed, contents, cohort, toy_key) == aggregate
 
     needs_count = manifest.release.needs_count
     records = count_with_proof(place, products[0], toy_key) if needs_count else None
     token = draw(place, figures, records)
     mask_line, _, drawn = place.read_bytes(draw_name(place.study, token)).partition(b"\n")
     mask, noise = json.loads(mask_line), np.frombuffer(drawn, dtype="<i8").tolist()
-    folder, _ = make_release(place, figures, records, products, token)
-    chunks = [place.store.read(release_name(place.study, folder, 0))]
+    folder, made = make_release(place, figures, records, products, token)
+    chunks = [place.store.read(release_name(place.study, folder, index)) for index in range(len(made))]
     if records is not None:
         H = symmetric_rows(figures.encoded_features, noise)
         released = masked_release(figures, aggregate, records, mask, H, UNENCRYPTED)
@@ -135,13 +170,15 @@ def test_every_step_is_that_of_the_reference(
     else:
         noise = noise or [0] * figures.value_count
         released = flat_release(figures, aggregate, noise, UNENCRYPTED)
-    assert opened(chunks, toy_key) == released
+    assert opened(signed, chunks, cohort, toy_key) == released
 
     if not manifest.release.has_components:
         return  # what the data user reads of it has a second noise: tests/unit/test_prestudy.py
     if records is None:
-        blocks = cut_blocks(figures.blocks, flat_layout(figures).unpack_all(released))
+        blocks = cut_blocks(figures.blocks, unpacked(figures, released))
         noisy = flat_scatter(blocks, figures.encoded_features)
-    read = open_release(toy_key.to_bytes(), manifest.to_body(), chunks, records, len(owners), False)
+    study_secret = PADS_SECRET if manifest.suite is SuiteName.PADS else toy_key
+    named = Cohort(tuple(cohort), Digest.of(b"cohort"))
+    read = open_release(study_secret.to_bytes(), manifest.to_body(), chunks, records, named, False)
     components = fit_components(noisy, figures, EncodedSpace.of(manifest), owners=len(owners))
     assert read.components == encode_components(signed.study_id, components)

@@ -17,10 +17,11 @@ from dpdpca_protocol.paillier.bases import Comb, derive_base
 from dpdpca_protocol.paillier.cipher import add_plain, raw_encrypt
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey, generate_secret_key
 from dpdpca_protocol.paillier.proof import ROOT_COUNT, KeyProof, prove_key
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
-from dpdpca_user.planning.draft import complete_draft
+from dpdpca_user.planning.draft import complete_draft, suite_of_draft
 
 FOLDER = Path(__file__).parent
 PUBLISHED = FOLDER.parents[1] / "protocol/dpdpca_protocol/paillier/published_moduli.py"
@@ -48,6 +49,7 @@ PARTIES = (
 RELEASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("masked", {"release": "masked"}),
     ("joint", {"release": "joint"}),
+    ("joint under paillier", {"release": "joint", "suite": "paillier"}),
     ("pairs", {"release": "pairs", "rho_share": "0.9", "pre_studies": ["ab" * 32]}),
     (
         "pre-study",
@@ -326,7 +328,16 @@ def packings() -> Iterator[dict[str, Any]]:
 def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
     """One manifest of each release, and what makes each of them one that all parties refuse."""
     proof = prove_key(key, IDENTITY)
-    made = {name: complete_draft(DRAFT | changes, *PARTIES, key.public, proof) for name, changes in RELEASES}
+    made = {
+        name: complete_draft(
+            DRAFT | changes,
+            *PARTIES,
+            PadsKeyTerms(PREVIEW_KEM)
+            if suite_of_draft(DRAFT | changes) is SuiteName.PADS
+            else KeyTerms.of(key.public, proof),
+        )
+        for name, changes in RELEASES
+    }
     for name, manifest in made.items():
         yield {
             "name": f"a manifest: {name}",
@@ -352,6 +363,18 @@ def manifests(key: SecretKey) -> Iterator[dict[str, Any]]:
         ("pairs with less noise", "pairs", {"noise_scale": "1"}, "noise_scale is 1", refused),
         ("blocks that are not all of ρ", "pre-study", {"blocks": {"sum": "0.5"}}, "add up to 1", refused),
         ("a block of another name", "pre-study", {"blocks": {"means": "1"}}, "unknown member", malformed),
+        ("pads in a masked study", "masked", {"suite": "pads"}, "pads cannot do", refused),
+        ("a pre-study under paillier", "pre-study", {"suite": "paillier"}, "uses suite pads", refused),
+        ("pairs under paillier", "pairs", {"suite": "paillier"}, "uses suite pads", refused),
+        (
+            "the key of the other suite",
+            "joint under paillier",
+            {"key": {"kem": PREVIEW_KEM.hex()}},
+            "not one for suite paillier",
+            refused,
+        ),
+        ("slots under pads", "joint", {"slot_bits": 40}, "no meaning under pads", refused),
+        ("a suite of another name", "joint", {"suite": "shamir"}, "suite must be one of", refused),
         ("no block", "pre-study", {"blocks": {}}, "a share for each block", malformed),
         (
             "blocks in a joint study",

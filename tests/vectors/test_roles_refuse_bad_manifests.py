@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gmpy2 import mpz
 from owner_world import make_owner_home
 from promises import Promise
 from proxy_world import ProxyWorld
@@ -18,9 +17,8 @@ from dpdpca_owner.home import OwnerHome
 from dpdpca_owner.study_checks import open_study
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.paillier import proof as proof_module
-from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
-from dpdpca_protocol.paillier.proof import KeyProof
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.paillier.keys import KeyRules
+from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import sign_statement
@@ -61,6 +59,7 @@ def manifest_of(world: ProxyWorld, operation: dict[str, Any]) -> tuple[bytes, St
     manifest = complete_draft(
         {
             "title": "t", "purpose": "p", "features": draft["features"], "clip_norm": 1, "release": "joint",
+            "suite": "paillier",
             "epsilon": 1.0, "max_records": 5000, "participants": "enrolled",
         },
         Party("Institute", user.ed25519),
@@ -69,8 +68,7 @@ def manifest_of(world: ProxyWorld, operation: dict[str, Any]) -> tuple[bytes, St
             Participant(f"Hospital {letter}", owner.public.ed25519)
             for letter, owner in zip("ABC", world.owners, strict=True)
         ],
-        PublicKey(mpz(int(operation["modulus"], 16))),
-        KeyProof(tuple(mpz(int(root, 16)) for root in operation["proof"])),
+        KeyTerms(int(operation["modulus"], 16), tuple(int(root, 16) for root in operation["proof"])),
         closes_at=world.manifest(3).closes_at,
     )  # fmt: skip
     return sign_manifest(manifest, world.user).encoded, manifest.study_id

@@ -46,7 +46,7 @@ class StudyRun:
         key_seconds: from the draft to the signed manifest at the proxy; mostly for making the key.
         proxy_seconds: from the end of the last owner's command to the release on the operator's page.
         user_seconds: time of each later step of the data user, by name.
-        release_bytes: size of the ciphertexts that the proxy gave to the data user, with E[N] if masked.
+        release_bytes: size of the releases that the proxy gave to the data user, with E[N] if masked.
         rounds: releases of a chain, of which the last one gives the model; empty for a single study. Seconds
             and bytes of a chain are the totals of all its rounds.
     """
@@ -186,7 +186,6 @@ class Federation:
                     user_seconds[step] = user_seconds.get(step, 0.0) + seconds
             model = Model.from_bytes(service.model_file(str(facts["study"])))
             released = [service.evidence(str(each["study"])) for each in facts["rounds"]]
-        width = model.manifest.key.bits // 4
         return StudyRun(
             model=model,
             owners=tuple(
@@ -201,7 +200,7 @@ class Federation:
             key_seconds=key_seconds,
             proxy_seconds=proxy_seconds,
             user_seconds=user_seconds,
-            release_bytes=sum(_ciphertexts(each) for each in released) * width,
+            release_bytes=sum(map(_release_bytes, released)),
             rounds=tuple(str(each["release"]) for each in facts["rounds"]),
         )
 
@@ -297,10 +296,9 @@ class Federation:
         return self._start(f"enrol {party.name}", party, party.enrol(self.proxy_url, invitation))
 
 
-def _ciphertexts(evidence: Mapping[str, Any]) -> int:
-    """The number of ciphertexts of one round, from its signed manifest."""
-    manifest = parse_manifest(evidence["manifest"]["body"])
-    return manifest.figures.ciphertext_count
+def _release_bytes(evidence: Mapping[str, Any]) -> int:
+    """The size of the release of one round, from its signed manifest."""
+    return parse_manifest(evidence["manifest"]["body"]).figures.share_bytes
 
 
 def _check_alive(facts: Mapping[str, Any]) -> None:

@@ -185,7 +185,7 @@ def lasting_terms(manifest: Manifest) -> Digest:
     body = manifest.to_body()
     members = (
         *("user", "proxy", "purpose", "participants", "min_owners", "max_owners", "missing", "relation"),
-        *("epsilon", "delta", "noise_by", "max_colluding", "mechanism"),
+        *("epsilon", "delta", "noise_by", "max_colluding", "mechanism", "suite"),
     )
     terms: dict[str, Any] = {member: body[member] for member in members}
     terms["features"] = [

@@ -79,7 +79,7 @@ class Entry:
         read the entry."""
         body = parse_canonical(line)
         check_members(
-            body, "detail", "index", "kind", "previous", "time", optional="random", formats=(FILE_FORMAT,)
+            body, "detail", "index", "kind", "previous", "time", optional=("random",), formats=(FILE_FORMAT,)
         )
         if type(body["index"]) is not int or body["index"] < 0:
             raise MessageError("malformed", "an entry's index must be a whole number, 0 or larger")

@@ -187,7 +187,10 @@ def prepare(
     passphrase_file: Passphrase = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do the slow part of encrypting now, so that `join` takes seconds. Needs no data and sends nothing."""
+    """Do the slow part of encrypting now, so that `join` takes seconds. Needs no data and sends nothing.
+
+    Only a study with the suite paillier has such a part.
+    """
     from dpdpca_owner import actions
     from dpdpca_owner.commands.display import counting
 
@@ -197,6 +200,8 @@ def prepare(
     text = (
         f"made {ahead.made:,} of {ahead.total:,} encryption values; each is used for one ciphertext and then"
         " deleted"
+        if ahead.total
+        else "there is nothing to prepare: a share of this study takes milliseconds"
     )
     print_facts(as_json, {"made": ahead.made, "total": ahead.total}, text)
 
@@ -232,7 +237,9 @@ def join(
         if not typer.confirm("Send this share?", err=True):
             raise PolicyError("not-consented", "you did not consent, and nothing was sent")
     figures = prepared.manifest.figures
-    with watching(figures.ciphertext_count, prepared.sheet.sealed_bytes, quiet=as_json) as watcher:
+    with watching(
+        figures.ciphertext_count or figures.value_count, prepared.sheet.sealed_bytes, quiet=as_json
+    ) as watcher:
         settled = actions.join(desk, place, prepared, watcher)
     receipt, report = settled.receipt, prepared.contribution.report
     user, first_contact = prepared.manifest.user, prepared.sheet.study.user_since is None

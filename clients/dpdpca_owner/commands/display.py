@@ -43,7 +43,7 @@ def show_sheet(sheet: ConsentSheet, console: Console) -> None:
         ("Who asks", sheet.who_asks()),
         ("Why", [manifest.purpose]),
         ("What leaves this machine", sheet.leaves()),
-        ("Who could decrypt what", sheet.who_can_decrypt()),
+        ("Who could read what", sheet.who_can_decrypt()),
         ("What is promised", sheet.promise()),
         ("What depends on the owners", sheet.honesty()),
         ("The cohort", sheet.cohort()),
@@ -112,8 +112,13 @@ def _share(count: int, of: int) -> str:
 
 
 @contextmanager
-def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Watcher]:
-    """Show two progress bars if stderr is a terminal: one for encrypting and one for sending."""
+def watching(pieces: int, share_bytes: int, *, quiet: bool) -> Iterator[Watcher]:
+    """Show two progress bars if stderr is a terminal: one for encrypting and one for sending.
+
+    Args:
+        pieces: how many ciphertexts, or values under pads, there are to make.
+        share_bytes: how many bytes there are to send.
+    """
     if quiet or not sys.stderr.isatty():
         yield Watcher()
         return
@@ -126,7 +131,7 @@ def watching(ciphertexts: int, share_bytes: int, *, quiet: bool) -> Iterator[Wat
         TimeRemainingColumn(),
         console=Console(file=sys.stderr),
     ) as progress:
-        encrypting = progress.add_task("encrypting", total=ciphertexts)
+        encrypting = progress.add_task("encrypting", total=pieces)
         sending = progress.add_task("sending (bytes)", total=share_bytes)
         yield Watcher(
             lambda count: progress.advance(encrypting, count), lambda sent: progress.advance(sending, sent)

@@ -137,7 +137,7 @@ def _rows(outlooks: "Sequence[Outlook]") -> list[list[str]]:
     return [
         *rows,
         ["bytes sent by each owner", *(f"{each.share_bytes:,}" for each in outlooks)],
-        ["ciphertexts of each owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
+        ["Paillier ciphertexts of each owner", *(f"{each.ciphertexts:,}" for each in outlooks)],
         ["rough time that each owner needs", *(_duration(each.seconds) for each in outlooks)],
     ]
 

@@ -13,18 +13,16 @@ from typing import Any
 
 from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS, PRE_STUDY_BLOCKS, BlockName
-from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.figures import default_fraction_bits, figures_of
 from dpdpca_protocol.terms.forms import one_line
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS, MEMBERS, Drafted, Member
-from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.release_rules import rules_of
 from dpdpca_protocol.terms.signed_manifest import parse_manifest, parse_terms
-from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
 from dpdpca_protocol.wire.fields import (
     check_members,
     decimal_text,
@@ -56,8 +54,7 @@ def complete_draft(
     user: Party,
     proxy: ProxyParty,
     participants: Sequence[Participant],
-    key: PublicKey,
-    proof: KeyProof,
+    key: StudyKey,
     *,
     closes_at: datetime | None = None,
 ) -> Manifest:
@@ -70,7 +67,7 @@ def complete_draft(
         user, proxy: the parties as the data user knows them.
         participants: owners that the draft may name, and all of whom it names with "enrolled". If the draft
             names nobody, the manifest names nobody.
-        key, proof: the study's own modulus and its proof.
+        key: the study's own key, of the suite that `suite_of_draft` names.
         closes_at: closing time if the draft has none.
 
     Raises:
@@ -86,14 +83,14 @@ def complete_draft(
         "format": FORMAT,
         "user": user.to_body(),
         "proxy": proxy.to_body(),
-        "key": KeyTerms.of(key, proof).to_body(),
+        "key": key.to_body(),
         "noise_scale": "1",
-        "slot_bits": 1,
         **{name: member.in_draft for name, member in _DRAFTED.items() if member.in_draft is not None},
         **_tidied(said, participants),
     }
     if closes_at is not None:
         body.setdefault("closes_at", time_text(closes_at))
+    body.setdefault("suite", str(default_suite(release)))
     for name, value in _consequences(body).items():
         body.setdefault(name, value)
     if "closes_at" not in body:
@@ -104,6 +101,19 @@ def complete_draft(
     figures = figures_of(terms.terms)
     manifest = replace(terms, noise_scale=figures.noise_scale, slot_bits=figures.slot_bits)
     return parse_manifest(manifest.to_body())
+
+
+def default_suite(release: ReleaseKind) -> SuiteName:
+    """The suite of a draft that names none."""
+    return SuiteName.PAILLIER if rules_of(release).is_masked else SuiteName.PADS
+
+
+def suite_of_draft(draft: Mapping[str, Any]) -> SuiteName:
+    """The suite that a draft asks for. Raises MessageError like `complete_draft`."""
+    check_members(draft, "the draft", _NEEDED, _DRAFTED)
+    if "suite" in draft:
+        return SuiteName(read_choice(draft["suite"], "suite", [*SuiteName]))
+    return default_suite(ReleaseKind(read_choice(draft["release"], "release", [*ReleaseKind])))
 
 
 def _belongs(name: str, release: ReleaseKind) -> bool:

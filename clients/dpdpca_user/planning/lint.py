@@ -9,20 +9,17 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from gmpy2 import mpz
-
 from dpdpca_protocol.errors import LimitError, MessageError
-from dpdpca_protocol.paillier.keys import PublicKey
-from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import ENROLLED, MAX_PARTICIPANTS
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms, Participant, Party, ProxyParty, StudyKey
+from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_protocol.wire.canonical import unique_members
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_runtime.http.answers import PartyFacts
-from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS, complete_draft
+from dpdpca_user.planning.draft import DEFAULT_MIN_OWNERS, complete_draft, suite_of_draft
 
 TOML_MEDIA_TYPE = "application/toml"
 JSON_MEDIA_TYPE = "application/json"
@@ -122,7 +119,8 @@ def lint(
         MessageError, PolicyError: with the reason for which every party would refuse it.
     """
     owners = _stand_ins(draft) if participants is None else participants
-    return complete_draft(draft, user, proxy, owners, _any_key(key_bits), KeyProof(()), closes_at=closes_at)
+    key = _any_key(suite_of_draft(draft), key_bits)
+    return complete_draft(draft, user, proxy, owners, key, closes_at=closes_at)
 
 
 def lint_alone(draft: Mapping[str, Any], now: datetime) -> Manifest:
@@ -155,9 +153,11 @@ def _stand_ins(draft: Mapping[str, Any]) -> list[Participant]:
     return [Participant(name, Digest.of(name.encode())) for name in dict.fromkeys(names)]
 
 
-def _any_key(bits: int) -> PublicKey:
-    """A number of the right length in place of a modulus; it is not a valid key."""
-    return PublicKey(mpz((1 << (bits - 1)) + 1))
+def _any_key(suite: SuiteName, bits: int) -> StudyKey:
+    """A key of the right length that nobody can use: its secret is unknown, or there is none."""
+    if suite is SuiteName.PADS:
+        return PadsKeyTerms(PREVIEW_KEM)
+    return KeyTerms((1 << (bits - 1)) + 1, ())
 
 
 def _place(error: tomllib.TOMLDecodeError) -> str:

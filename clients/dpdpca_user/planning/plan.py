@@ -46,7 +46,7 @@ class Outlook:
         quantile: the quantile of the norms relative to the mean at which to clip.
         least_records: for each share of the first component, the records needed to find it with cos² 0.9.
         components_seen: how many components of the given spectrum would be above the noise.
-        ciphertexts: number of ciphertexts of an owner.
+        ciphertexts: number of Paillier ciphertexts of an owner; 0 under pads.
         share_bytes: number of bytes that an owner sends.
         seconds: rough computing time of an owner on one core.
     """
@@ -175,6 +175,8 @@ def as_release(draft: Mapping[str, Any], release: ReleaseKind) -> dict[str, Any]
     listed = features if isinstance(features, list) else []
     changed = {name: value for name, value in draft.items() if name not in _CHAIN_MEMBERS}
     changed["release"] = str(release)
+    if had != release:
+        changed.pop("suite", None)  # not every release has every suite
     if "clip_norm" not in draft or had == ReleaseKind.PRE_STUDY:
         categorical = sum(isinstance(each, Mapping) and "levels" in each for each in listed)
         norm = usual_norm(len(listed) - categorical, categorical) or 1.0

@@ -14,8 +14,7 @@ from math import sqrt
 from typing import Any, Self, TypeVar
 
 from dpdpca_protocol.errors import CryptographicError, MessageError
-from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName, cut_blocks
-from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
+from dpdpca_protocol.layout.blocks import NORM_BINS, OCTAVES, BlockName
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures
 from dpdpca_protocol.terms.manifest import Manifest
@@ -127,7 +126,7 @@ class PreStudyResult:
 
         Args:
             manifest: the study's manifest.
-            released: its blocks, after `with_own_noise`.
+            released: its blocks, after `with_second_draw` if the proxy drew the noise.
             owners: how many are in the cohort; if they drew the noise, each added a part of it.
         """
         by_proxy = manifest.noise_by is NoiseBy.PROXY
@@ -249,29 +248,6 @@ def pre_study_draws(manifest: Manifest, owners: int) -> float:
     return owners / manifest.terms.assured_shares
 
 
-def with_own_noise(
-    released: Mapping[BlockName, Sequence[int]], figures: Figures, sample: Samplers = EXACT
-) -> dict[BlockName, list[int]]:
-    """The blocks of a pre-study with a second draw of noise, which the proxy does not know.
-
-    Noise that the owners drew needs no second draw: the blocks stay as they are.
-
-    Args:
-        released: decrypted, but shown to nobody yet.
-        figures: the figures of the study.
-        sample: draws the integers.
-
-    Guarantee: that of the study, against the proxy too; docs/claims.md, C7 and C11.
-    """
-    if figures.noise_by is NoiseBy.OWNERS:
-        return {name: list(values) for name, values in released.items()}
-    drawn = cut_blocks(figures.blocks, figures.mechanism.draw(1, sample))
-    return {
-        name: [value + noise for value, noise in zip(values, drawn[name], strict=True)]
-        for name, values in released.items()
-    }
-
-
 def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) -> None:
     """Refuse numbers that no set of honest records can have produced.
 
@@ -279,8 +255,9 @@ def check_blocks(released: Mapping[BlockName, Sequence[int]], figures: Figures) 
         CryptographicError: a number is outside the range that the records and the noise allow.
     """
     for block in figures.blocks:
-        most = block.bound + block.tail
-        least = -most if block.name is BlockName.SUM else -block.tail
+        tail = figures.draws * block.tail
+        most = block.bound + tail
+        least = -most if block.name is BlockName.SUM else -tail
         if not all(least <= value <= most for value in released[block.name]):
             raise CryptographicError(
                 "release-implausible",

@@ -20,10 +20,12 @@ from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.result.components import Components, EncodedSpace, Floats, fit_components
 from dpdpca_protocol.terms.features import Feature
 from dpdpca_protocol.terms.manifest import Manifest
+from dpdpca_protocol.terms.terms import NoiseBy
 from dpdpca_user.planning.choice import NextRound, next_round
-from dpdpca_user.planning.prestudy import PreStudyResult, with_own_noise
+from dpdpca_user.planning.prestudy import PreStudyResult
 from dpdpca_user.planning.rounds import begin_chain, is_categorical, round_draft
 from dpdpca_user.results.deviates import normal_deviates, uniforms
+from dpdpca_user.results.second_noise import with_second_draw
 from dpdpca_user.results.tables import rows_of_table
 
 _FACTORS = (0.25, 0.15, 0.1, 0.06)
@@ -91,7 +93,9 @@ def play_round(
     released = run_study(manifest, owners, randomness, EXACT, UNENCRYPTED)
     if isinstance(released, NoisyScatter):
         return released
-    return PreStudyResult.of(manifest, with_own_noise(released, manifest.figures), len(owners))
+    if manifest.noise_by is NoiseBy.PROXY:
+        released = with_second_draw(released, manifest.figures)[0]
+    return PreStudyResult.of(manifest, released, len(owners))
 
 
 def made_up_records(features: Sequence[Feature], count: int, randomness: Randomness) -> dict[str, Column]:

@@ -8,13 +8,15 @@ proxy could compute a mean with less noise.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dpdpca_protocol.errors import UsageError
+from dpdpca_protocol.layout.blocks import BlockName, cut_blocks
+from dpdpca_protocol.layout.packing import symmetric_rows
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.records.seeded_noise import seeded_samplers
-from dpdpca_protocol.release.release import NoisyScatter, triangle_index
+from dpdpca_protocol.release.release import NoisyScatter
 from dpdpca_protocol.terms.figures import Figures
 
 _TAG = b"dpdpca/second-noise/v1\x00"
@@ -37,15 +39,39 @@ def own_samplers(secret: bytes, chunks: Iterable[bytes]) -> Samplers:
     return seeded_samplers(seed.digest())
 
 
+def with_second_draw(
+    released: Mapping[BlockName, Sequence[int]], figures: Figures, sample: Samplers = EXACT
+) -> tuple[dict[BlockName, list[int]], Figures]:
+    """The blocks of a flat release with one more draw of noise, and figures for both draws together.
+
+    Args:
+        released: the opened blocks, shown to nobody yet. The proxy drew their noise.
+        figures: the figures of the study.
+        sample: draws the integers.
+
+    Raises:
+        UsageError: the second draw was already added.
+
+    Guarantee: that of the study, against the proxy too; docs/claims.md, C11 and C13.
+    Tested: tests/unit/test_second_noise.py, tests/hostile/test_denoising_proxy.py.
+    """
+    twice = _drawn_twice(figures)
+    drawn = cut_blocks(figures.blocks, figures.mechanism.draw(1, sample))
+    noised = {
+        name: [value + noise for value, noise in zip(values, drawn[name], strict=True)]
+        for name, values in released.items()
+    }
+    return noised, twice
+
+
 def with_second_noise(
     noisy: NoisyScatter, figures: Figures, sample: Samplers = EXACT
 ) -> tuple[NoisyScatter, Figures]:
-    """The release with one more draw of noise, and figures for the distribution of both draws together.
+    """A masked release with one more draw of noise, and figures for both draws together.
 
     Args:
         noisy: the release, decrypted and checked, but shown to nobody yet.
-        figures: the figures of the study. The proxy drew the first noise.
-        sample: draws the integers.
+        figures, sample: as for `with_second_draw`.
 
     Raises:
         UsageError: the second draw was already added.
@@ -53,35 +79,16 @@ def with_second_noise(
     Guarantee: (ε, δ) of the mechanism against anybody who knows the first draw; docs/claims.md, C13.
     Tested: tests/unit/test_second_noise.py, tests/hostile/test_denoising_proxy.py.
     """
+    twice = _drawn_twice(figures)
+    rows = symmetric_rows(figures.encoded_features, figures.mechanism.draw(noisy.count, sample))
+    scaled = tuple(
+        tuple(entry + noise for entry, noise in zip(*pair, strict=True))
+        for pair in zip(noisy.scaled_scatter, rows, strict=True)
+    )
+    return replace(noisy, scaled_scatter=scaled), twice
+
+
+def _drawn_twice(figures: Figures) -> Figures:
     if figures.draws != 1:
         raise UsageError("bad-argument", "the second noise was already added")
-    drawn = figures.mechanism.draw(noisy.count, sample)
-    return add_noise(noisy, drawn), replace(figures, draws=2)
-
-
-def add_noise(noisy: NoisyScatter, drawn: Sequence[int]) -> NoisyScatter:
-    """N·S̃ + E in a masked release, in a joint one N·(R̃ + E) − (ṽ + e)(ṽ + e)ᵀ, in exact integers.
-
-    Args:
-        noisy: a release.
-        drawn: in the order of `Mechanism.draw`: E as an upper triangle by rows; if joint, 0 and e come first.
-    """
-    d = len(noisy.scaled_scatter)
-    old = noisy.sum
-    triangle = drawn[-(d * (d + 1) // 2) :]
-    new = (
-        None
-        if old is None
-        else tuple(value + noise for value, noise in zip(old, drawn[1 : 1 + d], strict=True))
-    )
-    factor = 1 if old is None else noisy.count
-    rows: list[list[int]] = []
-    for i in range(d):
-        row = [above[i] for above in rows]
-        for j in range(i, d):
-            entry = noisy.scaled_scatter[i][j] + factor * triangle[triangle_index(d, i, j)]
-            if old is not None and new is not None:
-                entry += old[i] * old[j] - new[i] * new[j]
-            row.append(entry)
-        rows.append(row)
-    return replace(noisy, scaled_scatter=tuple(map(tuple, rows)), sum=new)
+    return replace(figures, draws=2)

@@ -19,6 +19,9 @@ KeyBits = Annotated[
     int, typer.Option("--key-bits", min=2048, max=8192, help="Length of the modulus in bits.")
 ]
 Release = Annotated[str, typer.Option(help="The kind of release: joint or masked.")]
+Suite = Annotated[
+    str, typer.Option(help="How owners hide their values: paillier, or pads for a joint release.")
+]
 Against = Annotated[str, typer.Option(help="The library to compare with: phe, pypaillier, heu or none.")]
 Workers = Annotated[int, typer.Option(min=0, help="Number of cores; 0 means all.")]
 Rounds = Annotated[int, typer.Option(min=1, help="How many times to measure; the result is the median.")]
@@ -30,16 +33,19 @@ def _bench(
     owners: int,
     key_bits: int,
     release: str,
+    suite: str,
     against: str,
     workers: int,
     rounds: int,
     as_json: bool,
 ) -> None:
-    from dpdpca_lab.benchmarks import phases
+    from dpdpca_lab.benchmarks import padded, phases
     from dpdpca_lab.benchmarks.peers import PEERS, load_peer
     from dpdpca_protocol.study import ReleaseKind
+    from dpdpca_protocol.terms.terms import SuiteName
     from dpdpca_runtime.workers import core_count
 
+    check_suite(suite, release, against)
     if against not in PEERS or release not in ("joint", "masked") or key_bits % 8:
         raise UsageError(
             "bad-option",
@@ -47,17 +53,33 @@ def _bench(
             f"use --against {'|'.join(PEERS)}, --release joint|masked, and --key-bits with a multiple of 8",
         )
     cores = min(workers or core_count(), core_count())
-    size = phases.Size(features, owners, key_bits, ReleaseKind(release), cores, rounds)
-    measure = getattr(phases, f"bench_{phase}")
-    measured = measure(size, load_peer(against, key_bits, cores))
+    size = phases.Size(
+        features, owners, key_bits, ReleaseKind(release), cores, rounds, suite=SuiteName(suite)
+    )
+    if size.suite is SuiteName.PADS:
+        measured = getattr(padded, f"bench_{phase}")(size)
+    else:
+        measured = getattr(phases, f"bench_{phase}")(size, load_peer(against, key_bits, cores))
     facts = {
         **measured.facts(),
         "features": features,
         "owners": owners,
         "key_bits": key_bits,
         "release": release,
+        "suite": suite,
     }
     show(facts, as_json)
+
+
+def check_suite(suite: str, release: str, against: str) -> None:
+    """Raises UsageError if this suite cannot be measured with these options."""
+    if suite == "paillier" or (suite, release, against) == ("pads", "joint", "none"):
+        return
+    raise UsageError(
+        "bad-option",
+        f"--suite {suite} with --release {release} and --against {against} is not possible",
+        "use --suite paillier, or --suite pads with --release joint and without --against",
+    )
 
 
 def show(facts: dict[str, object], as_json: bool) -> None:
@@ -78,12 +100,13 @@ def _phase(name: str, owners_by_default: int, release_by_default: str) -> Callab
         owners: Owners = owners_by_default,
         key_bits: KeyBits = 3072,
         release: Release = release_by_default,
+        suite: Suite = "paillier",
         against: Against = "none",
         workers: Workers = 0,
         rounds: Rounds = 3,
         as_json: AsJson = False,
     ) -> None:
-        _bench(name, features, owners, key_bits, release, against, workers, rounds, as_json)
+        _bench(name, features, owners, key_bits, release, suite, against, workers, rounds, as_json)
 
     return command
 

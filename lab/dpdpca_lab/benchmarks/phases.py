@@ -40,10 +40,11 @@ from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.scatter import SecondMoments
 from dpdpca_protocol.release.masked import multiplications
 from dpdpca_protocol.release.release import open_flat_release, open_masked_release
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.figures import Figures, default_fraction_bits, figures_of
-from dpdpca_protocol.terms.terms import Terms
+from dpdpca_protocol.terms.terms import SuiteName, Terms
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_proxy.precomputed import prepare_residues
 from dpdpca_proxy.study_files import StudyFiles
@@ -69,6 +70,7 @@ class Size:
         workers: number of cores.
         rounds: how often each thing is measured; the median counts.
         peer_sample: number of operations of the peer in each round.
+        suite: how owners hide their values.
     """
 
     features: int
@@ -78,6 +80,7 @@ class Size:
     workers: int
     rounds: int = 3
     peer_sample: int = 5
+    suite: SuiteName = SuiteName.PAILLIER
 
     @cached_property
     def secret(self) -> SecretKey:
@@ -101,6 +104,7 @@ class Size:
             sum_weight=Fraction(0) if masked else Fraction("0.43"),
             max_records=MAX_RECORDS,
             modulus_bits=self.key_bits,
+            suite=self.suite,
         )
         return figures_of(terms)
 
@@ -126,7 +130,8 @@ class Size:
     ) -> Measured:
         """Measure our run, the bare multiplication and the peer's operation in turn."""
         peak, used = Peak(), []
-        modulus = self.secret.public.ciphertext_modulus
+        if bare is None:
+            bare = partial(multiplication_seconds, self.secret.public.ciphertext_modulus)
 
         def once_through() -> float:
             before = cpu_seconds()
@@ -136,8 +141,8 @@ class Size:
 
         measurements: list[Callable[[], float]] = [
             once_through,
-            partial(bare or partial(multiplication_seconds, modulus), time.perf_counter),
-            partial(bare or partial(multiplication_seconds, modulus), time.process_time),
+            partial(bare, time.perf_counter),
+            partial(bare, time.process_time),
         ]
         if peer_act is not None:
             once = peer_act
@@ -355,7 +360,11 @@ def bench_decrypt(size: Size, peer: Peer | None) -> Measured:
 
 
 def _place(size: Size, folder: Path) -> StudyFiles:
-    return StudyFiles(folder, StudyId.of(b"bench"), int(size.secret.public.modulus), OS_RANDOMNESS.bytes(32))
+    figures = size.figures
+    suite = PaillierSuite(
+        size.secret.public, figures.slot_bits, figures.value_count, figures.ciphertext_count
+    )
+    return StudyFiles(folder, StudyId.of(b"bench"), suite, OS_RANDOMNESS.bytes(32))
 
 
 def _with_cores(workers: int, act: Callable[[], object]) -> None:

@@ -23,12 +23,11 @@ from dpdpca_lab.benchmarks.measure import Peak, seconds_of
 from dpdpca_lab.benchmarks.phases import Size, bench_aggregate
 from dpdpca_owner.records.contribution import read_contribution
 from dpdpca_owner.records.source import DataLocation
-from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
-from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import PadsKeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.wire.kem import PREVIEW_KEM
 from dpdpca_protocol.wire.signing import IdentityKey
 from dpdpca_user.planning.draft import complete_draft
 
@@ -105,10 +104,9 @@ def names() -> list[str]:
 
 
 def some_manifest() -> Manifest:
-    """A manifest with a small key, because reading records does not depend on the key."""
+    """A manifest whose key nobody has, because reading records does not depend on the key."""
     user, proxy, *owners = (IdentityKey.generate().public for _ in range(5))
     participants = [Participant(f"Owner {number}", owner.ed25519) for number, owner in enumerate(owners)]
-    secret = generate_secret_key(512, OS_RANDOMNESS, rules=KeyRules(512))
     draft = {
         "title": "Benchmark",
         "purpose": "To measure.",
@@ -127,8 +125,7 @@ def some_manifest() -> Manifest:
         Party("User", user.ed25519),
         ProxyParty("Proxy", "http://127.0.0.1:1", proxy.ed25519, proxy.sealing_key),
         participants,
-        secret.public,
-        prove_key(secret, user.ed25519),
+        PadsKeyTerms(PREVIEW_KEM),
         closes_at=datetime(2030, 1, 1, tzinfo=UTC),
     )
 

@@ -19,13 +19,23 @@ from dpdpca_cli.demo.command import Plan, owner_policy, terms_of
 from dpdpca_cli.demo.records import split, write_parts
 from dpdpca_cli.federation.processes import ChildProcesses
 from dpdpca_cli.federation.studies import Federation, StudyRun
-from dpdpca_lab.benchmarks.commands import Against, Features, KeyBits, Owners, Release, show
+from dpdpca_lab.benchmarks.commands import (
+    Against,
+    Features,
+    KeyBits,
+    Owners,
+    Release,
+    Suite,
+    check_suite,
+    show,
+)
 from dpdpca_lab.benchmarks.measure import Measured, Peak, multiplication_seconds, seconds_of
 from dpdpca_lab.benchmarks.peers import PEERS, Peer, load_peer
 from dpdpca_lab.benchmarks.phases import Size
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.release.masked import multiplications
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.terms import SuiteName
 from dpdpca_runtime.command_options import AsJson
 from dpdpca_runtime.files import private_dir
 from dpdpca_runtime.workers import core_count
@@ -42,6 +52,7 @@ def study(
     owners: Owners = 3,
     key_bits: KeyBits = 3072,
     release: Release = "joint",
+    suite: Suite = "paillier",
     against: Against = "none",
     records: int = typer.Option(1000, min=1, help="Number of records of each owner."),
     as_json: AsJson = False,
@@ -50,13 +61,14 @@ def study(
 
     The proxy, the data user's service and every owner run in their own processes.
     """
+    check_suite(suite, release, against)
     if against not in PEERS or release not in ("joint", "masked") or not 2 <= owners <= 50:
         raise UsageError(
             "bad-option",
             f"--against {against}, --release {release} or --owners {owners} is not possible",
             f"use --against {'|'.join(PEERS)}, --release joint|masked, and --owners from 2 to 50",
         )
-    size = Size(features, owners, key_bits, ReleaseKind(release), core_count())
+    size = Size(features, owners, key_bits, ReleaseKind(release), core_count(), suite=SuiteName(suite))
     folder = Path(tempfile.mkdtemp(prefix="dpdpca-bench-"))
     peak = Peak()
     try:
@@ -66,7 +78,7 @@ def study(
         shutil.rmtree(folder, ignore_errors=True)
     measured = _measured(size, run, seconds, peak.bytes, load_peer(against, key_bits, size.workers))
     measured.details["loop_stall_seconds"] = stall
-    named = {"features": features, "owners": owners, "key_bits": key_bits, "release": release}
+    named = {"features": features, "owners": owners, "key_bits": key_bits, "release": release, "suite": suite}
     show({**measured.facts(), **named, "records": records * owners}, as_json)
 
 
@@ -86,6 +98,7 @@ def _run(folder: Path, size: Size, records: int) -> tuple[StudyRun, float, float
         "features": [{"name": name, "lower": 0, "upper": 1} for name in names],
         "clip_norm": 1,
         "release": str(size.release),
+        "suite": str(size.suite),
         "epsilon": 1,
         "min_records": 1,
         "max_records": max(1000, 2 * table.num_rows),
@@ -140,7 +153,7 @@ def _stalls(operator_url: str) -> Iterator[list[float]]:
 def _measured(size: Size, run: StudyRun, seconds: float, peak: int, peer: Peer | None) -> Measured:
     figures, values = size.figures, size.figures.value_count * size.owners
     count = figures.ciphertext_count
-    floor = size.owners * count * (-(-size.key_bits // 2 // 12) + 4)
+    floor = size.owners * count * (-(-size.key_bits // 2 // 12) + 4)  # 0 under pads
     if size.release is ReleaseKind.MASKED:
         floor += multiplications(size.secret.public, size.layout, figures.mask_bits, 1000)
     peer_seconds = None
@@ -167,7 +180,7 @@ def _measured(size: Size, run: StudyRun, seconds: float, peak: int, peer: Peer |
         sent + run.release_bytes,
         peak,
         floor,
-        multiplication_seconds(size.secret.public.ciphertext_modulus),
+        multiplication_seconds(size.secret.public.ciphertext_modulus) if count else 0.0,
         size.workers,
         peer.name if peer else None,
         peer_seconds,

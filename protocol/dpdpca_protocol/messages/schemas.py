@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dpdpca_protocol.messages.share import MAX_VERSION
 from dpdpca_protocol.messages.transcript import KINDS
+from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES
 from dpdpca_protocol.paillier.keys import MOST_BITS
 from dpdpca_protocol.study import ReleaseKind, StudyState
 from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
@@ -22,6 +23,7 @@ _COUNT = {"type": "integer", "minimum": 0}
 _VERSION = {"type": "integer", "minimum": 1, "maximum": MAX_VERSION}
 _NAME = {"type": "string", "minLength": 1, "maxLength": 200}
 _LOG = {"log": _DIGEST | {"description": "head of the signer's log"}}
+_PAD = {"pad": hex_schema(SEALED_KEY_BYTES) | {"description": "sealed key of the pads"}}
 _MODULUS_WIDE = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 4}
 _CIPHERTEXT = {"type": "string", "pattern": HEX_PATTERN, "maxLength": MOST_BITS // 2}
 
@@ -128,7 +130,7 @@ BODIES: Final[Mapping[str, Schema]] = {
             "study": _ID,
             "version": _VERSION,
         },
-        _LOG,
+        _LOG | _PAD,
     ),
     "withdrawal": _body({"owner": _KEY, "study": _ID, "version": _VERSION}, _LOG),
 }

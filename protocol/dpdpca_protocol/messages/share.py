@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from dpdpca_protocol.errors import MessageError
+from dpdpca_protocol.pads.keys import SEALED_KEY_BYTES
 from dpdpca_protocol.wire.fields import read_time
 from dpdpca_protocol.wire.identifiers import Digest, PartyId, StudyId
 from dpdpca_protocol.wire.salts import SALT_BYTES
@@ -44,6 +45,7 @@ class ShareStatement:
         owner: the owner's raw Ed25519 key.
         kem: the owner's public key to which the components will be sealed.
         log: the head of the owner's ledger, in which the study is booked.
+        pad: the sealed key of the share's pads, or None. The study's suite says which it must be.
     """
 
     study: StudyId
@@ -52,6 +54,7 @@ class ShareStatement:
     chunk_digests: tuple[Digest, ...]
     kem: bytes
     log: Digest | None = None
+    pad: bytes | None = None
 
     def sign(self, key: IdentityKey) -> Statement:
         body = {
@@ -63,15 +66,16 @@ class ShareStatement:
             "study": self.study.hex(),
             "version": self.version,
         }
+        if self.pad is not None:
+            body["pad"] = self.pad.hex()
         return sign_statement("share", naming_head(body, self.log), key)
 
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         """Raises MessageError unless the statement is well formed and names its own signer as owner."""
         body = statement.body
-        check_members(
-            body, "chunk_count", "chunk_digests", "kem", "owner", "study", "version", optional="log"
-        )
+        names = ("chunk_count", "chunk_digests", "kem", "owner", "study", "version")
+        check_members(body, *names, optional=("log", "pad"))
         digests = body["chunk_digests"]
         if (
             not isinstance(digests, list)
@@ -87,6 +91,7 @@ class ShareStatement:
             tuple(Digest.parse(digest) for digest in digests),
             sealing_key_bytes(body["kem"], "kem"),
             named_head(body),
+            hex_bytes(body["pad"], SEALED_KEY_BYTES, "pad") if "pad" in body else None,
         )
 
 
@@ -114,7 +119,7 @@ class Withdrawal:
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "owner", "study", "version", optional="log")
+        check_members(body, "owner", "study", "version", optional=("log",))
         _own(body["owner"], statement)
         return cls(
             StudyId.parse(body["study"]), statement.signer, _version(body["version"]), named_head(body)

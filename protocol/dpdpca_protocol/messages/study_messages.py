@@ -222,7 +222,7 @@ class CountAnswer:
     @classmethod
     def parse(cls, statement: Statement, modulus_bytes: int) -> Self:
         body = statement.body
-        check_members(body, "challenge", "randomizer", "records", "study", optional="log")
+        check_members(body, "challenge", "randomizer", "records", "study", optional=("log",))
         return cls(
             StudyId.parse(body["study"]),
             Digest.parse(body["challenge"]),
@@ -300,7 +300,7 @@ class SealedComponents:
     @classmethod
     def parse(cls, statement: Statement) -> Self:
         body = statement.body
-        check_members(body, "sealed", "study", optional="log")
+        check_members(body, "sealed", "study", optional=("log",))
         if not isinstance(body["sealed"], dict):
             raise MessageError("malformed", "sealed must be an object whose keys are owner ids")
         copies: dict[PartyId, bytes] = {}

@@ -1,7 +1,8 @@
-"""Chunks of padded values: how they are cut, made, added up and opened.
+"""Chunks of padded values: how they are cut, encoded, made, checked, added up and opened.
 
 The values of a share or release are one list. Each chunk has `CHUNK_VALUES` of them, and the last chunk has
-the rest. All arithmetic is exact, modulo 2⁶⁴.
+the rest. A value has 8 bytes, little-endian. A chunk of a share begins with a salt; a chunk of a release has
+none. All arithmetic is exact, modulo 2⁶⁴.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpdpca_protocol.errors import MessageError, UsageError
-from dpdpca_protocol.pads.streams import CHUNK_VALUES, Words, chunk_pads
+from dpdpca_protocol.pads.keys import ShareKeys
+from dpdpca_protocol.pads.streams import CHUNK_VALUES, VALUE_BYTES, Words, chunk_pads, chunk_salt
 
 Integers = NDArray[np.int64]
 
@@ -38,6 +40,36 @@ def chunk_range(value_count: int, index: int) -> range:
     return range(index * CHUNK_VALUES, min((index + 1) * CHUNK_VALUES, value_count))
 
 
+def check_chunk(untrusted: bytes, value_count: int, index: int, salt_bytes: int = 0) -> None:
+    """Raises MessageError unless the chunk has its length. Every 8 bytes are a valid value.
+
+    Args:
+        untrusted: a chunk.
+        value_count: the number of values in the whole share or release.
+        index: the position of the chunk.
+        salt_bytes: the length of its salt.
+    """
+    expected = salt_bytes + VALUE_BYTES * len(chunk_range(value_count, index))
+    if len(untrusted) != expected:
+        raise MessageError("malformed", f"chunk {index} has {len(untrusted)} bytes instead of {expected}")
+
+
+def share_chunk(keys: ShareKeys, index: int, values: Integers) -> bytes:
+    """Chunk `index` of a share: its salt, then each value plus its pad.
+
+    The same keys and values always give the same bytes. Use keys for one list of values only.
+
+    Args:
+        keys: of this version of the share.
+        index: the position of the chunk.
+        values: (n,) int64, each below 2⁶² in absolute value.
+
+    Raises:
+        UsageError: a value is too large.
+    """
+    return chunk_salt(keys.salt, index) + encode(add_pads(keys.pad, index, values))
+
+
 def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
     """The values of chunk `index`, each with its pad.
 
@@ -55,6 +87,16 @@ def add_pads(pad_key: bytes, index: int, values: Integers) -> Words:
     if len(values) and not -MAGNITUDE_LIMIT < int(values.min()) <= int(values.max()) < MAGNITUDE_LIMIT:
         raise UsageError("bad-argument", "a value of a share reaches 2⁶² in absolute value")
     return chunk_pads(pad_key, index, len(values)) + _as_words(values)
+
+
+def encode(words: Words) -> bytes:
+    """The values of a chunk as they are sent, without a salt."""
+    return words.astype("<u8", copy=False).tobytes()
+
+
+def decode(content: bytes | memoryview) -> Words:
+    """The values of a chunk that was checked before, without its salt."""
+    return np.frombuffer(content, dtype="<u8")
 
 
 def add_up(shares: Iterable[Words]) -> Words:

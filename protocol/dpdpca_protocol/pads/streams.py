@@ -1,5 +1,7 @@
-"""The pads of one chunk, derived from a pad key."""
+"""The pads and the salt of one chunk, derived from the keys of a share version."""
 
+import hmac
+import struct
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +19,7 @@ CHUNK_VALUES = 98_304
 """The values of a full chunk. Their pads take 12,288 ChaCha20 blocks, so the block counter never wraps."""
 VALUE_BYTES = 8
 
+_SALT_TAG = b"dpdpca/salt/v2\x00"
 _COUNTER_BYTES, _NONCE_BYTES = 4, 12
 
 
@@ -37,6 +40,11 @@ def chunk_pads(pad_key: bytes, index: int, count: int) -> Words:
     nonce = bytes(_COUNTER_BYTES) + index.to_bytes(_NONCE_BYTES, "big")
     stream = Cipher(ChaCha20(pad_key, nonce), mode=None).encryptor()
     return np.frombuffer(stream.update(_zeros(VALUE_BYTES * count)), dtype="<u8")
+
+
+def chunk_salt(salt_key: bytes, index: int) -> bytes:
+    """The salt of chunk `index`, 32 bytes. Whoever lacks the salt key cannot test guesses of the chunk."""
+    return hmac.digest(salt_key, _SALT_TAG + struct.pack(">I", index), "sha256")
 
 
 @lru_cache(maxsize=2)

@@ -109,9 +109,13 @@ class BlockSums:
             else:
                 yield from self._sums[name].tolist()
 
+    def values(self) -> Integers:
+        """The values of `stream` as one array."""
+        return np.fromiter(self.stream(), dtype=np.int64)
+
     def to_bytes(self) -> bytes:
         """A unique encoding of the sums."""
-        return np.fromiter(self.stream(), dtype=">i8").tobytes()
+        return self.values().astype(">i8").tobytes()
 
     def _check(self, z: Integers) -> None:
         if z.ndim != 2 or z.shape[1] != self._d or z.dtype != np.int64:

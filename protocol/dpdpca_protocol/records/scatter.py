@@ -80,3 +80,8 @@ class SecondMoments:
         yield from self.sum.tolist()
         for index, row in enumerate(self.second_moment):
             yield from row[index:].tolist()
+
+    def values(self) -> NDArray[np.int64]:
+        """The values of `stream` as one array."""
+        rows = (row[index:] for index, row in enumerate(self.second_moment))
+        return np.concatenate((np.array([self.count], dtype=np.int64), self.sum, *rows))

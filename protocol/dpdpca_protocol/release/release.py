@@ -71,7 +71,15 @@ def open_flat_release(
     Raises:
         CryptographicError: the count is out of range, or a slot overflowed.
     """
-    values = vectors.decrypt_vector(secret, ciphertexts, value_count(blocks), executor)
+    return checked_blocks(blocks, vectors.decrypt_vector(secret, ciphertexts, value_count(blocks), executor))
+
+
+def checked_blocks(blocks: Sequence[Block], values: Sequence[int]) -> dict[BlockName, list[int]]:
+    """The values of a flat release, cut into its blocks.
+
+    Raises:
+        CryptographicError: the count is out of range.
+    """
     released = cut_blocks(blocks, values)
     (count,) = released[BlockName.COUNT]
     check_count_range(count, 1, blocks[0].bound)

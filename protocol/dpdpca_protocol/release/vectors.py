@@ -1,4 +1,4 @@
-"""Vectors of bounded integers under Paillier: packed, encrypted, with known values added, and decrypted."""
+"""Vectors of bounded integers under Paillier: packed and decrypted."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -8,7 +8,7 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.packing import FlatLayout, slots_for
-from dpdpca_protocol.paillier.cipher import add_plain, decrypt_many
+from dpdpca_protocol.paillier.cipher import decrypt_many
 from dpdpca_protocol.paillier.keys import PublicKey, SecretKey
 
 
@@ -35,25 +35,6 @@ class PaillierVectors:
             UsageError: at the end, if the number of values was not `value_count`.
         """
         return self.layout(value_count).pack_stream(values)
-
-    def add_plain_stream(
-        self, ciphertexts: Iterable[mpz], values: Iterable[int], value_count: int
-    ) -> Iterator[mpz]:
-        """Adds known values to an encrypted vector, one ciphertext at a time, and keeps the randomness.
-
-        So the randomness of a flat release is the sum of the owners' α and reveals nothing about the data.
-
-        Args:
-            ciphertexts: read when needed.
-            values: read when needed.
-            value_count: the number of values.
-
-        Raises:
-            CryptographicError: `slot-overflow` if a value does not fit a slot.
-            UsageError, ValueError: at the end, if the number of values or ciphertexts is wrong.
-        """
-        for ciphertext, plain in zip(ciphertexts, self.plaintexts(values, value_count), strict=True):
-            yield add_plain(self.public, ciphertext, plain)
 
     def decrypt_vector(
         self, secret: SecretKey, ciphertexts: Sequence[mpz], count: int, executor: Executor | None = None

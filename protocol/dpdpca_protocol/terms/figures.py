@@ -19,6 +19,9 @@ from dpdpca_protocol.layout.blocks import (
     value_count,
 )
 from dpdpca_protocol.layout.packing import BlockLayout, FlatLayout, slots_for
+from dpdpca_protocol.pads.chunks import MAGNITUDE_LIMIT
+from dpdpca_protocol.pads.chunks import chunk_count as padded_chunk_count
+from dpdpca_protocol.pads.streams import VALUE_BYTES
 from dpdpca_protocol.paillier.chunks import chunk_count
 from dpdpca_protocol.privacy.accounting import (
     MAX_NOISE_DRAWS,
@@ -43,7 +46,7 @@ from dpdpca_protocol.privacy.mechanisms.gaussian import tail_bound
 from dpdpca_protocol.privacy.mechanisms.samplers import EXACT, Samplers
 from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
-from dpdpca_protocol.terms.terms import NoiseBy, Terms
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 from dpdpca_protocol.wire.fields import decimal_text, refused
 
 __all__ = [
@@ -84,10 +87,11 @@ class Figures:
         delta_zcdp, delta_mask, delta_tails: the parts of the manifest's δ.
         alpha_squared: a for a joint release, else 0.
         mask_bits: β; the mask is uniform on [−2^(β−1), 2^(β−1)). 0 for a joint release.
-        slot_bits, slots: the width of a slot, and the slots of a plaintext.
+        slot_bits, slots: the width of a slot, and the slots of a plaintext; 0 under pads.
         blocks: the blocks of a flat release, the count first; empty for a masked release.
         value_count: the values in a share; in a masked study N, v, and the upper triangle of R.
-        ciphertext_count, chunk_count, share_bytes: the size of one share.
+        ciphertext_count: the Paillier ciphertexts in a share; 0 under pads.
+        chunk_count, share_bytes: the size of one share, without salts and seals.
         draws: how many independent draws of the noise a result contains: 2 if the data user added its own.
     """
 
@@ -233,19 +237,12 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         widest = mechanism.law(terms.max_records)
     blocks = _blocks(terms, mechanism, widest)
     _check_noise(terms, blocks, widest)
-    slot_bits = _slot_bits(terms, blocks, widest, mask_bits)
-    slots = slots_for(terms.modulus_bits, slot_bits)
-    if slots < 1:
-        refused(
-            f"a slot needs {slot_bits} bits, which do not fit into a modulus of {terms.modulus_bits} bits"
-        )
     d = terms.encoded_features
-    if blocks:
-        values = value_count(blocks)
-        ciphertext_count = FlatLayout(values, slot_bits, slots).plaintext_count
+    values = value_count(blocks) if blocks else 1 + d + d * (d + 1) // 2
+    if terms.suite is SuiteName.PADS:
+        size = _padded_size(blocks, values)
     else:
-        values = 1 + d + d * (d + 1) // 2
-        ciphertext_count = BlockLayout(d, slot_bits, slots).ciphertext_count
+        size = _packed_size(terms, blocks, values, _slot_bits(terms, blocks, widest, mask_bits))
     return Figures(
         release=terms.release,
         encoded_features=d,
@@ -261,14 +258,48 @@ def figures_of(terms: Terms, noise_scale: Fraction | None = None) -> Figures:
         delta_tails=delta_tails,
         alpha_squared=alpha_squared,
         mask_bits=mask_bits,
-        slot_bits=slot_bits,
-        slots=slots,
+        slot_bits=size.slot_bits,
+        slots=size.slots,
         blocks=blocks,
         value_count=values,
-        ciphertext_count=ciphertext_count,
-        chunk_count=chunk_count(ciphertext_count),
-        share_bytes=ciphertext_count * (terms.modulus_bits // 4),
+        ciphertext_count=size.ciphertext_count,
+        chunk_count=size.chunk_count,
+        share_bytes=size.share_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """The size of one share, with the names of `Figures`."""
+
+    slot_bits: int
+    slots: int
+    ciphertext_count: int
+    chunk_count: int
+    share_bytes: int
+
+
+def _packed_size(terms: Terms, blocks: tuple[Block, ...], values: int, slot_bits: int) -> _Size:
+    slots = slots_for(terms.modulus_bits, slot_bits)
+    if slots < 1:
+        refused(
+            f"a slot needs {slot_bits} bits, which do not fit into a modulus of {terms.modulus_bits} bits"
+        )
+    if blocks:
+        count = FlatLayout(values, slot_bits, slots).plaintext_count
+    else:
+        count = BlockLayout(terms.encoded_features, slot_bits, slots).ciphertext_count
+    return _Size(slot_bits, slots, count, chunk_count(count), count * (terms.modulus_bits // 4))
+
+
+def _padded_size(blocks: tuple[Block, ...], values: int) -> _Size:
+    for block in blocks:
+        if block.bound + block.tail >= MAGNITUDE_LIMIT:
+            refused(
+                f"sums with noise in block {block.name} reach 2⁶², which is too much for sums modulo 2⁶⁴",
+                "lower fraction_bits or max_records, or raise epsilon",
+            )
+    return _Size(0, 0, 0, padded_chunk_count(values), VALUE_BYTES * values)
 
 
 def _refuse_epsilon(delta: Fraction, delta_mask: Fraction) -> None:
@@ -307,7 +338,13 @@ def _check_record_bound(terms: Terms) -> None:
         refused("clip_norm is no larger than the rounding error of a record", "raise fraction_bits")
     # A pre-study adds up or counts records, never their squares, but it compares the squares.
     largest = ceil_sqrt(Fraction(terms.record_bound)) if terms.blocks else terms.record_bound
-    if max(terms.max_records * largest, terms.record_bound) >= 2**62:
+    if terms.suite is SuiteName.PADS:
+        if terms.record_bound >= 2**62:
+            refused(
+                "clip_norm² · 4^fraction_bits reaches 2⁶², which is too much for exact squares",
+                "lower fraction_bits",
+            )
+    elif max(terms.max_records * largest, terms.record_bound) >= 2**62:
         refused(
             "max_records · clip_norm² · 4^fraction_bits reaches 2⁶², which is too much for exact 64-bit sums",
             "lower fraction_bits or max_records",

@@ -17,9 +17,9 @@ from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import Feature, encoded_names, feature_units
 from dpdpca_protocol.terms.figures import Figures, figures_of
 from dpdpca_protocol.terms.members import LEAST_COHORT_DISTANCE, MEMBERS
-from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty, StudyKey
 from dpdpca_protocol.terms.release_rules import ReleaseRules, rules_of
-from dpdpca_protocol.terms.terms import NoiseBy, Terms
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName, Terms
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import FORMAT
@@ -59,8 +59,9 @@ class Manifest:
     max_owners: int
     closing: str
     closes_at: datetime
-    key: KeyTerms
-    slot_bits: int
+    suite: SuiteName
+    key: StudyKey
+    slot_bits: int = 0
     nonnegative: bool = False
     cohort_distance: int = LEAST_COHORT_DISTANCE
     rho_share: Fraction = Fraction(1)

@@ -38,12 +38,12 @@ from dpdpca_protocol.terms.parties import (
     PARTICIPANT_SCHEMA,
     PARTY_SCHEMA,
     PROXY_SCHEMA,
-    KeyTerms,
     Participant,
     Party,
     ProxyParty,
+    read_key,
 )
-from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
 from dpdpca_protocol.wire.fields import (
     check_members,
     decimal_text,
@@ -332,10 +332,20 @@ MEMBERS: tuple[Member, ...] = (
         in_draft="at-time",
     ),
     Member("closes_at", TIME, "the latest time at which the study closes"),
+    Member("suite", choice(SuiteName), "how owners hide their values", in_terms=True),
     Member(
-        "key", record(KeyTerms.parse, KEY_SCHEMA, "`{modulus, proof}`"), "the study's Paillier key", _NEVER
+        "key",
+        record(read_key, KEY_SCHEMA, "`{modulus, proof}`, or `{kem}` under `pads`"),
+        "the study's own key",
+        _NEVER,
     ),
-    Member("slot_bits", integer(1), "the width of a slot in bits; every party computes it again", _NEVER),
+    Member(
+        "slot_bits",
+        integer(1),
+        "the width of a slot in bits under `paillier`; every party computes it again",
+        _NEVER,
+        default=0,
+    ),
     Member(
         "nonnegative",
         FLAG,

@@ -1,5 +1,6 @@
 """The parties and the key of a study, as a manifest names them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -7,6 +8,7 @@ from dpdpca_protocol.errors import MessageError
 from dpdpca_protocol.paillier.keys import MOST_BITS, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof
 from dpdpca_protocol.wire.fields import check_members, read_list, read_text, read_url, read_wide_hex, refused
+from dpdpca_protocol.wire.identifiers import Digest
 from dpdpca_protocol.wire.kem import KEM_KEY_BYTES
 from dpdpca_protocol.wire.schemas import HEX_PATTERN, hex_schema, object_schema
 from dpdpca_protocol.wire.signing import hex_bytes, sealing_key_bytes
@@ -27,12 +29,17 @@ PROXY_SCHEMA = object_schema(
         "kem": hex_schema(KEM_KEY_BYTES),
     }
 )
-KEY_SCHEMA = object_schema(
-    {
-        "modulus": _WIDE_SCHEMA,
-        "proof": {"type": "array", "maxItems": _MAX_ROOTS, "items": _WIDE_SCHEMA},
-    }
-)
+KEY_SCHEMA = {
+    "oneOf": [
+        object_schema(
+            {
+                "modulus": _WIDE_SCHEMA,
+                "proof": {"type": "array", "maxItems": _MAX_ROOTS, "items": _WIDE_SCHEMA},
+            }
+        ),
+        object_schema({"kem": hex_schema(KEM_KEY_BYTES)}),
+    ]
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,11 @@ class KeyTerms:
     def bits(self) -> int:
         return self.modulus.bit_length()
 
+    @property
+    def digest(self) -> Digest:
+        """The digest by which a key is recognised that another study used."""
+        return Digest.of(self.modulus.to_bytes((self.bits + 7) // 8, "big"))
+
     @classmethod
     def of(cls, key: PublicKey, proof: KeyProof) -> Self:
         return cls(int(key.modulus), tuple(int(root) for root in proof.roots))
@@ -140,3 +152,43 @@ class KeyTerms:
             "modulus": f"{self.modulus:0{digits}x}",
             "proof": [f"{root:0{digits}x}" for root in self.proof],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class PadsKeyTerms:
+    """The key of a study under pads, to which owners seal the keys of their pads.
+
+    Attributes:
+        kem: the public key as it is sent.
+    """
+
+    kem: bytes
+
+    @property
+    def bits(self) -> int:
+        """0: there is no modulus."""
+        return 0
+
+    @property
+    def digest(self) -> Digest:
+        """The digest by which a key is recognised that another study used."""
+        return Digest.of(self.kem)
+
+    @classmethod
+    def parse(cls, untrusted: Any, where: str) -> Self:
+        """Raises CryptographicError if nothing can be sealed to the key."""
+        check_members(untrusted, where, ("kem",))
+        return cls(sealing_key_bytes(untrusted["kem"], f"{where}.kem"))
+
+    def to_body(self) -> dict[str, Any]:
+        return {"kem": self.kem.hex()}
+
+
+StudyKey = KeyTerms | PadsKeyTerms
+
+
+def read_key(untrusted: Any, where: str) -> StudyKey:
+    """A study's key of either suite. The rules of the manifest check that it fits the suite."""
+    if isinstance(untrusted, Mapping) and "kem" in untrusted:
+        return PadsKeyTerms.parse(untrusted, where)
+    return KeyTerms.parse(untrusted, where)

@@ -6,9 +6,11 @@ A broken rule raises `PolicyError`.
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.layout.blocks import OF_PAIRS
 from dpdpca_protocol.privacy.mechanisms import Gaussian, mechanism_for
+from dpdpca_protocol.study import ReleaseKind
 from dpdpca_protocol.terms.features import MAX_ENCODED_FEATURES, check_clip_norm, check_resolution, column_key
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.terms import NoiseBy
+from dpdpca_protocol.terms.parties import PadsKeyTerms
+from dpdpca_protocol.terms.terms import NoiseBy, SuiteName
 from dpdpca_protocol.wire.fields import check_unique, name_key, refused
 
 
@@ -18,6 +20,7 @@ def check_rules(manifest: Manifest) -> None:
     _check_scales(manifest)
     _check_privacy(manifest)
     _check_chain(manifest)
+    _check_suite(manifest)
     _check_pairs(manifest)
     _check_blocks(manifest)
     _check_cohort(manifest)
@@ -106,6 +109,20 @@ def _check_chain(manifest: Manifest) -> None:
             "add rho_share",
         )
     check_unique(manifest.pre_studies, "pre_studies")
+
+
+def _check_suite(manifest: Manifest) -> None:
+    uses_pads = manifest.suite is SuiteName.PADS
+    if uses_pads and manifest.rules.is_masked:
+        refused("a masked study multiplies values, which pads cannot do", "use suite paillier")
+    if not uses_pads and not (manifest.rules.is_masked or manifest.release is ReleaseKind.JOINT):
+        refused(f"a {manifest.release} study uses suite pads, not {manifest.suite}", "leave suite out")
+    if uses_pads != isinstance(manifest.key, PadsKeyTerms):
+        refused(
+            f"the key is not one for suite {manifest.suite}", "create the manifest again with this version"
+        )
+    if uses_pads and manifest.slot_bits:
+        refused("slot_bits has no meaning under pads", "omit it")
 
 
 def _check_pairs(manifest: Manifest) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 
 from gmpy2 import mpz
 
-from dpdpca_protocol.errors import AuthenticationError, MessageError, UsageError
+from dpdpca_protocol.errors import AuthenticationError, CryptographicError, MessageError, UsageError
 from dpdpca_protocol.paillier.keys import PRODUCT_KEYS, KeyRules, PublicKey
 from dpdpca_protocol.paillier.proof import KeyProof, check_public_key
+from dpdpca_protocol.release.suite import PadsSuite, PaillierSuite, Suite
 from dpdpca_protocol.terms.manifest import Manifest
 from dpdpca_protocol.terms.members import MEMBERS
+from dpdpca_protocol.terms.parties import KeyTerms, PadsKeyTerms
 from dpdpca_protocol.terms.rules import check_rules
 from dpdpca_protocol.wire.canonical import canonical_json
 from dpdpca_protocol.wire.fields import check_members, refused
@@ -26,12 +28,20 @@ KIND = "manifest"
 
 @dataclass(frozen=True, slots=True)
 class SignedManifest:
-    """A manifest whose signature, figures and modulus were checked."""
+    """A manifest whose signature, figures and key were checked."""
 
     manifest: Manifest
     statement: Statement
     study_id: StudyId
-    public_key: PublicKey
+
+    @property
+    def public_key(self) -> PublicKey:
+        """The Paillier key. Raises UsageError in a study under pads."""
+        return paillier_key(self.manifest)
+
+    @property
+    def suite(self) -> Suite:
+        return suite_of(self.manifest)
 
 
 def parse_manifest(untrusted: Mapping[str, Any]) -> Manifest:
@@ -83,7 +93,7 @@ def sign_manifest(manifest: Manifest, key: IdentityKey) -> Statement:
 
 def open_manifest(
     untrusted: bytes,
-    known_moduli: Collection[Digest] = (),
+    known_keys: Collection[Digest] = (),
     *,
     key_rules: KeyRules = PRODUCT_KEYS,
 ) -> SignedManifest:
@@ -91,31 +101,57 @@ def open_manifest(
 
     Args:
         untrusted: statement bytes as received.
-        known_moduli: digests of the moduli of other studies; a repeated modulus is refused.
+        known_keys: digests of the keys of other studies; a repeated key is refused.
         key_rules: which moduli may be used.
 
     Raises:
         MessageError: not a canonical statement of a manifest.
         AuthenticationError: the data user that the manifest names did not sign it.
         PolicyError: a rule is broken or a derived figure differs.
-        CryptographicError: `unfit-modulus`.
+        CryptographicError: `unfit-modulus`, `unfit-sealing-key`.
 
     The caller must still check the proxy, the pinned key of the user and its own policy. This function does
     not know the proxy, the pinned key or the policy.
     """
     statement = verify_statement(KIND, untrusted)
     manifest = parse_manifest(statement.body)
-    if manifest.key.bits < key_rules.least_bits:
+    if isinstance(manifest.key, KeyTerms) and manifest.key.bits < key_rules.least_bits:
         refused(f"key.modulus has {manifest.key.bits} bits, fewer than the minimum of {key_rules.least_bits}")
     if manifest.user.ed25519 != statement.signer:
         raise AuthenticationError("bad-signature", "the user that the manifest names did not sign it")
     if canonical_json(manifest.to_body()) != statement.body_bytes:
         raise MessageError("not-canonical", "the manifest is not in its canonical form")
-    public_key = check_public_key(
-        manifest.key.modulus,
-        KeyProof(tuple(mpz(root) for root in manifest.key.proof)),
-        manifest.user.ed25519,
-        known_moduli=known_moduli,
-        rules=key_rules,
-    )
-    return SignedManifest(manifest, statement, StudyId(statement.digest), public_key)
+    if isinstance(manifest.key, KeyTerms):
+        check_public_key(
+            manifest.key.modulus,
+            KeyProof(tuple(mpz(root) for root in manifest.key.proof)),
+            manifest.user.ed25519,
+            known_moduli=known_keys,
+            rules=key_rules,
+        )
+    elif manifest.key.digest in known_keys:
+        raise CryptographicError(
+            "unfit-sealing-key",
+            "the study's key was used in another study",
+            "ask the data user for a study with a new key",
+        )
+    return SignedManifest(manifest, statement, StudyId(statement.digest))
+
+
+def paillier_key(manifest: Manifest) -> PublicKey:
+    """The Paillier key of a checked manifest. Raises UsageError in a study under pads."""
+    if not isinstance(manifest.key, KeyTerms):
+        raise UsageError("wrong-key", "a study under pads has no Paillier key")
+    return PublicKey(mpz(manifest.key.modulus))
+
+
+def suite_of(manifest: Manifest) -> Suite:
+    """The suite of a study, from its checked manifest.
+
+    In a masked study it only checks and adds up chunks of shares.
+    """
+    values = manifest.figures.value_count
+    if isinstance(manifest.key, PadsKeyTerms):
+        return PadsSuite(manifest.key.kem, manifest.study_id, values)
+    count = manifest.figures.ciphertext_count
+    return PaillierSuite(paillier_key(manifest), manifest.slot_bits, values, count)

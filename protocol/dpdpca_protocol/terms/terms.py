@@ -18,6 +18,13 @@ class NoiseBy(StrEnum):
     OWNERS = "owners"
 
 
+class SuiteName(StrEnum):
+    """How owners hide their values: encrypted under Paillier, or with pads."""
+
+    PAILLIER = "paillier"
+    PADS = "pads"
+
+
 class EncodingTerms(Protocol):
     """The terms for encoding records, from a manifest or for a table without one.
 
@@ -72,7 +79,7 @@ class Terms:
         delta: the total δ, below 1/max_records.
         sum_weight: a/K in (0, 2] for joint, 0 for masked.
         max_records: N̄.
-        modulus_bits: bits of the Paillier modulus.
+        modulus_bits: bits of the Paillier modulus; 0 under pads.
         mechanism: the name of one of `dpdpca_protocol.privacy.mechanisms`.
         noise_by: who draws the noise.
         assured_shares: m = min_owners − max_colluding, if the owners draw the noise: this many parts of it
@@ -81,6 +88,7 @@ class Terms:
         nonnegative: no record has a coordinate below 0 (masked studies).
         rho_share: the fraction of the ρ of (ε, δ) that this study spends; below 1 in a chain of studies.
         blocks: the blocks of a pre-study, each with its fraction of what the study spends.
+        suite: how owners hide their values.
     """
 
     release: ReleaseKind
@@ -99,6 +107,7 @@ class Terms:
     nonnegative: bool = False
     rho_share: Fraction = Fraction(1)
     blocks: tuple[tuple[BlockName, Fraction], ...] = ()
+    suite: SuiteName = SuiteName.PAILLIER
 
     @property
     def rules(self) -> ReleaseRules:

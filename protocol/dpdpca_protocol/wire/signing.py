@@ -205,12 +205,12 @@ def verify_statement(kind: str, untrusted: bytes, signer: bytes | None = None) -
 def check_members(
     body: Mapping[str, Any],
     *names: str,
-    optional: str | None = None,
+    optional: Collection[str] = (),
     formats: Collection[int] = (FORMAT,),
 ) -> None:
-    """Raises MessageError unless `body` has exactly these members, a known `format`, possibly `optional`."""
+    """Raises MessageError unless `body` has these members, a known `format`, and no others but `optional`."""
     if (
-        set(body) - {optional} != {"format", *names}
+        set(body) - set(optional) != {"format", *names}
         or type(body["format"]) is not int
         or body["format"] not in formats
     ):

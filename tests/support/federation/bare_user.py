@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import httpx
 from gmpy2 import mpz
+from study_parties import under_paillier
 
 from dpdpca_protocol.errors import DpdpcaError
 from dpdpca_protocol.layout.packing import BlockLayout
@@ -25,7 +26,7 @@ from dpdpca_protocol.release.release import (
 )
 from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.manifest import Manifest
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import SignedManifest, open_manifest, sign_manifest
 from dpdpca_protocol.wire.identifiers import StudyId
 from dpdpca_protocol.wire.signing import IdentityKey, Statement
@@ -67,12 +68,11 @@ class BareUser:
         card, _ = self.client.card()
         public = self.key.public
         return complete_draft(
-            {"participants": [owner.name for owner in participants]} | draft(**changes),
+            under_paillier({"participants": [owner.name for owner in participants]} | draft(**changes)),
             Party(self.name, public.ed25519),
             ProxyParty(card.name, card.url, card.identity.ed25519, card.identity.sealing_key),
             [Participant(owner.name, owner.key().public.ed25519) for owner in participants],
-            secret.public,
-            prove_key(secret, public.ed25519),
+            KeyTerms.of(secret.public, prove_key(secret, public.ed25519)),
             closes_at=datetime.now(UTC) + timedelta(seconds=closes_in),
         )
 

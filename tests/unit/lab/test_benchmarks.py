@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from dpdpca_cli import main as cli
-from dpdpca_lab.benchmarks import growth, phases
+from dpdpca_lab.benchmarks import growth, padded, phases
 from dpdpca_lab.benchmarks.measure import Peak, in_turns, multiplication_seconds
 from dpdpca_lab.benchmarks.peers import load_peer
 from dpdpca_protocol.errors import UsageError
 from dpdpca_protocol.study import ReleaseKind
+from dpdpca_protocol.terms.terms import SuiteName
 
 PROMISED = {
     "seconds",
@@ -36,6 +37,15 @@ def test_every_phase_is_measured_beside_its_floor_and_a_peer(phase: str, release
     assert measured.peer == "phe"
     assert any("extrapolated" in note for note in measured.notes)
     assert any("simulated" in note for note in measured.notes) == (phase == "aggregate")
+    json.dumps(facts)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_phase_under_pads_is_measured_beside_its_floor(phase: str) -> None:
+    size = phases.Size(30, 3, 0, ReleaseKind.JOINT, 2, rounds=1, suite=SuiteName.PADS)
+    facts = getattr(padded, f"bench_{phase}")(size).facts()
+    assert all(facts[name] > 0 for name in PROMISED - {"ratio_to_peer"})
+    assert facts["ratio_to_peer"] is None
     json.dumps(facts)
 
 

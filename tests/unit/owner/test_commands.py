@@ -40,7 +40,7 @@ def test_review_and_join_and_status_and_withdraw(run: OwnerCommands) -> None:
     assert (status, json.loads(out)["dry_run"]["records"]) == (0, 40)
     status, out, _ = run("review", address)
     assert status == 0
-    assert "Who could decrypt what" in out
+    assert "Who could read what" in out
     status, out, err = run("join", address, "--data", data)
     assert (status, out) == (2, "")
     assert "--yes" in err

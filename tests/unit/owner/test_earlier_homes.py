@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from memory_proxy import URL, MemoryProxy
+from study_parties import under_paillier
 
 from dpdpca_owner import actions
 from dpdpca_owner.accounts.budget import rational_text, read_rational
@@ -25,7 +26,7 @@ from dpdpca_protocol.messages.rotation import Rotation
 from dpdpca_protocol.messages.study_messages import ProxyCard
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.paillier.proof import prove_key
-from dpdpca_protocol.terms.parties import Participant, Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, Participant, Party, ProxyParty
 from dpdpca_protocol.terms.signed_manifest import sign_manifest
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import StudyId
@@ -83,12 +84,11 @@ def earlier(tmp_path: Path, toy_key: SecretKey, draft: dict[str, Any]) -> Earlie
     ]
     keys = [owner.key, *others]
     manifest = complete_draft(
-        draft,
+        under_paillier(draft),
         Party("Institute", user.public.ed25519),
         ProxyParty("Relay", URL, relay.public.ed25519, relay.public.sealing_key),
         tuple(Participant(f"Hospital {x}", key.public.ed25519) for x, key in zip("ABC", keys, strict=True)),
-        toy_key.public,
-        prove_key(toy_key, user.public.ed25519),
+        KeyTerms.of(toy_key.public, prove_key(toy_key, user.public.ed25519)),
     )
     proxy = MemoryProxy(relay, sign_manifest(manifest, user), owner.key.public.party_id)
     proxy.rotations = [json.loads(statement.encoded) for statement in told]

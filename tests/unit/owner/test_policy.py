@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from owner_scene import MakeScene, OwnerCommands, Scene
-from study_parties import MakeManifest, Parties
+from study_parties import MakeManifest, Parties, key_for
 
 from dpdpca_owner import actions
 from dpdpca_owner.accounts.budget import Budget
@@ -163,8 +163,8 @@ def test_in_an_open_study_nobody_is_recognised(
     from dpdpca_user.planning.draft import complete_draft
 
     manifest = complete_draft(
-        draft | {"participants": []}, parties.user_party, parties.proxy_party, [], parties.secret.public,
-        parties.proof,
+        draft | {"participants": []}, parties.user_party, parties.proxy_party, [],
+        key_for(draft, parties.secret, parties.proof),
     )  # fmt: skip
     key = f"[[recognised]]\nname = 'B'\ned25519 = '{parties.owners[1].public.ed25519.hex()}'\n"
     assert judged(parse_policy(""), manifest, parties.owners[0])["policy-owners"]

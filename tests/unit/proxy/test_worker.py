@@ -13,8 +13,9 @@ from gmpy2 import mpz
 
 from dpdpca_protocol.errors import UnavailableError
 from dpdpca_protocol.paillier.chunks import encode_chunk
-from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
+from dpdpca_protocol.paillier.keys import KeyRules, PublicKey, generate_secret_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
+from dpdpca_protocol.release.suite import PaillierSuite
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_proxy.store.files import product_name, sealed_folder
@@ -24,14 +25,15 @@ from dpdpca_runtime.workers import WorkerProcesses
 
 
 @pytest.fixture(scope="module", params=[520, 576])
-def modulus(request: pytest.FixtureRequest) -> int:
+def public(request: pytest.FixtureRequest) -> PublicKey:
     """One that does not fill whole machine words, and one that does."""
-    return int(generate_secret_key(request.param, OS_RANDOMNESS, rules=KeyRules(520)).public.modulus)
+    return generate_secret_key(request.param, OS_RANDOMNESS, rules=KeyRules(520)).public
 
 
 @pytest.fixture
-def place(tmp_path: Path, modulus: int) -> StudyFiles:
-    return StudyFiles(tmp_path, StudyId.of(b"study"), modulus, OS_RANDOMNESS.bytes(32))
+def place(tmp_path: Path, public: PublicKey) -> StudyFiles:
+    suite = PaillierSuite(public, 16, 1, 1)
+    return StudyFiles(tmp_path, StudyId.of(b"study"), suite, OS_RANDOMNESS.bytes(32))
 
 
 def stored(place: StudyFiles, positions: int, owners: int, ciphertexts: int) -> tuple[Any, list[list[mpz]]]:

@@ -6,29 +6,21 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from proxy_world import TOY_BITS, OpenStudy, ProxyWorld, wait_for
-from streamed import encrypted
 from user_world import InlineWorkers, UserWorld
 
 from dpdpca_protocol.errors import ConflictError, PolicyError
 from dpdpca_protocol.layout.blocks import BlockName
-from dpdpca_protocol.messages.share import ShareStatement
-from dpdpca_protocol.paillier.chunks import encode_chunks
-from dpdpca_protocol.paillier.keys import KeyRules, PublicKey
+from dpdpca_protocol.paillier.keys import KeyRules
 from dpdpca_protocol.privacy.mechanisms import BlockGaussian, Mechanism, SharedGaussian
-from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.records.encoding import RecordEncoder
 from dpdpca_protocol.reference import owner_sums
-from dpdpca_protocol.release.vectors import PaillierVectors
 from dpdpca_protocol.terms.signed_manifest import open_manifest
-from dpdpca_protocol.wire.identifiers import Digest
-from dpdpca_protocol.wire.salts import salted_chunk
 from dpdpca_protocol.wire.signing import IdentityKey, verify_statement
 from dpdpca_user_service.chains import (
     _chain_id,
@@ -100,17 +92,12 @@ class ChainWorld(UserWorld):
         signed = open_manifest(encoded, key_rules=KeyRules(TOY_BITS))
         study = OpenStudy(self.world, signed.study_id, signed.manifest, verify_statement("manifest", encoded))
         for seed, owner in enumerate(self.world.owners):
-            figures, public = signed.manifest.figures, PublicKey(signed.manifest.key.modulus)
-            exact = owner_sums(figures, RecordEncoder(signed.manifest).encode(records(seed)).z)
-            values = list(map(add, exact, figures.own_noise()))
-            vectors = PaillierVectors(public, figures.slot_bits)
-            ciphertexts = encrypted(vectors, values)
-            chunks = [salted_chunk(chunk, OS_RANDOMNESS) for chunk in encode_chunks(ciphertexts, public)]
+            values = owner_sums(
+                signed.manifest.figures, RecordEncoder(signed.manifest).encode(records(seed)).z
+            )
+            chunks, pad = study.padded_chunks(owner, values)
             study.upload(owner, chunks)
-            digests = tuple(Digest.of(chunk) for chunk in chunks)
-            keys = owner.public
-            statement = ShareStatement(study.study, keys.ed25519, 1, digests, keys.sealing_key).sign(owner)
-            self.world.client(owner).complete_share(study.study, statement)
+            study.complete(owner, chunks, pad=pad)
         self.delivered.add(row.id)
 
     def finish(self, chain_id: str, turns: int = 400) -> ChainRow:

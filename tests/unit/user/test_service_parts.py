@@ -27,7 +27,7 @@ from dpdpca_protocol.errors import (
 from dpdpca_protocol.messages.study_messages import SealedComponents
 from dpdpca_protocol.paillier.keys import KeyRules, SecretKey
 from dpdpca_protocol.result.publication import encode_components, parse_components
-from dpdpca_protocol.terms.parties import Party, ProxyParty
+from dpdpca_protocol.terms.parties import KeyTerms, Party, ProxyParty
 from dpdpca_protocol.wire.http import COMPONENTS_LIMIT_BYTES
 from dpdpca_protocol.wire.identifiers import PartyId, StudyId
 from dpdpca_protocol.wire.kem import PREVIEW_KEM
@@ -55,7 +55,8 @@ def test_a_worker_process_makes_a_key_and_tells_how_far_it_is() -> None:
     made = workers.call(make_key, 512, bytes(32), KeyRules(512), progress=told.append)
     secret = SecretKey.from_bytes(made.secret)
     assert secret.public.bits == 512
-    assert len(made.roots) == 8
+    assert isinstance(made.public, KeyTerms)
+    assert len(made.public.proof) == 8
     assert told == sorted(told)
     assert "MadeKey(…)" in repr(made)
     workers.close()

@@ -31,6 +31,7 @@ from dpdpca_protocol.paillier.keys import KeyRules, generate_secret_key
 from dpdpca_protocol.paillier.proof import prove_key
 from dpdpca_protocol.randomness import OS_RANDOMNESS
 from dpdpca_protocol.result.publication import encode_components, parse_components
+from dpdpca_protocol.terms.parties import KeyTerms
 from dpdpca_protocol.wire.fields import time_text
 from dpdpca_protocol.wire.identifiers import Digest, StudyId
 from dpdpca_protocol.wire.sealing import components_info, open_sealed
@@ -106,12 +107,19 @@ def test_a_clock_that_jumps_between_all_steps_changes_no_study(
 
 
 @pytest.mark.parametrize(
-    ("release", "noise_by"), [("joint", "proxy"), ("joint", "owners"), ("masked", "proxy")]
+    ("release", "noise_by", "suite"),
+    [
+        ("joint", "proxy", "paillier"),
+        ("joint", "owners", "paillier"),
+        ("joint", "proxy", "pads"),
+        ("joint", "owners", "pads"),
+        ("masked", "proxy", "paillier"),
+    ],
 )
 def test_a_study_goes_from_draft_to_published_components(
-    user: UserWorld, release: str, noise_by: str
+    user: UserWorld, release: str, noise_by: str, suite: str
 ) -> None:
-    row = user.create(release=release, noise_by=noise_by)
+    row = user.create(release=release, noise_by=noise_by, suite=suite)
     assert study_facts(row)["state"] == "drafted"
     row = user.advance_to(row, Stage.OPEN)
     assert row.study is not None
@@ -601,7 +609,7 @@ def test_a_study_outlives_its_users_key(user: UserWorld) -> None:
     assert user.opened(row).manifest.user.ed25519 == old.public.ed25519
     secret = generate_secret_key(TOY_BITS, OS_RANDOMNESS, rules=KeyRules(TOY_BITS))
     proof = prove_key(secret, keys.current.public.ed25519)
-    user.workers.keys[:] = [MadeKey(secret.to_bytes(), tuple(int(root) for root in proof.roots))]
+    user.workers.keys[:] = [MadeKey(secret.to_bytes(), KeyTerms.of(secret.public, proof))]
     following = user.advance_to(user.create(title="The next one"), Stage.OPEN)
     assert user.opened(following).manifest.user.ed25519 == keys.current.public.ed25519
 
