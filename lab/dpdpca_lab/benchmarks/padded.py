@@ -7,7 +7,7 @@ seal of an owner's chunks, one addition for each value and owner, or one ChaCha2
 import hashlib
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +115,14 @@ def bench_decrypt(size: Size) -> Measured:
         return clock() - begin
 
     return _measured(size, "decrypt", run, bare)
+
+
+PHASES: Mapping[str, Callable[[Size], Measured]] = {
+    "encrypt": bench_encrypt,
+    "aggregate": bench_aggregate,
+    "release": bench_release,
+    "decrypt": bench_decrypt,
+}
 
 
 def _study(size: Size) -> tuple[PadsSecret, PadsSuite]:
