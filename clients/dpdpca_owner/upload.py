@@ -16,7 +16,9 @@ from dpdpca_owner.records.contribution import Contribution
 from dpdpca_owner.share_chunks import share_chunks
 from dpdpca_owner.study_folder import Plan, StudyFolder
 from dpdpca_protocol.errors import AuthenticationError, ConflictError, IntegrityError
+from dpdpca_protocol.messages.log import EMPTY
 from dpdpca_protocol.messages.share import Receipt, ShareStatement, Withdrawal
+from dpdpca_protocol.messages.study_messages import StudyMark
 from dpdpca_protocol.randomness import OS_RANDOMNESS, Randomness
 from dpdpca_protocol.study import StudyState
 from dpdpca_protocol.terms.manifest import Manifest
@@ -32,6 +34,9 @@ _CHUNKS_ON_THEIR_WAY = 4
 """Chunks that are sent at the same time while later ones are encrypted; more would only fill memory."""
 WORTH_A_WORKER = 256
 """With this many ciphertexts for each worker, encrypting takes longer than starting the worker."""
+
+
+_HEADS = {"log": None, "proxy_log": None}
 
 
 class Outcome(Enum):
@@ -79,6 +84,7 @@ class ShareSender:
         self._folder = folder
         self._randomness = randomness
         self._proxy = signed.manifest.proxy
+        self._seen = EMPTY
 
     def send(
         self, contribution: Contribution, reserve: Callable[[], None], watcher: Watcher | None = None
@@ -109,7 +115,9 @@ class ShareSender:
         ):
             return Settled(Outcome.ALREADY, receipt)
         # Ask first, so that no share is encrypted and kept for a study that accepts none.
-        check_open(self._client.study(self._signed.study_id).state)
+        study = self._client.study(self._signed.study_id)
+        check_open(study.state)
+        self._seen = StudyMark.verify(study.mark or b"", study.study, self._proxy.ed25519).head
         reserve()
         plan = self._next_plan(plan, contribution.digest, facts, receipt)
         self._folder.save_plan(plan)
@@ -236,7 +244,13 @@ class ShareSender:
     def _claim(self, version: int, digests: list[Digest]) -> Receipt:
         public = self._owner.key.public
         claim = ShareStatement(
-            self._signed.study_id, public.ed25519, version, tuple(digests), public.sealing_key, self._head()
+            self._signed.study_id,
+            public.ed25519,
+            version,
+            tuple(digests),
+            public.sealing_key,
+            self._seen,
+            self._head(),
         )
         statement = self._kept(version, claim.sign(self._owner.key))
         acknowledged = self._client.complete_share(self._signed.study_id, statement)
@@ -248,13 +262,13 @@ class ShareSender:
     def _kept(self, version: int, made: Statement) -> Statement:
         """The statement to send for this version.
 
-        If a statement for this version was kept, and it differs from `made` at most in the ledger's head, the
-        kept statement is returned. Otherwise `made` is saved and returned.
+        If a statement for this version was kept, and it differs from `made` at most in the heads that it
+        names, the kept statement is returned. Otherwise `made` is saved and returned.
         """
         before = None
         with suppress(IntegrityError):  # a damaged file must not prevent a withdrawal
             before = self._folder.statement(made.kind, version)
-        if before is not None and dict(before.body) | {"log": None} == dict(made.body) | {"log": None}:
+        if before is not None and dict(before.body) | _HEADS == dict(made.body) | _HEADS:
             return before
         self._folder.save_statement(version, made)
         return made

@@ -43,6 +43,7 @@ class ShareStatement:
     Attributes:
         owner: the owner's raw Ed25519 key.
         kem: the owner's public key to which the components will be sealed.
+        proxy_log: the newest head of the proxy's log that the owner has seen.
         log: the head of the owner's ledger, in which the study is booked.
     """
 
@@ -51,6 +52,7 @@ class ShareStatement:
     version: int
     chunk_digests: tuple[Digest, ...]
     kem: bytes
+    proxy_log: Digest
     log: Digest | None = None
 
     def sign(self, key: IdentityKey) -> Statement:
@@ -60,6 +62,7 @@ class ShareStatement:
             "format": FORMAT,
             "kem": self.kem.hex(),
             "owner": self.owner.hex(),
+            "proxy_log": self.proxy_log.hex(),
             "study": self.study.hex(),
             "version": self.version,
         }
@@ -69,9 +72,8 @@ class ShareStatement:
     def parse(cls, statement: Statement) -> Self:
         """Raises MessageError unless the statement is well formed and names its own signer as owner."""
         body = statement.body
-        check_members(
-            body, "chunk_count", "chunk_digests", "kem", "owner", "study", "version", optional="log"
-        )
+        names = ("chunk_count", "chunk_digests", "kem", "owner", "proxy_log", "study", "version")
+        check_members(body, *names, optional="log")
         digests = body["chunk_digests"]
         if (
             not isinstance(digests, list)
@@ -86,6 +88,7 @@ class ShareStatement:
             _version(body["version"]),
             tuple(Digest.parse(digest) for digest in digests),
             sealing_key_bytes(body["kem"], "kem"),
+            Digest.parse(body["proxy_log"]),
             named_head(body),
         )
 

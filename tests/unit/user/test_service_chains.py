@@ -97,7 +97,9 @@ class ChainWorld(UserWorld):
             study.upload(owner, chunks)
             digests = tuple(Digest.of(chunk) for chunk in chunks)
             keys = owner.public
-            statement = ShareStatement(study.study, keys.ed25519, 1, digests, keys.sealing_key).sign(owner)
+            seen = study.seen_head()
+            said = ShareStatement(study.study, keys.ed25519, 1, digests, keys.sealing_key, seen)
+            statement = said.sign(owner)
             self.world.client(owner).complete_share(study.study, statement)
         self.delivered.add(row.id)
 
